@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trio_mcp import Address, Command
-from trio_mcp.cli.targets import NoTarget, configured_names, target_typed
+from trio_mcp.cli.targets import NoTarget, SignIn, configured_names, target_typed
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +61,24 @@ def test_entry_that_makes_no_sense_is_refused_with_the_reason(home: Path):
         target_typed("web")
 
 
-def test_file_of_a_host_that_cannot_be_read_is_in_nobodys_way(home: Path):
+def test_name_is_not_found_while_a_well_known_file_is_broken_names_the_file(home: Path):
     (home / ".mcp.json").write_text("{ // broken")
-    assert configured_names(None) == []
-    with pytest.raises(NoTarget, match="there is no command 'files'"):
+    write(home / ".cursor" / "mcp.json", {"mine": {"command": "mine"}})
+    write(home / ".gemini" / "settings.json", {}, "theme")
+    (home / ".vscode").mkdir()
+    (home / ".vscode" / "mcp.json").touch()
+    assert configured_names(None) == ["mine"]
+    assert target_typed("mine") == Command(["mine"])
+    with pytest.raises(NoTarget, match=r"there is no command 'files'; /\S+/\.mcp\.json is no JSON: [^;]*$"):
         target_typed("files")
     with pytest.raises(NoTarget, match="is no JSON"):
         target_typed("files", home / ".mcp.json")
+
+
+def test_name_given_twice_in_a_file_is_used_with_a_warning(home: Path, capsys: pytest.CaptureFixture[str]):
+    (home / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "b"}, "a": {"command": "c"}}}')
+    assert target_typed("a", sign_in=SignIn()) == Command(["c"])
+    assert "'a' in " in (warned := capsys.readouterr().err)
+    assert "several entries of this name" in warned
+    assert target_typed("a") == Command(["c"])  # as for a completion
+    assert capsys.readouterr().err == ""

@@ -81,6 +81,8 @@ async def test_many_tools_can_be_searched(config: str) -> None:
     [
         ("{", [], "mcp.json"),
         ('{"mcpServers": {}}', [], "has no server that can be used"),
+        ('{"mcpServers": {"a": {"command": "a", "enabled": false}}}', [], "has no server that can be used"),
+        ('{"mcpServers": {"": {"command": "a"}}}', [], "'' in /"),
         ('{"mcpServers": {}}', ["--pinned", "one__pid"], "--pinned goes with --searchable"),
         ('{"mcpServers": {}}', ["--bearer-env", "TOKEN"], "--bearer-env is for one server"),
     ],

@@ -22,10 +22,11 @@ from ..connecting.bad_target import BadTarget
 from ..connecting.credentials import can_sign_in, is_confidential
 from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
-from ..hosting.config_files import Config, ConfigError, read_config
+from ..hosting.config_files import Config, ConfigError, NoServers, read_config
 from ..protocol.fields import JSONObject
 from ..transports.http_client.origins import split_url
 from ..transports.process import TextSink
+from .printable import say
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -40,20 +41,23 @@ class NoTarget(click.UsageError):
 
 
 def configured_target(
-    name: str, file: Path | None, stderr: TextSink | None = None, auth: OAuth | None = None
+    name: str, file: Path | None, stderr: TextSink | None = None, auth: OAuth | None = None, *, warns: bool = False
 ) -> Target | None:
     """Return the server of this name in ``file``, or in the well-known files of hosts; `None` when no file has the
     name.
 
-    ``${NAME}`` in an entry stands for the variable of our environment. ``auth`` is that of `read_config`. Raises
-    `NoTarget`, also when well-known files disagree.
+    ``${NAME}`` in an entry stands for the variable of our environment. ``auth`` is that of `read_config`. ``warns``
+    prints what is wrong with an entry that can be used. Raises `NoTarget`, also when well-known files disagree.
     """
     found: dict[Path, Target] = {}
     for path, config in _configs(file, auth).items():
-        if name in config.problems:
-            raise NoTarget(f"{name!r} in {path}: {config.problems[name]}")
+        problem = f"{name!r} in {path}: {config.problems[name]}" if name in config.problems else None
         if name in config.members:
             found[path] = config.members[name].target
+            if problem is not None and warns:
+                say(problem)
+        elif problem is not None:
+            raise NoTarget(problem)
         elif file is not None:
             raise NoTarget(f"{path} has no server {name!r}; it has {', '.join(config.members) or 'none'}")
     if any(target != other for target, other in pairwise(found.values())):
@@ -68,7 +72,8 @@ def configured_names(file: Path | None) -> list[str]:
     return sorted({name for config in _configs(file).values() for name in config.members})
 
 
-def _configs(file: Path | None, auth: OAuth | None = None) -> dict[Path, Config]:
+def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str] | None = None) -> dict[Path, Config]:
+    """Return the servers of ``file`` or the well-known files. ``unreadable`` gets the errors of well-known files."""
     configs: dict[Path, Config] = {}
     for path in [file] if file is not None else well_known_files():
         try:
@@ -76,7 +81,8 @@ def _configs(file: Path | None, auth: OAuth | None = None) -> dict[Path, Config]
         except ConfigError as error:
             if file is not None:
                 raise NoTarget(str(error)) from None
-            # A host's file that the user did not name; it may hold other settings.
+            if unreadable is not None and not isinstance(error, NoServers):
+                unreadable.append(str(error))
     return configs
 
 
@@ -218,7 +224,7 @@ def _found(
 
 
 def _named(name: str, config: Path | None, stderr: TextSink | None, oauth: Callable[[], OAuth] | None) -> Target | None:
-    target = configured_target(name, config, stderr)
+    target = configured_target(name, config, stderr, warns=oauth is not None)
     if oauth is None or not isinstance(target, Address):
         return target  # most servers are commands, and signing in takes a tenth of a second to import
     return configured_target(name, config, auth=oauth())
@@ -252,8 +258,11 @@ def _words(typed: str) -> list[str]:
     if not words:
         raise NoTarget("an empty string is no server")
     if shutil.which(words[0]) is None:
+        unreadable: list[str] = []
+        _configs(None, unreadable=unreadable)
         raise NoTarget(
             f"{typed!r} is no URL, no Python file and no configured server, and there is no command {words[0]!r}"
+            + "".join(f"; {error}" for error in unreadable)
         )
     return words
 

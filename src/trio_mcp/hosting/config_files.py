@@ -1,6 +1,6 @@
 """read_config: read the servers in a configuration file of the kind that hosts keep.
 
-Such files are JSON with comments, as VS Code and others write; `auth_of` reads the authorization in an entry.
+`auth_of` reads the authorization in an entry.
 """
 
 from __future__ import annotations
@@ -22,26 +22,36 @@ from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..jsonrpc.errors import MCPError
 from .descriptions import MemberDescription, RestartPolicy
+from .json_files import names_given_twice, read_json
+from .placeholders import expanded_text
 
 if TYPE_CHECKING:
     from ..auth.oauth_client.authorization_code import OAuth
 
 _SECTIONS: Final = ("mcpServers", "servers")
-_KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "oauth", "auth", "type", "disabled"})
-_FOR_COMMANDS: Final = frozenset({"args", "env", "cwd"})
+_OFF: Final = {"disabled": True, "enabled": False, "isActive": False}
+"""Keys by which hosts switch an entry off, with the value that does so."""
+_URLS: Final = ("httpUrl", "serverUrl", "url")
+"""Keys of a URL. The first of them counts, as in Gemini CLI."""
+_KINDS: Final = ("type", "transport", "transportType")
+_ENVS: Final = ("environment", "env")
+_FOR_COMMANDS: Final = frozenset({"args", "cwd", *_ENVS})
+_FOR_URLS: Final = frozenset({"headers", "oauth", "auth"})
+_KNOWN: Final = frozenset({"command", *_FOR_COMMANDS, *_FOR_URLS, *_OFF, *_KINDS})
 _TYPES: Final = {
-    "stdio": "command",
-    **dict.fromkeys(("http", "streamable-http", "streamableHttp", "ws", "websocket", "tcp", "unix"), "url"),
+    **dict.fromkeys(("stdio", "local"), "command"),
+    **dict.fromkeys(("http", "streamable-http", "http-stream", "ws", "websocket", "tcp", "unix", "remote"), "url"),
 }
-"""Types of entries, with the key that each goes with. Hosts spell Streamable HTTP in three ways."""
-_VARIABLE: Final = re.compile(r"(?:(\w+):(?!-))?(\w[^:]*)(?::-(.*))?", re.DOTALL)
-"""The inside of a placeholder: the kind, if given; the name; the default."""
-_MOST_CHARACTERS: Final = 16 * 1024 * 1024
-"""Maximum characters of a file. A configuration file may come from a cloned repository."""
+"""Types of entries, with the key that each goes with. Hosts also write Streamable HTTP with other separators."""
+_SAME_TYPES: Final = {kind.replace("-", ""): key for kind, key in _TYPES.items()}
 
 
 class ConfigError(MCPError, ValueError):
     """The file cannot be read, or does not hold such a configuration."""
+
+
+class NoServers(ConfigError):
+    """The file holds other settings, but no servers."""
 
 
 @frozen
@@ -51,7 +61,8 @@ class Config:
     members: dict[str, MemberDescription]
     """Members by name, disabled ones included."""
     problems: dict[str, str]
-    """Reasons why entries are not among the members, by name: entries without sense, or with something unsupported."""
+    """What is wrong, by name of the entry. The entry isn't among the members if it is invalid or has something
+    unsupported; it is if a part of it is lost, because a name occurs twice in the file."""
     ignored: dict[str, tuple[str, ...]]
     """Keys that have no meaning here, by entry."""
 
@@ -67,10 +78,13 @@ def read_config(
     """Read the ``mcpServers`` (or ``servers``) of a JSON file, with ``restart`` and ``options`` for all.
 
     The file may have comments and trailing commas, which some hosts allow. An entry has ``command`` with ``args``,
-    ``env`` and ``cwd``, or ``url`` with ``headers`` and ``oauth``; and may have ``type`` and ``disabled``. With
-    ``variables``, `os.environ` for example, ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for their
-    values in all strings; any other placeholder of a host (``${input:…}``) is a problem of its entry. A bad entry does
-    not affect the others: see `Config`. Raises `ConfigError`.
+    ``env`` and ``cwd``, or ``url`` with ``headers`` and ``oauth``; and may have ``type`` and ``disabled``. The
+    spellings of other hosts are read as well: ``serverUrl``, ``httpUrl``, ``transport``, ``"enabled": false`` and
+    ``"isActive": false``. Null and empty values count as absent.
+
+    With ``variables``, `os.environ` for example, ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for their
+    values in all strings, as in a shell; any other placeholder of a host (``${input:…}``) is a problem of its entry. A
+    bad entry does not affect the others: see `Config`. Raises `ConfigError`.
 
     ``auth`` has the user sign in to the servers over HTTP and WebSocket, but for servers with an ``Authorization``
     among the headers. The object ``oauth`` of an entry is about this server alone, each member optional: ``clientId``,
@@ -80,32 +94,48 @@ def read_config(
     asked. The ``auth`` of Cursor, ``{"CLIENT_ID": …, "CLIENT_SECRET": …, "scopes": […]}``, means the same.
     """
     config = Config({}, {}, {})
-    for name, entry in _entries(Path(path)).items():
+    entries = _entries(Path(path), config.problems)
+    for name, entry in entries.items():
+        problems = ["the file has several entries of this name, and the last one counts"] * (
+            name in names_given_twice(entries)
+        )
         try:
+            if not name.strip():
+                raise ValueError("the name of an entry must not be empty")  # noqa: TRY301
             if not isinstance(entry, dict):
                 raise ValueError("it is no JSON object")  # noqa: TRY004, TRY301 - a value of the file, not a type of ours
-            fields = cast("dict[str, Any]", entry if variables is None else _expanded(entry, variables))
-            disabled = _of(fields, "disabled", bool, False)
+            entry = cast("dict[str, Any]", entry)
+            fields = entry if variables is None else cast("dict[str, Any]", _expanded(entry, variables))
+            fields = {key: value for key, value in fields.items() if not _is_absent(key, value)}
+            disabled = any(_flag(fields, key, not off) is off for key, off in _OFF.items())
             config.members[name] = MemberDescription(
                 _target(fields, auth), restart=restart, options=options or {}, disabled=disabled
             )
         except ValueError as error:
-            config.problems[name] = str(error)
+            problems.append(str(error))
         except RecursionError:
-            config.problems[name] = "it is nested too deeply"
+            problems.append("it is nested too deeply")
         else:
-            unknown = fields.keys() - _KNOWN
+            twice = [
+                *names_given_twice(entry),
+                *(f"{key}.{each}" for key, value in entry.items() for each in names_given_twice(value)),
+            ]
+            if twice:
+                problems.append(f"{', '.join(twice[:10])}: given several times, and the last value counts")
+            unknown = entry.keys() - _KNOWN - {_server_key(fields)}
             for key, known in _KNOWN_OF_OAUTH.items():
                 if isinstance(section := fields.get(key), dict):
                     unknown |= {f"{key}.{member}" for member in cast("dict[str, Any]", section).keys() - known}
             if unknown:
                 config.ignored[name] = tuple(sorted(unknown))
+        if problems:
+            config.problems[name] = "; ".join(problems)
     return config
 
 
-def _entries(path: Path) -> dict[str, Any]:
+def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
     try:
-        data = _data(path)
+        data = read_json(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -115,46 +145,78 @@ def _entries(path: Path) -> dict[str, Any]:
     for section in _SECTIONS if isinstance(data, dict) else ():
         entries = cast("dict[str, Any]", data).get(section)
         if isinstance(entries, dict):
+            if section in names_given_twice(data):
+                problems[section] = "the file has several objects of this name, and the last one counts"
             return cast("dict[str, Any]", entries)
-    raise ConfigError(f"{path} has no object named mcpServers")
+    other = isinstance(data, dict) and all(cast("dict[str, Any]", data).get(section) is None for section in _SECTIONS)
+    raise (NoServers if other else ConfigError)(f"{path} has no object named mcpServers")
 
 
-def _data(path: Path) -> Any:
-    with path.open(encoding="utf-8-sig") as file:
-        text = file.read(_MOST_CHARACTERS + 1)
-    if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
-    return json.loads(without_trailing_commas(without_comments(text)))
+def _is_absent(key: str, value: Any) -> bool:
+    """Return whether ``value`` counts as absent. An empty ``oauth`` has the user sign in."""
+    return value is None or value in ("", []) or (value == {} and key not in _KNOWN_OF_OAUTH)
+
+
+def _flag(fields: dict[str, Any], key: str, default: bool) -> bool:
+    value = fields.get(key, default)
+    return _of({key: {"true": True, "false": False}.get(str(value).lower(), value)}, key, bool)
 
 
 def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
-    kind = _kind(fields)
-    if kind == "url":
-        if stray := sorted(fields.keys() & _FOR_COMMANDS):
-            raise ValueError(f"{', '.join(stray)}: for commands, not for URLs")
-        address = Address(_of(fields, "url", str), headers=_texts(fields, "headers"))
-        return attrs.evolve(address, auth=auth_of(fields, address, auth))
-    if stray := sorted(fields.keys() & {"headers", "oauth", "auth"}):
+    key = _server_key(fields)
+    kind = "command" if key == "command" else "url"
+    for name in _KINDS:
+        declared = _of(fields, name, str, "stdio" if kind == "command" else "http")
+        wanted = _SAME_TYPES.get(re.sub("[-_ ]", "", declared.lower()))
+        if wanted is None:
+            raise ValueError(f"{name}: {declared!r} is not spoken here, but {', '.join(_TYPES)}")
+        if wanted != kind:
+            raise ValueError(f"{name}: {declared!r} goes with {wanted}, not with {key}")
+    stray = sorted(fields.keys() & (_FOR_COMMANDS if kind == "url" else _FOR_URLS))
+    if stray and kind == "url":
+        raise ValueError(f"{', '.join(stray)}: for commands, not for URLs")
+    if stray:
         raise ValueError(f"{', '.join(stray)}: for URLs, not for commands")
-    args = _of(fields, "args", list, cast("list[Any]", []))
-    if not all(isinstance(arg, str) for arg in args):
-        raise ValueError("args: must be a list of texts")
+    if kind == "url":
+        address = Address(_of(fields, key, str), headers=_texts(fields, "headers"))
+        return attrs.evolve(address, auth=auth_of(fields, address, auth))
+    env = {name: value for each in _ENVS for name, value in _texts(fields, each, scalars=True).items()}
+    return Command([*_program(fields), *_words(fields, "args")], env=env, cwd=_of(fields, "cwd", str | None, None))
+
+
+def _program(fields: dict[str, Any]) -> list[str]:
+    """Return the program, and the arguments beside it where a host writes both as one list."""
+    if isinstance(fields["command"], list):
+        return _words(fields, "command")
     command = _of(fields, "command", str)
-    if not command:
-        raise ValueError("command: must not be empty")
-    return Command([command, *args], env=_texts(fields, "env"), cwd=_of(fields, "cwd", str | None, None))
+    program, *args = command.split() or [command]
+    if args and "/" not in program:  # a path may have spaces in it, but no name of a program has
+        raise ValueError(
+            f"command: {command[:100]!r} is no program; write the arguments as a list: "
+            f'"command": {json.dumps(program[:100])}, "args": {json.dumps(args)[:300]}'
+        )
+    return [command]
 
 
-def _kind(fields: dict[str, Any]) -> str:
-    given = [key for key in ("command", "url") if key in fields]
-    if len(given) != 1:
+def _words(fields: dict[str, Any], key: str) -> list[str]:
+    return [_scalar(f"{key}[{at}]", word) for at, word in enumerate(_of(fields, key, list, cast("list[Any]", [])))]
+
+
+def _scalar(name: str, value: Any) -> str:
+    """Return a text as it is, and a number or boolean as JSON writes it."""
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        raise ValueError(f"{name}: must be a text")  # noqa: TRY004 - a value of the file, not a type of ours
+    return value
+
+
+def _server_key(fields: dict[str, Any]) -> str:
+    """Return the key that says where the server is."""
+    urls = [key for key in _URLS if key in fields]
+    if ("command" in fields) == bool(urls):
         raise ValueError("either command or url is required")
-    declared = _of(fields, "type", str, "stdio" if given == ["command"] else "ws")
-    if declared not in _TYPES:
-        raise ValueError(f"type: {declared!r} is not spoken here, but {', '.join(_TYPES)}")
-    if _TYPES[declared] != given[0]:
-        raise ValueError(f"type: {declared!r} goes with {_TYPES[declared]}, not with {given[0]}")
-    return given[0]
+    return urls[0] if urls else "command"
 
 
 def _of(fields: dict[str, Any], key: str, kind: Any, *default: Any) -> Any:
@@ -165,45 +227,25 @@ def _of(fields: dict[str, Any], key: str, kind: Any, *default: Any) -> Any:
     return value
 
 
-def _texts(fields: dict[str, Any], key: str) -> dict[str, str]:
-    values = cast("dict[str, Any]", _of(fields, key, dict, {}))
-    if not all(isinstance(value, str) for value in values.values()):
-        raise ValueError(f"{key}: its values must be texts")
-    return cast("dict[str, str]", values)
+def _texts(fields: dict[str, Any], key: str, *, scalars: bool = False) -> dict[str, str]:
+    values = {name: value for name, value in _of(fields, key, dict, {}).items() if value is not None}
+    return {
+        name: _scalar(f"{key}.{name}", value) if scalars else _of({f"{key}.{name}": value}, f"{key}.{name}", str)
+        for name, value in values.items()
+    }
 
 
-def _expanded(value: Any, variables: Mapping[str, str]) -> Any:
+def _expanded(value: Any, variables: Mapping[str, str], where: str = "") -> Any:
     if isinstance(value, str):
-        return _expanded_text(value, variables)
+        try:
+            return expanded_text(value, variables)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
     if isinstance(value, list):
-        return [_expanded(member, variables) for member in cast("list[Any]", value)]
+        return [_expanded(member, variables, f"{where}[{at}]") for at, member in enumerate(cast("list[Any]", value))]
     if isinstance(value, dict):
-        return {key: _expanded(member, variables) for key, member in cast("dict[str, Any]", value).items()}
-    return value
-
-
-def _expanded_text(text: str, variables: Mapping[str, str]) -> str:
-    """Return ``text`` with its variables replaced by their values. Takes linear time."""
-    parts: list[str] = []
-    at = 0
-    while (start := text.find("${", at)) >= 0 and (end := text.find("}", start)) >= 0:
-        found = _VARIABLE.fullmatch(text, start + 2, end)
-        if found is None:  # a brace of something else, which may contain placeholders
-            start = text.rfind("${", start, end)
-            found = _VARIABLE.fullmatch(text, start + 2, end)
-        end += 1
-        parts += text[at:start], text[start:end] if found is None else _value_of(found, text[start:end], variables)
-        at = end
-    return "".join((*parts, text[at:]))
-
-
-def _value_of(found: re.Match[str], placeholder: str, variables: Mapping[str, str]) -> str:
-    kind, name, default = cast("tuple[str | None, str, str | None]", found.groups())
-    if kind not in (None, "env"):
-        raise ValueError(f"only its host knows what {placeholder} stands for")
-    value = variables.get(name, default)
-    if value is None:
-        raise ValueError(f"there is no variable {name}")
+        members = cast("dict[str, Any]", value).items()
+        return {key: _expanded(member, variables, f"{where}.{key}".lstrip(".")) for key, member in members}
     return value
 
 
@@ -311,28 +353,3 @@ def _scopes(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(scope, str) for scope in cast("list[Any]", value)):
         raise ValueError(f"{key}.scopes: must be a text, or a list of texts")
     return tuple(cast("list[str]", value))
-
-
-# Each pattern also matches an unterminated string or comment, up to the end of the line or text. Otherwise the search
-# would read the rest again from each of its parts.
-_STRING: Final = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?'
-_COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*(?:.*?(?P<end>\*/)|.*)", re.DOTALL)
-_TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")
-_VISIBLE: Final = re.compile(r"[^\r\n]")
-
-
-def without_comments(text: str) -> str:
-    """Return ``text`` with ``//`` and ``/* */`` comments replaced by spaces, so that lines and columns stay the same.
-    An unterminated comment stays."""
-
-    def blank(found: re.Match[str]) -> str:
-        is_comment = found[0].startswith("//") or found["end"] is not None
-        return _VISIBLE.sub(" ", found[0]) if is_comment else found[0]
-
-    return _COMMENT.sub(blank, text)
-
-
-def without_trailing_commas(text: str) -> str:
-    """Return ``text``, which has no comments, with spaces in place of commas after the last member of an object or
-    array."""
-    return _TRAILING.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)

@@ -115,7 +115,8 @@ def _members(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
     except ConfigError as error:
         raise Unusable(str(error)) from None
     for name, problem in config.problems.items():
-        say(f"{name_shown(name)} in {path} is left out: {problem}")
+        left_out = "" if name in config.members else " is left out"
+        say(f"{name_shown(name) or repr(name)} in {path}{left_out}: {problem}")
     members = {name: _with_stderr(each) for name, each in config.members.items() if not each.disabled}
     if not members:
         raise Unusable(f"{path} has no server that can be used")
