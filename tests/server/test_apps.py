@@ -210,8 +210,9 @@ async def test_a_tool_with_a_view_has_content_for_other_hosts(schema: dict[str, 
     async def press() -> None: ...
 
     async with open_memory(server) as client:
-        with pytest.raises(PeerError, match="empty has a view, and gave no content"):
-            await client.call_tool("empty")
+        refused = await client.call_tool("empty")
+        assert refused.is_error
+        assert refused.text == "empty has a view, and gave no content for other hosts"
         assert (await client.call_tool("press")).content == []  # it has none of its own
 
 

@@ -203,20 +203,29 @@ async def test_output_is_checked_where_that_is_asked_for() -> None:
         return {"n": "three"}
 
     async with open_memory(server) as client:
-        with pytest.raises(PeerError, match="does not fit its output schema"):
-            await client.call_tool("broken")
+        refused = await client.call_tool("broken")
+    assert refused.is_error
+    assert text_of(refused) == (
+        'broken gave a result that does not fit its output schema: "three" is not of type "integer" at n'
+    )
 
 
 async def test_a_tool_with_an_output_schema_owes_structured_content() -> None:
     server = Server("s")
+    owed, other = (
+        "declares an output schema and gave no structured content",
+        "gave a result that does not fit its output",
+    )
+    words = {"content": owed, "nothing": owed} | dict.fromkeys(("text", "list"), f"{other} schema: it is not an object")
 
     @server.tool(output_schema={"type": "object"})
-    async def forgetful() -> CallToolResult:
-        return CallToolResult([TextContent("oops")])
+    async def forgetful(result: str) -> Any:
+        return {"content": CallToolResult([TextContent("oops")]), "text": "oops", "list": [{}], "nothing": None}[result]
 
     async with open_memory(server) as client:
-        with pytest.raises(PeerError, match="no structured content"):
-            await client.call_tool("forgetful")
+        refused = {result: await client.call_tool("forgetful", {"result": result}) for result in words}
+    assert all(each.is_error for each in refused.values())
+    assert {result: text_of(each).removeprefix("forgetful ") for result, each in refused.items()} == words
 
 
 async def test_a_tool_error_is_told_to_the_model_and_nothing_else_is(caplog: pytest.LogCaptureFixture) -> None:

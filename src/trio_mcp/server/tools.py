@@ -14,7 +14,6 @@ import trio
 from ..classes import frozen
 from ..jsonrpc.codec import decode_value
 from ..jsonrpc.errors import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     CodedError,
     NotSerializable,
@@ -328,8 +327,8 @@ class Tools:
                 value = entry.to_result(await self._read_media(entry, value, scope))
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
-        if entry.is_checked and not value.is_error:
-            self._check_output(entry, value)
+        if entry.is_checked and not value.is_error and (fault := _fault_of(entry, value)) is not None:
+            return error_result(f"{entry.listed.name} {fault}")
         return value
 
     async def _read_media(self, entry: RegisteredTool, value: Any, scope: RequestScope) -> Any:
@@ -347,21 +346,22 @@ class Tools:
                 return await call()
         raise ToolError(f"{entry.listed.name} took longer than its limit of {entry.timeout:g} seconds")
 
-    def _check_output(self, entry: RegisteredTool, result: CallToolResult) -> None:
-        if entry.has_view and not result.content:
-            # SEP-1865, Graceful Degradation: tools MUST return meaningful content even when UI is available.
-            raise CodedError(INTERNAL_ERROR, f"{entry.listed.name} has a view, and gave no content for other hosts")
-        if entry.listed.output_schema is None:
-            return
-        if result.structured_content is None:
-            # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
-            raise CodedError(
-                INTERNAL_ERROR, f"{entry.listed.name} declares an output schema and gave no structured content"
-            )
-        if entry.output_validator is not None and (fault := entry.output_validator.faults(result.structured_content)):
-            raise CodedError(
-                INTERNAL_ERROR, f"{entry.listed.name} gave a result that does not fit its output schema: {fault}"
-            )
+
+def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
+    """Return how ``result`` breaks what the tool declares; `None` for a valid result."""
+    if entry.has_view and not result.content:
+        # SEP-1865, Graceful Degradation: tools MUST return meaningful content even when UI is available.
+        return "has a view, and gave no content for other hosts"
+    schema, data = entry.listed.output_schema, result.structured_content
+    if schema is None:
+        return None
+    # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
+    if data is None:
+        return "declares an output schema and gave no structured content"
+    if not isinstance(data, dict) and schema.get("type") == "object":
+        return "gave a result that does not fit its output schema: it is not an object"
+    fault = None if entry.output_validator is None else entry.output_validator.faults(data)
+    return None if fault is None else f"gave a result that does not fit its output schema: {fault}"
 
 
 async def _given(result: CallToolResult) -> CallToolResult:
