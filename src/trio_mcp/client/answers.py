@@ -17,7 +17,7 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.time_limits import Graces
-from ..concurrency.workers import WorkerShare, run_in_worker
+from ..concurrency.workers import WorkerShare, await_result, run_in_worker
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params, unstructure
 from ..protocol.fields import JSONObject
@@ -257,8 +257,7 @@ class Answers:
         # An object with an async __call__ is an async function, too.
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             return await handler(*args)
-        result = await run_in_worker(partial(handler, *args), self._workers, lambda: self._graces)
-        return await result if inspect.isawaitable(result) else result
+        return await await_result(run_in_worker(partial(handler, *args), self._workers, lambda: self._graces))
 
 
 def _own(kind: str, handler: Any) -> Any:

@@ -6,6 +6,7 @@ threads there may be, and which waiting call gets the next thread; each call in 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import queue
 import sys
@@ -59,6 +60,13 @@ async def run_in_worker(
         return ends.pop().unwrap()  # outside of the nursery, which would put an exception into a group
     finally:
         ends.clear()  # the traceback of an exception refers to this frame: only the garbage collector could free both
+
+
+async def await_result(call: Awaitable[Any]) -> Any:
+    """Return the result of ``call``. If the result is itself awaitable, like the coroutine that a plain wrapper around
+    an async function returns, await it in this task."""
+    result = await call
+    return await result if inspect.isawaitable(result) else result
 
 
 def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:

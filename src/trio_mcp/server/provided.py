@@ -17,7 +17,7 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.nurseries import only_member
-from ..concurrency.workers import run_in_worker
+from ..concurrency.workers import await_result, run_in_worker
 from ..runtime.requests.host import RequestHost
 from ..runtime.requests.scope import RequestScope, current_request
 from .provider import Provide, Provider, name_of
@@ -180,7 +180,7 @@ class Provisions:
             bound[self._context_name] = context if self._is_async else WorkerContext(context)
         if self._is_async:
             return await self._function(**bound)
-        return await values.in_thread(partial(self._function, **bound))
+        return await await_result(values.in_thread(partial(self._function, **bound)))
 
 
 def _once_in(providers: Any) -> Iterator[Provider]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 import msgspec
 
 from ..classes import frozen
-from ..concurrency.workers import run_in_worker
+from ..concurrency.workers import await_result, run_in_worker
 from ..jsonrpc.sizes import is_checkable
 from ..protocol.fields import JSONObject
 from ..protocol.foreign_types import is_model, read_foreign, read_foreign_text
@@ -97,7 +97,7 @@ class UserFunction:
             context_name,
             tuple(field[0] for field in fields),
             schema,
-            hints.get("return", inspect.Parameter.empty),
+            _returned(hints.get("return", inspect.Parameter.empty)),
             doc,
             model,
             needs_options(model),
@@ -119,8 +119,9 @@ class UserFunction:
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
     ) -> Awaitable[Any]:
-        """Run the function with ``bound`` arguments: async functions right here, plain functions in a worker thread.
-        ``tasks``: the host of the tasks that the function may look at."""
+        """Run the function with ``bound`` arguments: async functions right here, plain functions in a worker thread. An
+        awaitable that a plain function returns is awaited here. ``tasks``: the host of the tasks that the function may
+        look at."""
         if self.is_async:
             if self.context_name is not None:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)
@@ -129,7 +130,7 @@ class UserFunction:
             bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
         call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
         # A task has another runner in the end.
-        return run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
+        return await_result(run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned))
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """Return ``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
@@ -171,6 +172,14 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
         raise TypeError(
             f"{name}: an annotation could not be resolved: {error}. Define the type at the top of its module."
         ) from None
+
+
+def _returned(hint: Any) -> Any:
+    """Return the annotation of a result, without the ``Awaitable`` or ``Coroutine`` around it."""
+    kind = get_origin(hint) or hint
+    if not (isinstance(kind, type) and kind.__module__ == "collections.abc" and issubclass(kind, Awaitable)):
+        return hint
+    return get_args(hint)[-1] if get_args(hint) else inspect.Parameter.empty
 
 
 def _checked_name(function: Callable[..., Any]) -> str:

@@ -77,7 +77,10 @@ def _run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
 
 def _await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
     """Return the result of ``call`` in trio's thread. If this isn't the handler's own thread, ``call`` runs in the
-    nursery of the request."""
+    nursery of the request. In trio's thread itself, return the awaitable: an async function has the context there, if
+    the plain handler is a wrapper around the function."""
+    if _runs_in_trio(scope):
+        return cast("T", call())
     if scope is None or in_workers_thread():
         return await_in_worker(call, asks=asks)
     if (nursery := scope.nursery) is None:
@@ -145,6 +148,7 @@ class WorkerTasks:
 class WorkerContext(ContextNames[L_co]):
     """The members of `RequestContext`, for a worker thread: members that are async there block here.
 
+    If a plain handler returns the coroutine of an async function, these members return awaitables in that function.
     A thread cannot be interrupted, so long work calls `check_cancelled` often. Each blocking method also raises
     `trio.Cancelled` once the request was cancelled; let that exception propagate. While a thread waits for an answer of
     the client, another handler may have its place; see `Limits.max_asking_threads`. Threads that a handler starts, in a
@@ -191,10 +195,13 @@ class WorkerContext(ContextNames[L_co]):
 
     def check_cancelled(self) -> None:
         """Raise `trio.Cancelled` if the request was cancelled."""
+        if _runs_in_trio(self._scope):
+            return cast("None", self._original.check_cancelled())
         if self._scope is None or in_workers_thread():
             trio.from_thread.check_cancelled()
         elif self.is_cancelled:
             _await_in_trio(self._scope, trio.lowlevel.checkpoint_if_cancelled)
+        return None
 
     @property
     def is_cancelled(self) -> bool:
@@ -261,6 +268,11 @@ def is_context(hint: Any) -> bool:
         return any(is_context(member) for member in get_args(hint))
     kind = get_origin(hint) or hint  # RequestContext[Database]
     return isinstance(kind, type) and issubclass(kind, RequestContext | WorkerContext)
+
+
+def _runs_in_trio(scope: RequestScope | None) -> bool:
+    """Return whether this is the thread of the run of trio that handles the request."""
+    return trio.lowlevel.in_trio_run() and (scope is None or scope.runner.trio_run.is_here)
 
 
 def _is_trios_thread() -> bool:
