@@ -482,8 +482,8 @@ async def test_models_travel_in_both_directions(era: Literal["legacy", "modern"]
         assert message.content.text == "xy"  # type: ignore[union-attr]
         with pytest.raises(PeerError, match="SKU: String should have at least 2 characters"):
             await client.get_prompt("ask", {"line": '{"SKU":"x"}'})
-        with pytest.raises(PeerError, match="too large: JSON in a text has at most 65,536 characters"):
-            await client.get_prompt("ask", {"line": '{"SKU":"%s"}' % ("x" * 70_000)})
+        with pytest.raises(PeerError, match="too large: JSON in texts has at most 262,144 characters"):
+            await client.get_prompt("ask", {"line": '{"SKU":"%s"}' % ("x" * 270_000)})
 
 
 @pytest.mark.parametrize("count", [44, 46])

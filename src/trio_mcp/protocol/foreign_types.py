@@ -50,14 +50,6 @@ def read_foreign(kind: type, value: Any) -> Any:
     raise TypeError(f"expected {kind.__name__}")
 
 
-def read_foreign_text(kind: type, value: Any) -> Any:
-    """Return as `read_foreign` does, also from JSON text, for the arguments of prompts, which are all text."""
-    models = _pydantic() if isinstance(value, str) and value[:1] in ("{", "[") else None
-    if models is not None and models.knows(kind):
-        return models.read_short_text(kind, value)
-    return read_foreign(kind, value)
-
-
 def write_foreign(value: Any) -> Any:
     """Return a value of a class that msgspec does not know as JSON data: paths, numbers and text of other classes,
     models of pydantic, scalars and arrays of numpy. Raises `TypeError` for all else."""

@@ -169,17 +169,6 @@ def read(kind: Any, value: Any) -> Any:
     text = _encoder.encode(value)
     if len(text) > _SMALL and not is_checkable(value, most := _most_parts(kind)):
         raise ValueError(f"too large: there are at most {most:,} items and members")
-    return _read_text(kind, text)
-
-
-def read_short_text(kind: Any, text: str) -> Any:
-    """Return a JSON text as a ``kind``. Raises as `read`."""
-    if len(text) > _SMALL:
-        raise ValueError(f"too large: JSON in a text has at most {_SMALL:,} characters")
-    return _read_text(kind, text)
-
-
-def _read_text(kind: Any, text: bytes | str) -> Any:
     try:
         return _validator_of(kind).validate_json(text)
     except ValidationError as error:

@@ -101,8 +101,9 @@ class ToolOptions(PromptOptions, total=False):
     output_schema: JSONObject | None
     """Replaces the schema made from the return annotation, and is kept verbatim."""
     lenient: bool
-    """True: numbers, booleans and null are read from text as well, as ``"3"`` and ``"true"``, which some models send.
-    The schema stays as it is. By default JSON types are never converted."""
+    """True: text is read as the type in the input schema: numbers, booleans, null, and lists and objects as JSON. Null
+    or blank text for an optional argument counts as left out. The schema stays as it is. By default, JSON types are
+    never converted."""
     check_output: bool
     """True: a result that does not fit the output schema, or is too large to be checked, is an error (-32603)."""
     timeout: float | None

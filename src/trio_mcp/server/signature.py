@@ -17,7 +17,7 @@ from ..classes import frozen
 from ..concurrency.workers import await_result, run_in_worker
 from ..jsonrpc.sizes import is_checkable
 from ..protocol.fields import JSONObject
-from ..protocol.foreign_types import is_model, read_foreign, read_foreign_text
+from ..protocol.foreign_types import is_model, read_foreign
 from ..protocol.plain_classes import with_whole_numbers
 from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
@@ -133,14 +133,9 @@ class UserFunction:
         return await_result(run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned))
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return ``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
-        from strings. Raises `BadArguments`."""
-        if self._most_hashed is not None and not is_checkable(arguments, self._most_hashed):
-            raise BadArguments(
-                f"too large: with a set or dict of others than text, or a list of models, there are at most "
-                f"{self._most_hashed:,} items and members (an integer of more than 64 bits counts as a thousand of "
-                "them, or more)"
-            )
+        """Return ``arguments`` converted to the annotated types. ``strict=False`` reads as `read_leniently` where
+        strict reading fails. Raises `BadArguments`."""
+        self._check_size(arguments)
         try:
             if strict and not self._needs_options:
                 bound = msgspec.convert(arguments, self._model)
@@ -150,9 +145,26 @@ class UserFunction:
             bound = self._mended(arguments, strict, error)
         return msgspec.structs.asdict(bound)
 
+    def _check_size(self, arguments: JSONObject) -> None:
+        if self._most_hashed is not None and not is_checkable(arguments, self._most_hashed):
+            raise BadArguments(
+                f"too large: with a set or dict of others than text, or a list of models, there are at most "
+                f"{self._most_hashed:,} items and members (an integer of more than 64 bits counts as a thousand of "
+                "them, or more)"
+            )
+
     def _mended(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:
-        whole = with_whole_numbers(arguments, self._model, fault)
         try:
+            if not strict:
+                from .lenient import read_leniently  # late: few arguments need it
+
+                arguments = read_leniently(self.schema, arguments)
+                self._check_size(arguments)  # there was JSON inside of text
+                try:
+                    return self._convert(arguments, strict)
+                except (msgspec.ValidationError, ValueError, TypeError) as error:
+                    fault = error
+            whole = with_whole_numbers(arguments, self._model, fault)
             if whole is not arguments:
                 return self._convert(whole, strict)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
@@ -160,8 +172,7 @@ class UserFunction:
         raise BadArguments(str(fault)) from None
 
     def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
-        hook = read_foreign if strict else read_foreign_text
-        return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=hook)
+        return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:

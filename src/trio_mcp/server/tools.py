@@ -81,6 +81,7 @@ class RegisteredTool:
     has_view: bool
     is_checked: bool
     """True when results are checked: there is an output schema, or a view."""
+    is_lenient: bool
 
 
 def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
@@ -149,12 +150,13 @@ class Tools:
         except ValueError as error:
             raise ValueError(f"tool {tool.name!r}: {error}") from None
         schema, slots = options.get("input_schema"), options.get("max_concurrency")
+        is_lenient = options.get("lenient", False)
         has_view = ui is not None and ui.view is not None
         entry = RegisteredTool(
             tool,
             mirrored,
             handler,
-            partial(handler.bind, strict=False) if options.get("lenient") else handler.bind,
+            partial(handler.bind, strict=False) if is_lenient else handler.bind,
             to_result,
             options.get("timeout"),
             None if slots is None else _Slots(slots),
@@ -170,6 +172,7 @@ class Tools:
             options.get("on_restart", "fail"),
             has_view,
             has_view or output is not None,
+            is_lenient,
         )
         self.registry.add(tool.name, entry)
         self.note_tasks(entry)
@@ -208,6 +211,8 @@ class Tools:
         if is_own := arguments is None:
             arguments = params.arguments or {}
         fault = None if entry.input_validator is None else entry.input_validator.faults(arguments)
+        if fault is not None and entry.is_lenient:
+            arguments, fault = _read_by_schema(entry, arguments)
         bound: dict[str, Any] = {}
         if entry.whole_arguments:
             bound["arguments"] = arguments
@@ -362,6 +367,18 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
         return "gave a result that does not fit its output schema: it is not an object"
     fault = None if entry.output_validator is None else entry.output_validator.faults(data)
     return None if fault is None else f"gave a result that does not fit its output schema: {fault}"
+
+
+def _read_by_schema(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
+    """Return ``arguments`` that don't fit the input schema of an author, read leniently, and what is still wrong."""
+    from .lenient import read_leniently
+
+    assert entry.input_validator is not None
+    try:
+        arguments = read_leniently(entry.listed.input_schema, arguments)
+    except ValueError as error:
+        return arguments, str(error)
+    return arguments, entry.input_validator.faults(arguments)
 
 
 async def _given(result: CallToolResult) -> CallToolResult:

@@ -1,0 +1,206 @@
+"""Lenient reading: arguments that are all text, or of the wrong JSON type, become what their JSON Schema asks for.
+
+The arguments of prompts are text on the wire, and some hosts and models send text for lists, objects and numbers, or
+null for what they leave out. This reader is used where strict reading failed, so it may change only what is wrong.
+Clients may be hostile: steps, levels of nesting and JSON inside of text are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import msgspec
+
+from ..jsonrpc.sizes import is_too_deep
+from ..protocol.fields import JSONObject
+
+_MOST_TEXT: Final = 256 * 1024
+"""Characters of all JSON texts inside of the arguments of one call."""
+_MOST_STEPS: Final = 100_000
+"""Pairs of a value and a schema that are compared."""
+_MOST_NESTED: Final = 64
+"""Levels of nesting, those inside of texts included. Each takes a few frames of the stack."""
+
+_EVERY: Final = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
+_TYPES: Final = {bool: "boolean", dict: "object", float: "number", int: "integer", list: "array", str: "string"}
+_WORDS: Final = {"": None, "null": None, "none": None, "true": True, "false": False}
+_LIMITS: Final = frozenset(("const", "enum", "format", "minLength", "pattern"))
+"""Keywords of a text that may refuse the empty text."""
+
+
+def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
+    """Return ``arguments`` with JSON types as in ``schema``, as far as their texts are JSON of these types.
+
+    - Text becomes a number, boolean, null, list or object where the schema takes no text.
+    - An optional member that is null or blank is left out where the schema takes neither.
+
+    Nothing is changed in place, and what can't be read stays as it is. Raises `ValueError` if too much is to be read.
+    """
+    return _Reader(schema).read(schema, arguments, _MOST_NESTED)
+
+
+class _Reader:
+    def __init__(self, schema: JSONObject) -> None:
+        self._schema = schema
+        self._steps = _MOST_STEPS
+        self._text = _MOST_TEXT
+        self._types: dict[int, frozenset[str]] = {}
+
+    def read(self, node: Any, value: Any, levels: int) -> Any:
+        """Return ``value`` as the schema ``node`` takes it."""
+        self._step()
+        if levels == 0:
+            return value
+        value = self._as_type(self._types_of(node), value)
+        if isinstance(value, dict | list):
+            for part in self._parts(node, value):
+                value = self._inside(part, value, levels - 1)
+        return cast("Any", value)
+
+    def _step(self, count: int = 1) -> None:
+        self._steps -= count
+        if self._steps < 0:
+            raise ValueError(
+                "too large to be read as text: write numbers, booleans, lists and objects as these JSON types"
+            )
+
+    def _parts(self, node: Any, value: Any) -> Iterator[JSONObject]:
+        """Yield the schemas without references that together describe a list or an object; of alternatives the first
+        that seems to be meant."""
+        ahead, seen = [node], set[int]()
+        while ahead:
+            each = ahead.pop()
+            if not isinstance(each, dict) or id(cast("Any", each)) in seen:
+                continue
+            self._step()
+            schema = cast("JSONObject", each)
+            seen.add(id(schema))
+            yield schema
+            ahead += [self._target(schema), *_listed(schema, "allOf")]
+            for keyword in ("anyOf", "oneOf"):
+                fitting = [one for one in _listed(schema, keyword) if _name(value) in self._types_of(one)]
+                meant = [one for one in fitting if self._seems_meant(one, value)] if len(fitting) > 1 else fitting
+                ahead += (meant or fitting)[:1]
+
+    def _seems_meant(self, node: Any, value: Any) -> bool:
+        node = self._target(node) or node
+        if not isinstance(value, dict):
+            return True
+        members: JSONObject = node.get("properties", {})
+        self._step(len(members))
+        fixed = {name: _choices(said) for name, said in members.items() if name in value}
+        return (
+            all(name in value for name in node.get("required", ()))
+            and all(choices is None or value[name] in choices for name, choices in fixed.items())
+            and (node.get("additionalProperties") is not False or members.keys() >= value.keys())
+        )
+
+    def _target(self, node: Any) -> Any:
+        """Return the schema that a ``$ref`` inside of this document refers to; `None` if there is none."""
+        reference = cast("JSONObject", node).get("$ref") if isinstance(node, dict) else None
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return None
+        found: Any = self._schema
+        for token in unquote(reference).split("/")[1:]:
+            name = token.replace("~1", "/").replace("~0", "~")
+            found = cast("JSONObject", found).get(name) if isinstance(found, dict) else None
+        return found
+
+    def _types_of(self, node: Any) -> frozenset[str]:
+        """Return the names of the JSON types that a schema takes."""
+        if not isinstance(node, dict):
+            return _EVERY
+        schema = cast("JSONObject", node)
+        if (known := self._types.get(id(schema))) is not None:
+            return known
+        self._types[id(schema)] = _EVERY  # for a schema that refers to itself
+        types = frozenset(_listed(schema, "type") or _EVERY)
+        if (choices := _choices(schema)) is not None:
+            types &= frozenset(map(_name, choices))
+        if "number" in types:
+            types |= {"integer"}
+        for each in (self._target(schema), *_listed(schema, "allOf")):
+            types &= self._types_of(each)
+        for keyword in ("anyOf", "oneOf"):
+            if alternatives := _listed(schema, keyword):
+                types &= frozenset[str]().union(*map(self._types_of, alternatives))
+        self._types[id(schema)] = types
+        return types
+
+    def _as_type(self, types: frozenset[str], value: Any) -> Any:
+        """Return the value that a text says, if it is of one of these ``types`` and the text isn't; otherwise
+        ``value``."""
+        text: Any = value
+        while isinstance(text, str) and "string" not in types:
+            text = text.strip()
+            found: Any = _WORDS.get(text.lower(), text)
+            if text[:1] in ("[", "{", '"', "-") or text[:1].isdecimal():
+                found = self._decoded(text)
+            if found in (0, 1) and "boolean" in types and "integer" not in types:
+                found = bool(found)
+            if type(found) is float and found.is_integer() and "number" not in types:
+                found = int(found)
+            if _name(found) in types:
+                return found
+            if found is text:
+                break
+            text = found  # JSON text inside of JSON text
+        return value
+
+    def _decoded(self, text: str) -> Any:
+        self._text -= len(text) if text[0] in "[{" else 0
+        if self._text < 0:
+            raise ValueError(f"too large: JSON in texts has at most {_MOST_TEXT:,} characters")
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return text
+        return text if is_too_deep(value) else value
+
+    def _inside(self, schema: JSONObject, value: Any, levels: int) -> Any:
+        if isinstance(value, list):
+            first, rest = _listed(schema, "prefixItems"), schema.get("items")
+            items = cast("list[Any]", value)
+            return [
+                self.read(first[at] if at < len(first) else rest, item, levels) if first or rest else item
+                for at, item in enumerate(items)
+            ]
+        properties: JSONObject = schema.get("properties", {})
+        required, others = _listed(schema, "required"), schema.get("additionalProperties")
+        read = cast("JSONObject", value).copy()
+        for name, item in cast("JSONObject", value).items():
+            below: Any = properties.get(name, others)
+            if not isinstance(below, dict):
+                continue
+            if name in properties and name not in required and self._is_left_out(below, item):
+                del read[name]
+            else:
+                read[name] = self.read(below, item, levels)
+        return read
+
+    def _is_left_out(self, node: Any, value: Any) -> bool:
+        types = self._types_of(node)
+        if value is None:
+            return "null" not in types
+        if not isinstance(value, str) or (word := value.strip().lower()) not in ("", "null", "none"):
+            return False
+        if "string" not in types:
+            return not word or "null" not in types
+        return not word and any(not _LIMITS.isdisjoint(part) for part in self._parts(node, value))
+
+
+def _listed(schema: JSONObject, keyword: str) -> list[Any]:
+    said: Any = schema.get(keyword, [])
+    return cast("list[Any]", said) if isinstance(said, list) else [said]
+
+
+def _choices(schema: Any) -> list[Any] | None:
+    if not isinstance(schema, dict):
+        return None
+    return [schema["const"]] if "const" in schema else cast("JSONObject", schema).get("enum")
+
+
+def _name(value: Any) -> str:
+    return "null" if value is None else _TYPES.get(cast("Any", type(value)), "")
