@@ -20,6 +20,7 @@ from ..concurrency.contexts import contextmanager
 from ..concurrency.threads import present_run
 from ..concurrency.time_limits import call_limits, last_deadline
 from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer, clean
+from ..protocol.errors import NoWayBack
 from ..protocol.meta import PROGRESS_TOKEN, TraceContext
 from ..protocol.types.input_required import asks_for_input
 from ..protocol.types.tools import created_id
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
     from .notifications import NotificationQueue
     from .observing import Tracer
     from .outbox import Outbox
+
+
+_ANSWER_ONLY: Final = (
+    "the client accepts nothing but the answer to its request: it has gone, or its Accept header has no "
+    "text/event-stream"
+)
 
 
 @frozen
@@ -121,6 +128,8 @@ class Outbound:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.over is not None:
             raise _again(self.over)
+        if outbox.over and outbox is not self._outbox:
+            raise NoWayBack(_ANSWER_ONLY)
         if outbox.is_full(REQUEST_MARKS):
             with self.while_connected():
                 await outbox.room(REQUEST_MARKS)

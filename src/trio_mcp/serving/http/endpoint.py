@@ -19,6 +19,7 @@ from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
 from ...jsonrpc.sizes import weight_of
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from ...protocol.methods import ROWS
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ...runtime.limits import Limits
 from ...runtime.peer import Auth
@@ -58,6 +59,8 @@ logger = logging.getLogger("trio_mcp")
 
 _ANYBODY: Final = Admitted()
 _MOST_ACCEPTED: Final = 100
+_STREAMING: Final = frozenset(row.name for row in ROWS if row.streams)
+"""Methods whose answer is a stream in any case."""
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
 MODERN: Final = REVISIONS.keys() - _LEGACY
 _BOM: Final = b"\xef\xbb\xbf"
@@ -111,7 +114,8 @@ class Entrance:
         if head.method == "OPTIONS":
             return self._cors.preflight(head)  # WHATWG Fetch section 4.8: a browser sends no credentials with it
         if gate is None:
-            if (head.method, headers.get("content-type"), headers.get("accept")) in self._accepted:
+            known = head.method, headers.get("content-type"), headers.get("accept")
+            if known in self._accepted and "content-encoding" not in headers:
                 return _ANYBODY
             return self._fault(head, extra) or _ANYBODY
         found = gate.known(head)
@@ -148,7 +152,7 @@ class Entrance:
         """Return the answer to a head that fits no request to the endpoint, of any caller."""
         method, headers = head.method, head.headers
         content_type, accept = headers.get("content-type"), headers.get("accept")
-        if (method, content_type, accept) in self._accepted:
+        if (method, content_type, accept) in self._accepted and "content-encoding" not in headers:
             return None
         if method != "POST" and (method not in ("GET", "DELETE") or self._stateless):
             allow = b"Allow: %b\r\n" % self._methods
@@ -156,10 +160,19 @@ class Entrance:
         if method == "POST" and (content_type or "").partition(";")[0].strip().lower() != "application/json":
             # A browser sends other types to any origin without asking first.
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type is application/json", extra)
-        wanted = {"POST": JSON_AND_STREAM, "GET": STREAM}.get(method, frozenset[str]())
-        if not wanted <= accepted_types("*/*" if accept is None else accept):
-            return invalid(HTTPStatus.NOT_ACCEPTABLE, f"Accept has to admit {' and '.join(sorted(wanted))}", extra)
-        if len(self._accepted) < _MOST_ACCEPTED:
+        coding = headers.get("content-encoding", "").lower()
+        if method == "POST" and coding not in ("", "identity"):
+            # RFC 9110 section 12.5.3: the answer SHOULD have Accept-Encoding.
+            reason = f"the body has the Content-Encoding {coding[:50]!r}: send the body without one"
+            return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, extra + b"Accept-Encoding: identity\r\n")
+        only_stream = method == "GET" or headers.get("mcp-method") in _STREAMING
+        wanted = frozenset((STREAM,)) if only_stream else JSON_AND_STREAM
+        accepted = accepted_types("*/*" if accept is None else accept)
+        if method != "DELETE" and wanted.isdisjoint(accepted):
+            return invalid(HTTPStatus.NOT_ACCEPTABLE, f"Accept has to admit {' or '.join(sorted(wanted))}", extra)
+        if method == "POST" and len(accepted) == 1:
+            (head.accepts,) = accepted
+        elif len(self._accepted) < _MOST_ACCEPTED:
             self._accepted.add((method, content_type, accept))
         return None
 

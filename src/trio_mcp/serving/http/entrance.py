@@ -150,8 +150,9 @@ def documents_beside(server: Servable, path: str, card: Card | None, *, catalog:
     return public_documents(server, path, card, catalog=catalog)
 
 
-STREAM: Final = frozenset(("text/event-stream",))
-JSON_AND_STREAM: Final = frozenset(("application/json", "text/event-stream"))
+JSON: Final = "application/json"
+STREAM: Final = "text/event-stream"
+JSON_AND_STREAM: Final = frozenset((JSON, STREAM))
 
 
 _RANGE: Final = re.compile(

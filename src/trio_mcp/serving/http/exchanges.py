@@ -28,8 +28,9 @@ from ...state.connection import ConnectionState
 from ...state.events import Event
 from ...transports.http.application import Answer, ResponseHandle
 from ...transports.http.requests import RequestHead
+from ...transports.sse import STREAM_HEADERS, events
 from ..callers import LacksScopes, lacking
-from .entrance import JSON_HEADERS, RETRY_AFTER, error, lines_of, status_of_refusal, unavailable
+from .entrance import JSON, JSON_HEADERS, RETRY_AFTER, STREAM, empty, error, lines_of, status_of_refusal, unavailable
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
@@ -88,7 +89,7 @@ class PostExchange(PartExchange):
     was opened, an empty one is; where the server ends, status 503.
     """
 
-    __slots__ = ("_refusal", "_was_silent", "extra", "is_over", "is_stream", "request", "response")
+    __slots__ = ("_refusal", "_was_silent", "accepts", "extra", "is_over", "is_stream", "request", "response")
 
     def __init__(
         self,
@@ -104,6 +105,8 @@ class PostExchange(PartExchange):
         """The request of this POST; `None` for a batch, and for what is no request."""
         self.response = posted.response
         self.extra = posted.extra
+        self.accepts = posted.head.accepts
+        """The only type that the client accepts, `JSON` or `STREAM`; `None` for any."""
         self.is_stream = False
         """True once the answer is a stream."""
         self.is_over = False
@@ -111,6 +114,12 @@ class PostExchange(PartExchange):
         self._was_silent = False
         self._refusal: Refusal | None = None
         """The refusal of the request, where its caller lacks a scope."""
+        if self.accepts is not None and self.accepts == JSON:
+            self.send_no_stream()
+
+    def send_no_stream(self) -> None:
+        """Drop all lines except the reply: the client accepts JSON only."""
+        self.outbox.let_go()
 
     @abstractmethod
     def leave(self) -> None:
@@ -137,8 +146,8 @@ class PostExchange(PartExchange):
         self._was_silent = True
 
     def commit(self) -> None:
-        """Make the answer a stream, unless it is one or was given."""
-        if not (self.is_stream or self.is_over):
+        """Make the answer a stream, unless it is one, was given, or must be JSON."""
+        if not (self.is_stream or self.is_over or self.accepts == JSON):
             self.open_stream()
 
     # Replies
@@ -148,6 +157,10 @@ class PostExchange(PartExchange):
             return
         if line is None:
             self.commit()
+            if not self.is_stream:  # it must be JSON
+                self.end()
+                self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
+                return
         elif not self.is_stream:
             code = None if self.request is None or self.request.error is None else self.request.error.code
             if code is None:
@@ -202,11 +215,14 @@ class PostExchange(PartExchange):
         self.answer(status_of_refusal(code), line)
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        """Give the whole answer: the JSON text ``line``, with ``more`` headers."""
+        """Give the whole answer: the JSON text ``line``, or one event with it, with ``more`` headers."""
         if not self.is_over:
             self.is_over = True
             self.leave()
-        self.response.answer(Answer(status, JSON_HEADERS + self.extra + more, line[:-1]))
+        if self.accepts is not None and self.accepts == STREAM and status == HTTPStatus.OK:
+            self.response.stream(status, STREAM_HEADERS + self.extra + more, FinishedStream(events(line)))
+        else:
+            self.response.answer(Answer(status, JSON_HEADERS + self.extra + more, line[:-1]))
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if self.is_over or request is not self.request:
@@ -216,6 +232,19 @@ class PostExchange(PartExchange):
             self.response.answer(unavailable("the server is shutting down", self.extra), close=True)
         else:
             self.reply(None)
+
+
+class FinishedStream:
+    """The source of a response that sends ``events``, which are complete: see `Source`."""
+
+    def __init__(self, events: bytes) -> None:
+        self._events = events
+
+    async def take(self) -> bytes:
+        """Return all events, then nothing."""
+        await trio.lowlevel.checkpoint()
+        events, self._events = self._events, b""
+        return events
 
 
 class FedConnection:

@@ -16,9 +16,9 @@ from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import end_of_token
 from .entrance import empty, invalid
-from .exchanges import HttpRequest
+from .exchanges import FinishedStream, HttpRequest
 from .session_exchange import ClientSession, OpeningExchange, SessionExchange
-from .session_stream import FinishedStream, SessionStream
+from .session_stream import SessionStream
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest

@@ -239,10 +239,10 @@ class SessionExchange(PostExchange):
         request: InboundRequest | None,
         high_water: int,
     ) -> None:
-        super().__init__(connection, posted, request, high_water, session.id)
         self._session = session
         self._stream: ResumableStream | None = None
         self._alarm: Alarm | None = None
+        super().__init__(connection, posted, request, high_water, session.id)
         if self.may_prime and request is not None and request.revision.polling:
             self._alarm = session.alarm(self.commit)
 
@@ -253,6 +253,12 @@ class SessionExchange(PostExchange):
     @property
     def is_open(self) -> bool:
         return not self.response.is_gone if self._stream is None else self._stream.is_open
+
+    def send_no_stream(self) -> None:
+        if self._session.is_listened_to:
+            self._session.send_late_lines(self.outbox)
+        else:
+            super().send_no_stream()
 
     def open_stream(self) -> None:
         self.is_stream = True
@@ -290,7 +296,7 @@ class SessionExchange(PostExchange):
     def close_stream(self, retry: float) -> bool:
         if self.request is None or not self.request.revision.polling:
             return False
-        self.commit()
+        self.commit()  # which does nothing if the answer must be JSON
         return self._stream is not None and self._stream.close_response(retry)
 
 

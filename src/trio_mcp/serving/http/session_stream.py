@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-import trio
-
 from ...runtime.outbox import Outbox
 from ...transports.http.application import ResponseHandle
 from ...transports.http.replay_log import Replay, ReplayLog
@@ -201,16 +199,3 @@ class _ResponseSource:
             self._first = bytearray(text) + self._first if text != KEEP_ALIVE else self._first
         first, self._first = self._first, bytearray()
         return first
-
-
-class FinishedStream:
-    """The source of a response that repeats ``events`` of a stream that is finished: see `Source`."""
-
-    def __init__(self, events: bytes) -> None:
-        self._events = events
-
-    async def take(self) -> bytes:
-        """Return all events, then nothing."""
-        await trio.lowlevel.checkpoint()
-        events, self._events = self._events, b""
-        return events

@@ -20,10 +20,9 @@ from ...runtime.replies import error_line
 from ...state.connection import ConnectionState
 from ...stores.task_store import StoreFull
 from ...transports.sse import STREAM_HEADERS
-from .entrance import busy, invalid, unavailable
-from .exchanges import HttpRequest
+from .entrance import JSON, busy, invalid, unavailable
+from .exchanges import FinishedStream, HttpRequest
 from .session_exchange import ClientSession, SessionExchange
-from .session_stream import FinishedStream
 from .shared_facts import UNREACHABLE, FactsTooLong, SessionHost, SharedFacts
 from .shared_log import forget_events, lost_line
 from .shared_writes import Refusal, Write
@@ -106,7 +105,7 @@ class SharedExchange(SessionExchange):
             self.response.answer(refusal(self.extra))
 
     def reply(self, line: bytes | None, owner: object = None) -> None:
-        if line is None and not (self.is_stream or self.is_over):
+        if line is None and not (self.is_stream or self.is_over or self.accepts == JSON):
             # Nothing is to come, so there is nothing to come back for.
             self.end()
             self.response.stream(HTTPStatus.OK, STREAM_HEADERS + self.extra, FinishedStream(b""))

@@ -25,9 +25,8 @@ from ...stores.shared import Place
 from ...transports.sse import STREAM_HEADERS, priming_event, retry_line
 from ..callers import end_of_token
 from .entrance import empty, invalid, unavailable
-from .exchanges import HttpRequest
+from .exchanges import FinishedStream, HttpRequest
 from .session_facts import listened_to
-from .session_stream import FinishedStream
 from .shared_facts import ENDED, UNREACHABLE, SessionEnded, SessionHost, SharedFacts, in_milliseconds
 from .shared_get_streams import FollowedStreams, OwnStream
 from .shared_log import PATIENCE, StreamLog, events_of, new_holder, own_log_id, parsed_cursor, replica_of

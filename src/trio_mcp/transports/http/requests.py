@@ -53,6 +53,8 @@ class RequestHead:
     repeated: frozenset[str]
     """Names that came more than once."""
     http_1_0: bool
+    accepts: str | None = None
+    """The only type of answer that the client accepts, as the application has found; `None` for any."""
 
     @property
     def asks_for_websocket(self) -> bool:
