@@ -348,7 +348,7 @@ async def test_prompts_and_resources_ask_too_and_completions_cannot(autojump_clo
     server = Server("s")
 
     @server.prompt
-    async def hello(ctx: RequestContext) -> str:
+    async def hello(ctx: RequestContext, x: str = "") -> str:
         return (await ctx.list_roots())[0].uri
 
     @server.resource("mem:///here")

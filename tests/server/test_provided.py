@@ -706,6 +706,10 @@ async def test_once_stands_between_the_lifespan_and_the_requests() -> None:
 async def test_what_a_mounted_server_is_provided_once_is_with_the_server_that_it_is_mounted_in() -> None:
     inner, server = server_of(connection), Server("outer")
 
+    @inner.prompt
+    def greet(who: str) -> str:
+        return who
+
     @inner.completion(prompt="greet", argument="who")
     async def complete(value: str, known: Annotated[str, Provide(settings, once=True)]) -> list[str]:
         return [known]

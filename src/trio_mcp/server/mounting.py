@@ -98,6 +98,9 @@ class MountedCompletions(Completions):
     def __len__(self) -> int:
         return len(self._own)
 
+    def check(self) -> None:
+        """Do nothing: the mounted server checks its own completers."""
+
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
         """Return a completer: see `Completions.find`."""
         if kind == "prompt":

@@ -140,9 +140,11 @@ class Offering:
         """Offer a function as the completer of one ``argument`` of a ``prompt`` or of a ``resource`` template.
 
         The function takes ``value``, the text typed so far, and, as an option, ``arguments``, the arguments settled
-        already. The function returns suggestions, best first, of which 100 at most are sent. Raises `TypeError` for
-        both or neither of ``prompt`` and ``resource`` and for other parameters, and `ValueError` when the argument has
-        a completer already.
+        already. The function returns suggestions, best first, of which 100 at most are sent, numbers and enums as text.
+
+        Raises `TypeError` for both or neither of ``prompt`` and ``resource`` and for other parameters. Raises
+        `ValueError` when the argument has a completer already, or the prompt or template lacks the argument. The server
+        doesn't start if the prompt or template doesn't exist by then.
         """
 
         def register(function: F) -> F:

@@ -5,6 +5,7 @@ and argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from enum import Enum
 from functools import partial
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ from ..protocol.types.prompts import (
 from ..runtime.requests.scope import RequestScope
 from .input_required import FINISHED, InputRequired, settle
 from .registration import PromptOptions, Registry
-from .resources import Resources
+from .resources import RegisteredResource, Resources
 from .results import BLOCKS, media_kinds
 from .signature import BadArguments, UserFunction
 from .visibility import Visible, checked_scopes, checked_tags, checked_visible
@@ -126,6 +127,8 @@ class Completions:
         self._prompts = prompts
         self._resources = resources
         self._completers: dict[tuple[str, str, str], UserFunction] = {}
+        self._unchecked = set[tuple[str, str, str]]()
+        """Keys of completers that may belong to a prompt or template that is declared later."""
         self.mounted: list[Completions] = []
         """The completers of mounted servers, under the names that they have here."""
 
@@ -148,7 +151,31 @@ class Completions:
         key = ("prompt", prompt, argument) if prompt is not None else ("resource", cast("str", resource), argument)
         if key in self._completers:
             raise ValueError(f"there is a completer for {key[1]!r}, {argument!r} already")
+        if not self._fits(key):
+            self._unchecked.add(key)
         self._completers[key] = handler
+
+    def _fits(self, key: tuple[str, str, str]) -> bool:
+        """Return whether the prompt or template exists. Raises `ValueError` if it lacks the argument."""
+        kind, name, argument = key
+        entry = self._prompts.registry.known(name) if kind == "prompt" else self._resources.templates.known(name)
+        if entry is None:
+            return False
+        pattern = entry.pattern if isinstance(entry, RegisteredResource) else None
+        names = entry.handler.names if pattern is None else pattern.names
+        if argument not in names:
+            raise ValueError(
+                f"@server.completion: {kind} {name!r} has no argument {argument!r}, only {', '.join(names) or 'none'}"
+            )
+        return True
+
+    def check(self) -> None:
+        """Raise `ValueError` for a completer whose prompt, template or argument does not exist when the server
+        starts."""
+        for kind, name, argument in [key for key in self._unchecked if not self._fits(key)]:
+            what = "prompt" if kind == "prompt" else "resource template"
+            raise ValueError(f"@server.completion(argument={argument!r}): this server has no {what} {name!r}")
+        self._unchecked.clear()
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
         """Return the completer of an argument of the ``prompt`` or ``resource`` called so; `None`: there is none."""
@@ -175,13 +202,21 @@ class Completions:
         settled = (params.context.arguments if params.context else None) or {}
         given = {"value": params.argument.value, "arguments": settled}
         value = await handler.call(scope, lifespan, {key: given[key] for key in handler.names})
-        return CompleteResult(_cut(value if isinstance(value, Completion) else Completion(list(value))))
+        return CompleteResult(_cut(value if isinstance(value, Completion) else Completion(_values(value))))
+
+
+def _values(value: Any) -> list[str]:
+    """Return what a completer has returned as a list, whose items may still be of any type."""
+    return [value] if isinstance(value, str) else [] if value is None else list(value)
 
 
 def _cut(completion: Completion) -> Completion:
-    """Return ``completion`` with at most 100 values (2025-11-25 completion, Completion Results). Where values were left
-    out, ``total`` and ``has_more`` are set."""
+    """Return ``completion`` with at most 100 values, all of them texts (2025-11-25 completion, Completion Results).
+    Where values were left out, ``total`` and ``has_more`` are set."""
     values = completion.values
+    if any(type(value) is not str for value in values):
+        texts = [str(value.value if isinstance(value, Enum) else value) for value in cast("list[Any]", values)]
+        completion = Completion(values := texts, completion.total, completion.has_more)
     if len(values) <= MAX_COMPLETION_VALUES:
         return completion
     return Completion(

@@ -350,6 +350,7 @@ class Server(Offering):
             replies = Replies(info, expose_errors=self.expose_errors)
             for part in self.parts():
                 await parts.enter_async_context(part.living(host))
+                part.completions.check()
             value = self._lifespans[host]
             if once := [provider for part in self.parts() for provider in part.provided_once()]:
                 from .provided import entered_once  # late: few servers need it
