@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.pages import Page
 from tests.patience import PATIENCE
-from tests.peers.installed import install, installed_once
+from tests.peers.installed import python_with
 
 from trio_mcp import (
     CallToolResult,
@@ -58,16 +58,8 @@ STEPS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 
 @pytest.fixture(scope="session")
 def python(request: pytest.FixtureRequest) -> Path:
-    """The interpreter of an environment with ``fastmcp`` 3.x, and so with ``mcp`` 1.x, made once."""
-    name = f"fastmcp-{FASTMCP}-python-{sys.version_info.major}.{sys.version_info.minor}"
-    return installed_once(request.config, name, make) / "bin" / "python"
-
-
-def make(path: Path) -> None:
-    what = f"fastmcp {FASTMCP}"
-    install(what, [sys.executable, "-m", "venv", path])
-    pip = [path / "bin" / "python", "-m", "pip"]
-    install(what, [*pip, "install", "--quiet", "--no-input", "--retries=1", f"fastmcp=={FASTMCP}", "mcp[cli]<2"])
+    """The interpreter of an environment with ``fastmcp`` 3.x, and so with ``mcp`` 1.x."""
+    return python_with(request.config, f"fastmcp-{FASTMCP}", f"fastmcp=={FASTMCP}", "mcp[cli]<2")
 
 
 @pytest.fixture

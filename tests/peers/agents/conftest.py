@@ -1,29 +1,27 @@
-"""The environment of the frameworks, which none of them shares with the test environment: they need ``mcp`` 1.x."""
+"""The environments of the frameworks, one each: langchain's adapters need ``mcp`` 1.x, the others take 2.x."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.peers.installed import install, installed_once
+from tests.peers.installed import python_with
 
-PACKAGES = {"pydantic-ai-slim[mcp]": "2.68.0", "openai-agents": "0.24.0", "langchain-mcp-adapters": "0.3.2"}
+PACKAGES = {
+    "pydantic_ai": ("pydantic-ai-slim[mcp]==2.68.0", "mcp==2.3.0"),
+    "openai_agents": ("openai-agents==0.24.0", "mcp==2.3.0"),
+    "langchain": ("langchain-mcp-adapters==0.3.2", "mcp==1.30.0"),
+}
 
 
 @pytest.fixture(scope="session")
-def agents_python(request: pytest.FixtureRequest) -> Path:
-    """The interpreter of that environment, which is made once and kept in pytest's cache."""
-    name = f"agents-{'-'.join(PACKAGES.values())}-python-{sys.version_info.major}.{sys.version_info.minor}"
-    return installed_once(request.config, name, make) / "bin" / "python"
+def python_of(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """Return the interpreter of a framework's environment."""
 
+    def python(framework: str) -> Path:
+        package, mcp = PACKAGES[framework]
+        name = f"{package.partition('[')[0].partition('==')[0]}-{package.rpartition('==')[2]}-{mcp.replace('==', '-')}"
+        return python_with(request.config, name, package, mcp)
 
-def make(path: Path) -> None:
-    what = "the frameworks of agents"
-    install(what, [sys.executable, "-m", "venv", path])
-    packages = [f"{name}=={version}" for name, version in PACKAGES.items()]
-    uv = Path(sys.executable).with_name("uv")  # takes a tenth of the time of pip, where it is there
-    pip = [uv, "pip", "install", "--python", path / "bin" / "python"]
-    if not uv.exists():
-        pip = [path / "bin" / "python", "-m", "pip", "install", "--no-input", "--retries=1"]
-    install(what, [*pip, "--quiet", *packages])
+    return python

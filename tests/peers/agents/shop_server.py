@@ -13,7 +13,7 @@ from typing import Literal
 
 import trio
 
-from trio_mcp import Image, Limits, Server, ToolError, serve_http, serve_stdio
+from trio_mcp import Image, Limits, RequestContext, Server, ToolError, serve_http, serve_stdio
 
 server = Server("shop", limits=Limits(drain_timeout=0.1))  # the frameworks kill it after two seconds
 DOT = bytes.fromhex("89504e470d0a1a0a")
@@ -63,8 +63,9 @@ async def picture() -> Image:
 
 
 @server.tool
-async def hang() -> str:
+async def hang(ctx: RequestContext) -> str:
     """Wait for ever."""
+    note(f"revision {ctx.revision.name}")
     note("hang began")
     try:
         await trio.sleep_forever()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ class Makes:
     def _script(self, make: str, role: str) -> list[str]:
         if make == "typescript":
             return ["node", str(self.request.getfixturevalue("tasks_scripts") / f"tasks_{role}.mjs")]
-        python = str(self.request.getfixturevalue("peer_python")) if make == "mcp1" else sys.executable
-        if make == "fastmcp" and find_spec("fastmcp_tasks") is None:
-            pytest.skip("needs the tasks of fastmcp: pip install -e '.[dev]'")
+        environments = {"mcp1": "peer_python", "fastmcp": "fastmcp_tasks_python"}
+        python = str(self.request.getfixturevalue(environments[make])) if make in environments else sys.executable
         return [python, "-W", "ignore", str(HERE / f"{role}s" / f"{make}_tasks_{role}.py")]
