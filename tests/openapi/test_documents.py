@@ -272,3 +272,35 @@ async def test_the_tag_of_a_discriminator_is_required_of_what_is_sent() -> None:
     described = document(method="post", requestBody={"content": {"application/json": {"schema": schema}}})
     made = (await tools_of(from_openapi(described, http=HTTP, operations=everything)))["do"].input_schema
     assert made["properties"]["body"] == {"anyOf": kinds, "required": ["kind"]}
+
+
+async def test_schemas_of_an_api_have_no_words_of_openapi() -> None:
+    parts = {
+        "Item": {
+            "type": "object",
+            "properties": {
+                "id": {"type": "integer", "format": "int64"},
+                "data": {"type": "string", "format": "byte"},
+                "at": {"type": "string", "format": "date-time"},
+                "kind": {"enum": ["b", "a", "b"]},
+            },
+        }
+    }
+    size = {"type": "number", "format": "float"}
+    described = document(
+        parameters=[{"name": "size", "in": "query", "schema": size}],
+        requestBody={"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Item"}}}},
+        responses={"200": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Item"}}}}},
+    )
+    described["components"] = {"schemas": parts}
+    tool = (await tools_of(from_openapi(described, http=HTTP, operations=everything)))["do"]
+    expected = {
+        "id": {"type": "integer"},
+        "data": {"type": "string", "contentEncoding": "base64"},
+        "at": {"type": "string", "format": "date-time"},
+        "kind": {"type": "string", "enum": ["b", "a"]},
+    }
+    assert tool.input_schema["properties"]["size"] == {"type": "number"}
+    assert tool.input_schema["$defs"]["Item"]["properties"] == expected
+    assert tool.output_schema is not None
+    assert tool.output_schema["anyOf"][0]["properties"] == expected

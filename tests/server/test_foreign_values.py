@@ -52,11 +52,11 @@ def rows_of(frame: Frame) -> list[Row]:
 @pytest.mark.parametrize(
     ("kind", "value", "schema", "plain"),
     [
-        (Decimal, Decimal("1.50"), {"type": "string", "format": "decimal"}, "1.50"),
+        (Decimal, Decimal("1.50"), {"type": "string"}, "1.50"),
         (uuid.UUID, uuid.UUID(int=1), {"type": "string", "format": "uuid"}, "00000000-0000-0000-0000-000000000001"),
-        (Path, Path("/a/b"), {"type": "string", "format": "path"}, "/a/b"),
+        (Path, Path("/a/b"), {"type": "string"}, "/a/b"),
         (datetime.date, DAY, {"type": "string", "format": "date"}, "2026-07-28"),
-        (datetime.timedelta, datetime.timedelta(hours=1), {"type": "string", "format": "duration"}, "PT3600S"),
+        (datetime.timedelta, datetime.timedelta(hours=1), {"type": "string"}, "PT3600S"),
         (Fraction, Fraction(1, 2), {"type": "number"}, 0.5),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep
 from ..protocol.fields import JSONObject
+from ..protocol.portable_schemas import portable
 from ..protocol.schema_validator import SchemaValidator
 from .document import Document, items_of, legal_name, members_of
 
@@ -49,6 +50,8 @@ class Schemas:
         self._ahead: list[tuple[str, Any, str]] = []
         """Components with a name that are still to be converted."""
         self._definitions: dict[str, Any] = {}
+        self._portable: dict[str, Any] = {}
+        """Definitions in portable keywords: the original formats say which properties are files."""
         self._mentioned: dict[str, list[str]] = {}
         """The components to which each component refers."""
         self._mentions: list[str] = []
@@ -76,10 +79,13 @@ class Schemas:
             if name in needed:
                 continue
             if len(needed) < _MOST_DEFINITIONS:
-                needed[name] = self._definitions[name]
+                if name not in self._portable:
+                    self._portable[name] = portable(self._definitions[name])
+                needed[name] = self._portable[name]
                 ahead += self._mentioned[name]
             else:
                 needed[name] = {}
+        schema = portable(schema)
         complete = {**schema, "$defs": needed} if needed else schema
         if is_too_deep(complete):
             raise ValueError(f"a schema has more than {MOST_LEVELS} levels")

@@ -72,7 +72,7 @@ def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject
     """Return the JSON Schema of a class that msgspec does not know, as it is ``read`` or written; ``prefix``: see
     `schema_of_model`. Raises `TypeError` for a class that has none."""
     if issubclass(kind, PurePath):
-        return {"type": "string", "format": "path"}
+        return {"type": "string"}
     if (models := _pydantic()) is not None and models.knows(kind):
         return models.schema_of_model(kind, "validation" if read else "serialization", prefix)
     if (schema := _written(kind)) is None:

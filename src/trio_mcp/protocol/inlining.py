@@ -34,7 +34,7 @@ def inlined(schema: JSONObject) -> JSONObject:
     identifiers or anchors, in which a reference may mean something else.
     """
     keyword = next((key for key in ("$defs", "definitions") if key in schema), None)
-    if keyword is None or any(not _OTHER_WAYS.isdisjoint(each) for each in _schemas_in(schema)):
+    if keyword is None or any(not _OTHER_WAYS.isdisjoint(each) for each in schemas_in(schema)):
         return schema
     definitions = cast("dict[str, Any]", schema[keyword])
     rest = {key: value for key, value in schema.items() if key != keyword}
@@ -103,7 +103,7 @@ def _reached(definitions: dict[str, Any], start: str) -> set[str]:
     found: set[str] = set()
     ahead = [start]
     while ahead:
-        for each in _schemas_in(definitions[ahead.pop()]):
+        for each in schemas_in(definitions[ahead.pop()]):
             name = _named_by(each.get("$ref"))
             if name is not None and name in definitions and name not in found:
                 found.add(name)
@@ -111,7 +111,7 @@ def _reached(definitions: dict[str, Any], start: str) -> set[str]:
     return found
 
 
-def _schemas_in(schema: Any) -> Iterator[JSONObject]:
+def schemas_in(schema: Any) -> Iterator[JSONObject]:
     """Yield all objects in ``schema`` that are schemas."""
     ahead = [schema]
     while ahead:
@@ -124,5 +124,5 @@ def _schemas_in(schema: Any) -> Iterator[JSONObject]:
             for key, value in members.items():
                 if key in _NAMED and isinstance(value, dict):
                     ahead += cast("JSONObject", value).values()
-                elif key not in _DATA:
+                elif key not in _DATA and not key.startswith("x-"):
                     ahead.append(value)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import Flag
 from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
@@ -202,10 +203,10 @@ class _Schema(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False  # the name of a field, with a capital letter, tells nothing
 
-    def tagged_union_schema(self, schema: Any) -> JSONObject:
-        made = super().tagged_union_schema(schema)
-        made.pop("discriminator", None)  # OpenAPI's, with references that validators do not know
-        return made
+    def enum_schema(self, schema: Any) -> JSONObject:
+        if self.mode == "serialization" and issubclass(schema["cls"], Flag):
+            return {"type": "integer", "title": schema["cls"].__name__}  # a combination is none of the values
+        return super().enum_schema(schema)
 
 
 def schema_of_model(kind: Any, mode: Literal["validation", "serialization"], prefix: str) -> JSONObject:

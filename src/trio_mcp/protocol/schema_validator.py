@@ -23,6 +23,7 @@ asking whether each part fits (`SchemaFaults`).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias, cast
@@ -30,6 +31,7 @@ from urllib.parse import unquote
 
 from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small, is_too_deep
+from .allowed_values import allowed_values
 from .fields import JSONObject
 from .schema_growth import SCHEMA_KEYWORDS, SchemaGrowth, anchors_in, objects_in, targets_of
 
@@ -324,6 +326,8 @@ def _is_looked_up(choice: Any) -> bool:
 _FAULTS_TOLD: Final = 5
 _LONGEST_FAULT: Final = 300
 """Longest fault in characters; a fault quotes the wrong value."""
+_LONGEST_VALUE: Final = 150
+"""The same of a fault that names the allowed values after the wrong one."""
 _SMALL_PARTS: Final = 1000
 _CHARACTERS: Final = 20_000
 _LOOKED_AT: Final = 10_000
@@ -366,10 +370,19 @@ class SchemaFaults:
             else:
                 return _at(place, _in_short(node, part))
         faults = [
-            _at(place + "".join(map(_step, error.instance_path)), error.message)
+            _at(place + "".join(map(_step, error.instance_path)), self._in_words(pointer, error))
             for error in islice(self._validators.get(pointer).iter_errors(part), _FAULTS_TOLD)
         ]
         return "; ".join(faults)
+
+    def _in_words(self, pointer: str, error: Any) -> str:
+        message: str = error.message
+        if error.kind.name not in ("anyOf", "oneOf") and not message.endswith(" other candidates"):
+            return message
+        choices = ""
+        with suppress(AttributeError, TypeError):  # keywords of other dialects may hold anything
+            choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
+        return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 
     def place_of(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
         """Return in one line where the fault of an invalid ``value`` is, for a value of which ``told`` would take too

@@ -19,8 +19,10 @@ from msgspec import inspect as kinds
 
 from ..protocol.fields import JSONObject
 from ..protocol.foreign_types import is_model, readable, schema_of_foreign
-from ..protocol.inlining import inlined
+from ..protocol.inlining import inlined, schemas_in
 from ..protocol.plain_classes import is_plain_class
+from ..protocol.portable_schemas import portable
+from . import class_schemas
 
 if TYPE_CHECKING:
     from .encoders import Encoders
@@ -355,20 +357,35 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None)
         return schema or {"description": kind.__name__}  # msgspec takes an empty schema for none
 
     try:
-        (root,), definitions = _components(kind, foreign)
+        infos: Any = [info for info in _types_in(kind) if not isinstance(info, kinds.CustomType)]
+        defined = {info.cls: info for info in infos if hasattr(info, "cls")}
+        asked = [kind, *defined]
+        (root, *references), definitions = _components(asked, foreign)
         if not inner.keys().isdisjoint(definitions):  # a model and another class have the same name
             inner.clear()
             prefix = "models."
-            (root,), definitions = _components(kind, foreign)
+            (root, *references), definitions = _components(asked, foreign)
     except NameError as error:
         raise TypeError(f"an annotation could not be resolved: {error}") from None
+    for info, reference in zip(defined.values(), references, strict=True):
+        hints = _hints_of(get_origin(info.cls) or info.cls)
+        class_schemas.complete(definitions[reference["$ref"].rpartition("/")[2]], info, hints, read=read)
+    class_schemas.put_in_order(root, kind)
     definitions |= inner
     if "$ref" in root and len(root) == 1:
         reference = root["$ref"]
         root = dict(definitions[reference.rpartition("/")[2]])
         if not _refers(definitions, reference):  # a class that is made of itself
             del definitions[reference.rpartition("/")[2]]
-    return inlined({**root, "$defs": definitions}) if definitions else root
+    root = inlined({**root, "$defs": definitions}) if definitions else root
+    for node in schemas_in(root) if not read else ():
+        if node.get("format") in _UNSURE:
+            del node["format"]
+    return portable(root)
+
+
+_UNSURE: Final = ("date-time", "time", "duration")
+"""Formats of RFC 3339, which a value that is written may not have: it has no time zone, or a fraction of a second."""
 
 
 def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
@@ -389,5 +406,5 @@ def _refers(schema: Any, reference: str) -> bool:
     return isinstance(schema, list) and any(_refers(item, reference) for item in cast("list[Any]", schema))
 
 
-def _components(kind: Any, foreign: Any) -> tuple[tuple[JSONObject, ...], JSONObject]:
-    return msgspec.json.schema_components([kind], schema_hook=foreign, ref_template="#/$defs/{name}")
+def _components(asked: list[Any], foreign: Any) -> tuple[tuple[JSONObject, ...], JSONObject]:
+    return msgspec.json.schema_components(asked, schema_hook=foreign, ref_template="#/$defs/{name}")

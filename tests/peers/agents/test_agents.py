@@ -78,7 +78,7 @@ def test_a_model_gets_a_schema_without_references(conversation: Conversation) ->
     schema = conversation.saw("schema")
     assert "$ref" not in json.dumps(schema)
     order = schema["properties"]["order"]
-    assert order["properties"]["size"]["enum"] == ["large", "small"]
+    assert order["properties"]["size"]["enum"] == ["small", "large"]
     assert order["properties"]["toppings"]["items"]["properties"]["grams"] == {"type": "integer", "default": 10}
 
 

@@ -1,0 +1,106 @@
+"""The allowed values in the error for a value outside an enum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Any, Literal
+
+import pytest
+
+from trio_mcp.protocol.allowed_values import with_choices
+from trio_mcp.protocol.schema_validator import SchemaValidator
+from trio_mcp.server.signature import BadArguments, UserFunction
+
+
+class Level(Enum):
+    LOW = "low"
+    HIGH = "high"
+    EXTREME = "extreme"
+
+
+class Size(IntEnum):
+    TWO = 2
+    ONE = 1
+
+
+@dataclass
+class Step:
+    mode: Literal["w", "r"]
+    levels: list[Level] | None = None
+    next: Step | None = None
+
+
+async def run(
+    level: Level | int = 1,
+    size: Size = Size.ONE,
+    mode: Literal["w", "r"] | None = None,
+    levels: dict[str, list[Level]] | None = None,
+    named: dict[Level, int] | None = None,
+    pair: tuple[int, Literal["x"]] = (1, "x"),
+    some: set[Level] = set(),  # noqa: B006
+    step: Step | None = None,
+) -> None: ...
+
+
+LEVELS = '"low", "high", "extreme"'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "choices"),
+    [
+        ({"level": "x"}, f"{LEVELS}, or integer"),
+        ({"size": 3}, "2, 1"),
+        ({"size": "2"}, "2, 1"),
+        ({"mode": "x"}, '"w", "r", or null'),
+        ({"levels": {"a": ["low", "x"]}}, LEVELS),
+        ({"named": {"x": 1}}, LEVELS),
+        ({"pair": [1, "y"]}, '"x"'),
+        ({"some": ["x"]}, LEVELS),
+        ({"step": {"mode": "x"}}, '"w", "r"'),
+        ({"step": {"mode": "w", "next": {"mode": "w", "next": {"mode": "x"}}}}, '"w", "r"'),
+        ({"step": {"mode": "w", "levels": ["x"]}}, LEVELS),
+        ({"step": 3}, None),
+        ({"other": 3}, None),
+        ({"pair": []}, None),
+    ],
+    ids=str,
+)
+def test_bind_names_the_choices_for_a_value_outside_an_enum(arguments: dict[str, Any], choices: str | None) -> None:
+    with pytest.raises(BadArguments) as caught:
+        UserFunction.of(run).bind(arguments)
+    words = str(caught.value).partition(": must be one of ")
+    assert words[2] == (choices or "")
+    assert "`$" in words[0] or "unknown field" in words[0]
+
+
+def test_bind_cuts_the_names_of_many_choices() -> None:
+    fault = "Invalid enum value 'x' - at `$`"
+    assert len(with_choices(fault, {"enum": [f"{number:0500}" for number in range(1000)]})) < 1200
+    assert with_choices(fault, {"enum": list(range(201))}).endswith(" 199, …")
+
+
+@pytest.mark.parametrize(
+    ("schema", "fault"),
+    [
+        ({"enum": list("abcde")}, '"x": must be one of "a", "b", "c", "d", "e"'),
+        (
+            {"$ref": "#/$defs/Level", "$defs": {"Level": {"enum": list("abcd")}}},
+            '"x": must be one of "a", "b", "c", "d"',
+        ),
+        ({"anyOf": [{"enum": ["a"]}, {"type": "null"}]}, 'must be one of "a", or null'),
+        ({"oneOf": [{"const": "a", "title": "A"}, {"const": "b"}]}, 'must be one of "a", "b"'),
+        ({"enum": ["a", "b"]}, '"x" is not one of "a" or "b"'),
+        (
+            {"$schema": "http://json-schema.org/draft-07/schema#", "$defs": [], "enum": list("abcd")},
+            "2 other candidates",
+        ),
+    ],
+    ids=str,
+)
+def test_schema_validator_names_the_choices_for_a_value_outside_an_enum(schema: dict[str, Any], fault: str) -> None:
+    told = SchemaValidator(schema).faults("x")
+    assert told is not None
+    assert fault in told
+    named = {key: value for key, value in schema.items() if key in ("$defs", "$schema")}
+    assert SchemaValidator(named | {"items": schema}).faults(["x"]) == f"{told} at [0]"
