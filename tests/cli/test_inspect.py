@@ -293,3 +293,78 @@ async def test_the_description_of_an_argument_stands_behind_its_type(tmp_path: P
     shown = (await run([*INSPECT, written(tmp_path / "shop.py", code)])).stdout
     assert "number: integer - How many." in shown
     assert "At most nine" not in shown
+
+
+ODD = """
+    import json, os, sys
+    NAMED = {"tools/list": "tools", "prompts/list": "prompts"}
+    capabilities, answers = json.loads(sys.argv[1])
+    for line in sys.stdin:
+        message = json.loads(line)
+        method = message.get("method")
+        if "id" not in message:
+            continue
+        reply = {"error": {"code": -32601, "message": "Method not found"}}
+        if method == "initialize":
+            info = {"name": "odd", "version": "1"}
+            result = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+            reply = {"result": result}
+        elif answers.get(method) == "exit":
+            sys.exit("crashed")
+        elif answers.get(method) == "silence":
+            continue
+        elif method in answers:
+            reply = answers[method]
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}), flush=True)
+"""
+_TOOLS = {"tools": [{"name": "good", "inputSchema": {"type": "object"}}]}
+_BOOM = {"error": {"code": -32603, "message": "boom"}}
+_BOTH = {"tools": {}, "prompts": {}}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "answers", "kind", "problem", "status"),
+    [
+        ({"tools": {}}, {"tools/list": {"result": {**_TOOLS, "nextCursor": "x"}}}, "tools", "repeats a cursor", 0),
+        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": _BOOM}, "prompts", "boom", 0),
+        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": {"result": {}}}, "prompts", "makes no sense", 0),
+        (_BOTH, {"tools/list": {"result": _TOOLS}}, "prompts", "Method not found", 0),
+        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "exit"}, "prompts", "crashed", 0),
+        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "silence"}, "prompts", "did not answer in time", 5),
+        ({}, {"tools/list": {"result": _TOOLS}}, "tools", "without declaring", 0),
+    ],
+)
+async def test_server_with_an_odd_list_is_shown_with_its_other_lists_and_the_problem(
+    tmp_path: Path, capabilities: object, answers: object, kind: str, problem: str, status: int
+):
+    file = written(tmp_path / "odd.py", ODD)
+    command = ["--timeout", "3", "--", sys.executable, file, json.dumps([capabilities, answers])]
+    as_json = await run([*INSPECT, "--json", *command])
+    offers = json.loads(as_json.stdout)
+    assert [tool["name"] for tool in offers["tools"]] == ["good"]
+    assert list(offers["problems"]) == [kind]
+    assert problem in offers["problems"][kind]
+    as_text = await run([*INSPECT, *command])
+    assert (as_text.status, as_json.status) == (status, status)
+    (line,) = [line for line in as_text.stdout.splitlines() if line.startswith("problem")]
+    assert f"{kind}: " in line
+    assert "good" in as_text.stdout
+    assert ("did not answer in time" in as_text.stderr) is (status == 5)
+
+
+async def test_server_that_refuses_undeclared_tools_has_none_and_no_problem(tmp_path: Path):
+    file = written(tmp_path / "odd.py", ODD)
+    for answers in ({}, {"tools/list": {"result": {"tools": []}}}, {"tools/list": "silence"}):
+        command = ["--json", "--", sys.executable, file, json.dumps([{}, answers])]
+        offers = json.loads((await run([*INSPECT, *command])).stdout)
+        assert (offers["tools"], offers["problems"]) == (None, {})
+
+
+async def test_tool_that_a_server_does_not_declare_is_called(tmp_path: Path):
+    result = {"result": {"content": [{"type": "text", "text": "done"}]}}
+    answers = {"tools/list": {"result": _TOOLS}, "tools/call": result}
+    server = ["--", sys.executable, written(tmp_path / "odd.py", ODD), json.dumps([{}, answers])]
+    ended = await run([*TRIO_MCP, "call", "good", *server])
+    assert (ended.status, ended.stdout) == (0, "done\n")
+    ended = await run([*TRIO_MCP, "call", "good", *server[:-1], json.dumps([{}, {}])])
+    assert (ended.status, "the server has no tools" in ended.stderr) == (2, True)

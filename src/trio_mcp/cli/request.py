@@ -22,7 +22,7 @@ from ..client.client import Client
 from ..client.options import ClientOptions
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.targets import Target
-from ..jsonrpc.errors import INTERNAL_ERROR, MCPError, PeerError
+from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, MCPError, PeerError
 from ..protocol.converters import structure, unstructure
 from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData
 from ..protocol.revisions import Revision
@@ -65,13 +65,17 @@ class NotOffered(click.UsageError):
 
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
-    """Return the first of ``items`` of this name; unless ``declared``, the server is not asked. Raises `NotOffered`."""
+    """Return the first of ``items`` of this name. Unless the list is ``declared``, the server may refuse it. Raises
+    `NotOffered`."""
     names: list[str] = []
-    if declared:
+    try:
         async for item in items:
             if item.name == name:
                 return item
             names.append(item.name)
+    except PeerError as error:
+        if declared or error.code != METHOD_NOT_FOUND:
+            raise
     raise not_offered(kind, name, names)
 
 

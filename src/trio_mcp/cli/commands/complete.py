@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TypeVar
 
 import attrs
 import click
 
 from ...classes import define
 from ...client.client import Client
+from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ...protocol.types.prompts import Completion, PromptReference, ResourceTemplateReference
 from ...runtime.calls import OnProgress
 from ..arguments import WrongArgument, texts_typed
 from ..printable import say
 from ..request import CommandRequest, not_offered
-from .inspect import listed
 from .options import REFERENCE, TARGET, TargetCommand, request_options
+
+T = TypeVar("T")
 
 
 @click.command(cls=TargetCommand)
@@ -78,3 +81,17 @@ class CompleteArgument(CommandRequest[Completion]):
         yield from result.values
         if result.has_more or (result.total is not None and result.total > len(result.values)):
             say(f"there are more: {result.total}" if result.total is not None else "there are more")
+
+
+async def listed(items: AsyncIterator[T], declared: bool) -> list[T] | None:
+    """Return all of ``items``; `None` when the server has no such list, or, without asking, unless it is
+    ``declared``."""
+    if not declared:
+        return None
+    try:
+        return [item async for item in items]
+    except PeerError as error:
+        # One capability stands for resources and for templates; some servers know only one of the methods.
+        if error.code != METHOD_NOT_FOUND:
+            raise
+        return None

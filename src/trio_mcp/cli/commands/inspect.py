@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, cast
 
 import click
+import trio
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...classes import frozen
-from ...client.client import Client
 from ...connecting.targets import Address, Target
-from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ...protocol.converters import unstructure
 from ...protocol.fields import JSONObject
-from ...protocol.revisions import Revision
-from ...protocol.types.lifecycle import Implementation, ServerCapabilities
 from ...protocol.types.prompts import Prompt
-from ...protocol.types.resources import Resource, ResourceTemplate
 from ...protocol.types.server_cards import ServerCard
-from ...protocol.types.skills import SKILLS_EXTENSION, Skill
+from ...protocol.types.skills import Skill
 from ...protocol.types.tools import Tool
 from ..arguments import SchemaReader
 from ..discovering import differences, find_endpoint, is_host_alone
+from ..offers import OfferLists, ServerOffers
 from ..printable import CopiedToStderr, Unusable, name_shown, on_one_line, printable, say
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
@@ -83,6 +79,8 @@ def inspect(
     that you take is not the server's. The member `oauth` of an entry in a configuration file says more about the way
     to sign in: clientId, clientSecret, scopes, callbackPort.
 
+    If a list fails, the others are shown, with the problem.
+
     Exit status: 0; 2 for a wrong TARGET, 3 when there is no connection, 4 when the server answers with an
     error, 5 when the time is over (30 seconds unless given), 6 when the server wants a token, and there is no good one.
     """
@@ -120,20 +118,34 @@ def inspect_server(
     """Print the offers of ``target`` on standard output, within ``timeout`` seconds, and on standard error where
     ``card`` says something else; return the exit status."""
 
-    async def ask() -> tuple[str, list[str]]:
-        async with target.open(era=era) as client:
-            differing = [] if card is None else await differences(card, client)
-            offers = await ask_for_offers(client)
-        return _json(offers) if as_json else _tables(offers), differing  # the time of this counts, too
+    asked: list[OfferLists] = []
+    shown: list[str] = []
+    differing: list[str] = []
 
+    def show() -> None:
+        offers = asked[0].offers()
+        shown.append(_json(offers) if as_json else _tables(offers))
+
+    async def ask() -> None:
+        async with target.open(era=era) as client:
+            if card is not None:
+                differing.extend(await differences(card, client))
+            asked.append(OfferLists(client))
+            await asked[0].collect()
+            show()  # the time of this counts, too
+
+    status = ENDED_WELL
     try:
-        text, differing = run_until_interrupted(ask, timeout)
+        run_until_interrupted(ask, timeout)
     except WITH_SERVER as error:
-        return say_error(error)
-    for line in differing:
+        if not shown:
+            status = say_error(error)
+        if not shown and asked and isinstance(error, trio.TooSlowError):
+            show()
+    for line in differing if shown else ():
         say(line)
-    print(text, end="")
-    return ENDED_WELL
+    print(*shown, end="")
+    return status
 
 
 def inspect_in_browser(target: Target, *, era: Literal["auto", "modern", "legacy"], timeout: float, port: int) -> int:
@@ -205,6 +217,8 @@ def _facts(offers: ServerOffers) -> Iterable[tuple[str, str]]:
             yield "website", name_shown(offers.info.website_url)
     yield "revision", f"{offers.revision.name} ({offers.era})"
     yield "capabilities", ", ".join(map(name_shown, _capabilities(offers))) or "none"
+    for kind, problem in offers.problems.items():
+        yield "problem", f"{kind}: {name_shown(problem, _LONGEST_URI)}"
     if offers.instructions:
         yield "instructions", offers.instructions
 
@@ -266,78 +280,3 @@ def _prompt(prompt: Prompt) -> tuple[str, ...]:
 def _skill(skill: Skill) -> tuple[str, ...]:
     files = str(len(skill.resources)) if isinstance(skill.resources, list) else "dynamic"  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
     return name_shown(skill.uri, _LONGEST_URI), name_shown(skill.name), files, on_one_line(skill.description)
-
-
-T = TypeVar("T")
-
-
-@frozen(kw_only=True)
-class ServerOffers:
-    """The offers of a server. A list is `None` where the server declares nothing of the kind."""
-
-    info: Implementation | None
-    revision: Revision
-    capabilities: ServerCapabilities
-    instructions: str | None
-    tools: list[Tool] | None
-    resources: list[Resource] | None
-    templates: list[ResourceTemplate] | None
-    prompts: list[Prompt] | None
-    skills: list[Skill] | None
-
-    @property
-    def era(self) -> str:
-        """The era of the revision: ``legacy`` or ``modern``."""
-        return "legacy" if self.revision.handshake else "modern"
-
-    def as_json(self) -> JSONObject:
-        """Return the offers as plain data, each part in the terms of the server's revision."""
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, list):
-                return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-            return None if value is None else unstructure(value, self.revision)
-
-        return {
-            "server": plain(self.info),
-            "revision": self.revision.name,
-            "era": self.era,
-            "instructions": self.instructions,
-            "capabilities": plain(self.capabilities),
-            "tools": plain(self.tools),
-            "resources": plain(self.resources),
-            "resourceTemplates": plain(self.templates),
-            "prompts": plain(self.prompts),
-            "skills": plain(self.skills),
-        }
-
-
-async def ask_for_offers(client: Client) -> ServerOffers:
-    """List everything that the server declares. Raises as the calls do."""
-    declared = client.server_capabilities
-    has_resources = declared.resources is not None
-    return ServerOffers(
-        info=client.server_info,
-        revision=client.revision,
-        capabilities=declared,
-        instructions=client.instructions,
-        tools=await listed(client.list_tools(), declared.tools is not None),
-        resources=await listed(client.list_resources(), has_resources),
-        templates=await listed(client.list_resource_templates(), has_resources),
-        prompts=await listed(client.list_prompts(), declared.prompts is not None),
-        skills=await listed(client.list_skills(), SKILLS_EXTENSION in (declared.extensions or {})),
-    )
-
-
-async def listed(items: AsyncIterator[T], declared: bool) -> list[T] | None:
-    """Return all of ``items``; `None` when the server has no such list, or, without asking, unless it is
-    ``declared``."""
-    if not declared:
-        return None
-    try:
-        return [item async for item in items]
-    except PeerError as error:
-        # One capability stands for resources and for templates; some servers know only one of the methods.
-        if error.code != METHOD_NOT_FOUND:
-            raise
-        return None

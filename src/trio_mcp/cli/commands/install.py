@@ -12,12 +12,12 @@ from ...classes import frozen
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
 from ..file_edits import CannotChange, EditedFile, NotEditable, parse_object, shown_change, with_value
+from ..offers import ServerOffers, ask_for_offers
 from ..printable import name_shown, say
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, NOT_WRITTEN
 from ..targets import HOSTS, Host, command_of_file, is_file
-from .inspect import ServerOffers, ask_for_offers
 
 
 def _variables(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -161,6 +161,8 @@ def _name_of(offers: ServerOffers) -> str:
 def _write(file: EditedFile, text: str, name: str, wanted: Installation, offers: ServerOffers) -> int:
     tools = len(offers.tools or ())
     say(f"the server answered, with {tools} tool{'' if tools == 1 else 's'}")
+    for kind, problem in offers.problems.items():
+        say(f"{kind}: {problem}")
     if text == file.text:
         say(f"{file.path} has it already, as {name!r}")
     elif wanted.dry_run:
