@@ -243,6 +243,10 @@ async def test_senseless_requests_of_a_page_are_refused(asked: dict[str, Any]) -
             await opened.inspection.do(asked)
 
 
+def _tool(name: str) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}}
+
+
 async def test_lists_come_whole_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "MOST_LISTED", 20)
     made = Server("many")
@@ -282,6 +286,36 @@ async def test_a_new_connection_ends_what_runs_and_serves_on() -> None:
         assert (await opened.ended(run))["status"] == "lost"
         await opened.heard("server", state="connected")
         assert (await opened.ended(await opened.start("call", "greet", {"name": "Bob"})))["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("declared", "tools", "names", "problem"),
+    [
+        ({"tools": {}}, {"tools": [_tool("a")], "nextCursor": "x"}, ["a"], "repeats a cursor"),
+        ({}, {"tools": [_tool("a")]}, ["a"], "without declaring"),
+        ({}, None, [], None),
+        ({"tools": {}}, {"tools": [_tool("a")]}, ["a"], None),
+    ],
+)
+async def test_list_of_a_server_that_is_not_right_comes_with_the_problem(
+    declared: Any, tools: Any, names: list[str], problem: str | None
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(**declared)
+        while True:
+            message = await peer.until("tools/list")
+            if tools is None:
+                await peer.error(message, -32601, "Method not found")
+            else:
+                await peer.result(message, tools)
+
+    async with inspected(Scripted(script), "legacy") as opened:
+        told = await opened.heard("server", state="connected")
+        assert told["has"] == ["tools"]
+        found = await opened.do("list", kind="tools")
+        assert [tool["name"] for tool in found["items"]] == names
+        assert (problem or "") in (found["problem"] or "")
+        assert (found["problem"] is None) is (problem is None)
 
 
 async def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

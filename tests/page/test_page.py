@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 import trio
+from tests.hosting.members import Scripted
 from tests.interaction.browser.chromium import needs_chromium
+from tests.interaction.client.raw import RawPeer
 from tests.page.devtools import Browser, Page
 from tests.page.inspected import chosen, inspected
 
@@ -275,6 +277,18 @@ async def test_hostile_words_are_text_everywhere(browser: Browser) -> None:
 async def chosen_first(page: Page) -> None:
     await page.click("#list .offer")
     await page.shows("#detail h2", HOSTILE)
+
+
+async def test_problem_of_a_list_is_shown_above_its_items(browser: Browser) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        while True:
+            page = {"tools": [{"name": "good", "inputSchema": {"type": "object"}}], "nextCursor": "again"}
+            await peer.result(await peer.until("tools/list"), page)
+
+    async with inspected(browser, Scripted(script), "legacy") as page:
+        await page.shows("#note", "The list is odd: the server repeats a cursor, so the list never ends.")
+        assert await page.count(".offer") == 1
 
 
 async def test_five_hundred_tools_are_filtered(browser: Browser) -> None:

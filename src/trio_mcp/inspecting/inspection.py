@@ -310,7 +310,8 @@ def _about(client: Client) -> JSONObject:
         "era": "legacy" if revision.handshake else "modern",
         "instructions": None if client.instructions is None else cut(client.instructions, 20_000),
         "capabilities": unstructure(declared, revision),
-        "has": [kind for kind, is_there in kinds.items() if is_there],
+        # Some servers have tools without declaring any.
+        "has": [*(kind for kind, is_there in kinds.items() if is_there), *([] if kinds["tools"] else ["tools"])],
         "logs": declared.logging is not None,
         "completions": declared.completions is not None,
     }

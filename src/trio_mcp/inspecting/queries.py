@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import trio
 
 from ..client.client import Client
-from ..jsonrpc.codec import encode_value
+from ..client.collecting import collect
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.types.notifications import LogLevel
@@ -20,7 +20,6 @@ from .runs import cut
 
 MOST_LISTED: Final = 5000
 """Tools, resources, ... of one list that are shown."""
-_MOST_LISTED_BYTES: Final = 16 * 1024 * 1024
 _MOST_TASKS: Final = 200
 
 
@@ -29,7 +28,7 @@ class BadAsking(ValueError):
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
-    """Return a list of the server, up to a bound."""
+    """Return a list of the server, up to a bound, and what is wrong with it. Raises as a call if nothing came."""
     lists: dict[Any, Callable[[], AsyncIterator[Any]]] = {
         "tools": client.list_tools,
         "resources": client.list_resources,
@@ -40,15 +39,16 @@ async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
     kind = asked.get("kind")
     if not (isinstance(kind, str) and kind in lists):
         raise BadAsking("there is no such list")
-    found: list[Any] = []
-    size = 0
-    async for item in lists[kind]():
-        plain = unstructure(item, client.revision)
-        size += len(encode_value(plain))
-        if len(found) >= MOST_LISTED or size > _MOST_LISTED_BYTES:
-            return {"items": found, "more": True}
-        found.append(plain)
-    return {"items": found, "more": False}
+    found = await collect(lists[kind](), most=MOST_LISTED)
+    if found.error is not None and not found.items:
+        if kind != "tools" or client.server_capabilities.tools is not None or not found.is_unknown:
+            raise found.error
+        return {"items": [], "more": False, "problem": None}
+    problem = found.problem
+    if problem is None and found.items and kind == "tools" and client.server_capabilities.tools is None:
+        problem = "the server lists them without declaring the capability"
+    items = [unstructure(item, client.revision) for item in found.items]
+    return {"items": items, "more": found.problem is not None, "problem": problem}
 
 
 async def complete(client: Client, asked: JSONObject) -> JSONObject:

@@ -5,7 +5,7 @@ import { ask, breakable, el, folded, shortName, visible } from "./elements.js";
 import { server } from "./server.js";
 import { draw, hint, list, mark, matches, MOST_ROWS, say, scrollToDetail, show } from "./view.js";
 
-const lists = {}; // by kind: {items, more}, {error}, or {loading}
+const lists = {}; // by kind: {items, more, problem}, {error}, or {loading}
 let chosen = null;
 
 /** The tab of a kind of offers. */
@@ -44,7 +44,8 @@ function drawOffers(kind, title) {
   const all = known.items ?? [];
   const fitting = all.filter((one) => matches(one.name, one.title, one.uri, one.uriTemplate, one.description));
   const shown = fitting.slice(0, MOST_ROWS);
-  say(noteOn(known, fitting.length, shown.length, title));
+  const problem = known.problem ? visible(`The list is odd: ${known.problem}.`) : "";
+  say([problem, noteOn(known, fitting.length, shown.length, title)].filter(Boolean).join(" "));
   list.replaceChildren(...shown.map((one) => {
     const where = one.uri ?? one.uriTemplate;
     const row = el("button", { type: "button", className: "offer", onclick: () => choose(kind, one, row) },

@@ -70,7 +70,7 @@ function connectionChanged(told) {
   if (isNew) {
     forgetLists();
     levelForgotten();
-    if (isFirst) choose(namesNow().includes(tab) ? tab : namesNow()[0]);
+    if (isFirst) choose(server.has[0]); // what the server declares comes first
     else TABS[tab].refresh(); // what was filled in stays as it is
     isFirst = false;
   }
