@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
+from http import HTTPStatus
 from itertools import count
 from typing import Any, Final, TypeAlias, cast
 
@@ -45,6 +46,7 @@ from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader
 from ..credentials import Headers, is_challenge
 from .outgoing import OutboundFrame, RequestHeaders, Session, SessionQuestions, Sessions, ToolHeaders, read_head
+from .responses import StatusPeerError, is_about_session
 
 Seen: TypeAlias = Callable[[bool], None]
 """Callback that is told true before the server may see a message, and false where the server has not let the message
@@ -101,11 +103,21 @@ class Endpoint:
         """Return the message in ``data``, which came in the answer to ``came_with`` if any."""
         return Frame(decode(data, max_batch=self.limits.max_batch), data, came_with)
 
-    def lose(self, session: Session) -> None:
-        """Note that the server has answered 404 in ``session``: where the session has an id, the session is over
-        (2025-11-25 transports, Session Management 4), and nobody waits for answers to its questions any more."""
-        if session.id is not None and self.sessions.lose(session):
-            self.inbox.put(QuestionsLost(self.questions.forget(session), "the server has forgotten the session"))
+    def loses(self, session: Session | None, error: HTTPError | StatusPeerError) -> bool:
+        """Return whether ``error`` says that the server has forgotten ``session``, which is over then: the client
+        doesn't wait for answers to its questions any more.
+
+        404 always says so (2025-11-25 transports, Session Management 4). Other refusals count once: if they come again
+        in the next session, before any answer, they are about something else."""
+        if session is None or session.id is None or not is_about_session(error):
+            return False
+        if session.over.is_set():
+            return True
+        if error.status != HTTPStatus.NOT_FOUND and self.sessions.unanswered:
+            return False
+        self.sessions.lose(session, error)
+        self.inbox.put(QuestionsLost(self.questions.forget(session), "the server has forgotten the session"))
+        return True
 
 
 def _sign_in_for(message: OutboundFrame) -> MaySignIn:

@@ -11,13 +11,12 @@ from typing import Final
 import trio
 
 from ...auth.credentials import AuthorizationError
-from ...jsonrpc.errors import METHOD_NOT_FOUND
 from ...runtime.transport import ConnectionLost
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader, EventTooLong
 from .endpoint import Endpoint, MaySignIn, arrived_unasked, cursor_of
 from .outgoing import OutboundFrame, Session
-from .responses import EVENT_STREAM, Backoff, StatusPeerError, content_type, is_good, is_passing, refusal
+from .responses import EVENT_STREAM, Backoff, content_type, is_about_session, is_good, is_passing, refusal
 
 logger = logging.getLogger("trio_mcp")
 
@@ -79,10 +78,10 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         logger.debug("the server offers no stream")
         return _Next.END
-    if status == HTTPStatus.NOT_FOUND and session.id is not None:
+    if session.id is not None and is_about_session(error):
         if not session.was_heard:
             return _Next.ASK
-        endpoint.lose(session)
+        endpoint.loses(session, error)
         return _Next.END
     # 409: the server has not noticed yet that the stream before is gone.
     again = status == HTTPStatus.CONFLICT or (is_passing(status) and status != HTTPStatus.NOT_IMPLEMENTED)
@@ -93,18 +92,15 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
 
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
-    """Find out, by a ping, whether ``session`` is forgotten, after its first stream was refused with 404: servers
+    """Find out, by a ping, whether ``session`` is forgotten, after its first stream was refused as if it were: servers
     without streams answer like that, too, and the end of a session would fail the calls in flight."""
     ping = OutboundFrame.request("is the session known?", "ping")
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):
         async with endpoint.post(ping, headers, sign_in=MaySignIn.NEVER) as reply:
-            if reply.status == HTTPStatus.NOT_FOUND:
-                error = await refusal(reply, ping.id)
-                if not (isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND):
-                    endpoint.lose(session)
-                    return
-    logger.info("the server opens no stream: HTTP status 404")
+            if not is_good(reply) and endpoint.loses(session, await refusal(reply, ping.id)):
+                return
+    logger.info("the server opens no stream, but knows the session")
 
 
 async def _hear(endpoint: Endpoint, session: Session, reply: Reply, events: EventReader) -> None:

@@ -104,10 +104,12 @@ async def open_http(
     client hears outside of calls, too, on a stream that is opened again, after growing delays, when broken; a server
     without such a stream is no failure. The rest of an answer that broke is asked for where the server has given event
     ids, after the time that the server has asked for, a tenth of a second at least; a server whose streams bring no
-    message is asked more and more seldom. When the server has forgotten the session (404), the calls in
-    flight in the session fail (`HTTPError.session_lost`), one new session is opened, the server is told the log level
-    and the subscriptions again, and the callbacks that everything may have changed. Who waits for a task goes on
-    waiting in the new session. The session is ended with the block, for which the server has half a second.
+    message is asked more and more seldom. When the server has forgotten the session (404, or 400 and 410 about the
+    session), the calls in flight in the session fail (`HTTPError.session_lost`), one new session is opened, the server
+    is told the log level and the subscriptions again, and the callbacks that everything may have changed. Who waits for
+    a task goes on waiting in the new session. After three lost sessions without an answer, waiting calls fail with the
+    last refusal; each later call tries once more. The session is ended with the block, for which the server has
+    half a second.
 
     Tools whose ``x-mcp-header`` annotations are invalid are left out of a modern server's lists, since they cannot be
     called over HTTP; the log says so.
@@ -197,7 +199,7 @@ async def _renew(sessions: Sessions, client: Client) -> None:
     backoff = Backoff()
     opened, failures = -math.inf, 0
     while True:
-        pause = growing_delay(failures) if failures else math.inf
+        pause = growing_delay(max(failures, 1)) if sessions.has_failed else math.inf
         with trio.move_on_after(pause if sessions.was_heard else math.inf):
             await sessions.trouble()
             if not sessions.is_wanted:

@@ -30,6 +30,7 @@ from ...runtime.transport import HTTPError
 from ..credentials import Headers, given_headers
 from .responses import EVENT_STREAM, JSON
 
+_MOST_UNANSWERED: Final = 3
 _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -49,6 +50,8 @@ class Session:
         """True once the server has opened a stream of its own in the session."""
         self.heard = 0
         """Number of messages on such streams."""
+        self.refusals = 0
+        """Number of times that the server has refused ``notifications/initialized``."""
         self.over = trio.Event()
         """Event set when the server has forgotten the session, or the client is closed."""
 
@@ -62,6 +65,8 @@ class Sessions:
         """The last session; `None` before the first, and in the modern era."""
         self.modern: str | None = None
         """The modern revision that the server speaks, which has no sessions; `None` in the legacy era."""
+        self.unanswered = 0
+        """Number of lost sessions since the last answer to a request in a session."""
         self._failure: MCPError | None = None
         """The reason why the last attempt has opened no session; `None` after one that has."""
         self.is_wanted = False
@@ -80,6 +85,11 @@ class Sessions:
         """True where the server has opened a stream of its own in the last session."""
         return self.present is not None and self.present.was_heard
 
+    @property
+    def has_failed(self) -> bool:
+        """True from a failed attempt to open a session until the next session."""
+        return self._failure is not None
+
     def begin(self, session: Session) -> None:
         """Note that the server has agreed to ``session``, which is not open yet."""
         self.present, self._failure, self.is_wanted = session, None, False
@@ -94,20 +104,26 @@ class Sessions:
                 await session.opened.wait()
                 if not session.over.is_set():
                     return session
-            if session is not None:
-                self._want()
-            await self._messages.park()
+            else:
+                if session is not None:
+                    self._want()
+                await self._messages.park()
             if self._failure is not None:
                 raise copy.copy(self._failure)
 
-    def lose(self, session: Session) -> bool:
-        """Note that the server has forgotten ``session``. Return whether that is news."""
+    def lose(self, session: Session, error: MCPError) -> bool:
+        """Note that the server has forgotten ``session``, as ``error`` says. Return whether that is news. After three
+        lost sessions without an answer, the messages that wait fail with the error."""
         if session.over.is_set():
             return False
         session.over.set()
         session.opened.set()
         if session is self.present:
-            self._want()
+            self.unanswered += 1
+            if self.unanswered < _MOST_UNANSWERED:
+                self._want()
+            else:
+                self.fail(error)
         return True
 
     def _want(self) -> None:
@@ -128,7 +144,7 @@ class Sessions:
     def fail(self, error: MCPError) -> None:
         """Tell all who wait that no session can be opened now. The next message asks for another attempt."""
         if self.present is not None:
-            self.lose(self.present)
+            self.lose(self.present, error)
         self._failure, self.is_wanted = error, False
         self._messages.unpark_all()
 

@@ -16,8 +16,8 @@ import trio
 
 from ...auth.credentials import AuthorizationError
 from ...jsonrpc.codec import decode
-from ...jsonrpc.errors import METHOD_NOT_FOUND, MCPError, UnreadableAnswer
-from ...jsonrpc.messages import RequestId, Response
+from ...jsonrpc.errors import MCPError, UnreadableAnswer
+from ...jsonrpc.messages import ErrorResponse, RequestId, Response
 from ...protocol.cursors import Cursors
 from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.fields import JSONObject
@@ -33,6 +33,7 @@ from .outgoing import OutboundFrame, Session
 from .responses import (
     EVENT_STREAM,
     JSON,
+    SESSION_NOT_FOUND,
     Backoff,
     StatusPeerError,
     content_type,
@@ -201,17 +202,13 @@ class PostedRequest:
 
     async def _refused(self, reply: Reply) -> MCPError:
         error = await refusal(reply, self._id)
-        is_of_method = isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND
-        if not is_of_method:
-            self._note_lost_session(error, reply)
+        self._note_lost_session(error)
         return error
 
-    def _note_lost_session(self, error: MCPError, reply: Reply) -> None:
+    def _note_lost_session(self, error: HTTPError | StatusPeerError) -> None:
         """Note, in ``error`` as well, that the server has forgotten the session, where its refusal says that."""
-        if reply.status == HTTPStatus.NOT_FOUND and self.session is not None:
-            self._endpoint.lose(self.session)
-            if isinstance(error, HTTPError):
-                error.session_lost = self.session.over.is_set()
+        if self._endpoint.loses(self.session, error) and isinstance(error, HTTPError):
+            error.session_lost = True
 
     def _arrived(self, reply: Reply, data: bytes) -> bool:
         """Hand on the message in ``data``, and return whether the message was the reply: see `arrived`."""
@@ -221,6 +218,10 @@ class PostedRequest:
             if session is not None:
                 self.session = session
                 self._endpoint.sessions.begin(session)
+        elif isinstance(message := frame.message, ErrorResponse) and message.code == SESSION_NOT_FOUND:
+            self._note_lost_session(StatusPeerError(message.code, message.message, message.data, reply.status))
+        elif isinstance(message, Response | ErrorResponse):
+            self._endpoint.sessions.unanswered = 0
         return arrived(self._endpoint, frame, self._message, self.session)
 
     # Streams
@@ -259,7 +260,7 @@ class PostedRequest:
                     if not is_good(reply):
                         error = await refusal(reply, None)
                         if not is_passing(reply.status):
-                            self._note_lost_session(error, reply)
+                            self._note_lost_session(error)
                             raise error
                         backoff.refused(reply.headers)
                         broken = str(error)

@@ -20,7 +20,7 @@ import trio
 
 from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import decode
-from ...jsonrpc.errors import PeerError
+from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ...jsonrpc.messages import ErrorResponse, RequestId
 from ...runtime.transport import HTTPError
 from ...transports.http_client.connection import BadResponse, Reply
@@ -31,6 +31,8 @@ EVENT_STREAM: Final = "text/event-stream"
 REDIRECTS: Final = range(300, 400)
 _LONGEST_LOCATION: Final = 2000
 _LONGEST_PLACE: Final = 300
+SESSION_NOT_FOUND: Final = -32001
+_NO_SESSION: Final = re.compile(r"session|not (?:been |yet )?initiali[sz]ed", re.IGNORECASE)
 _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS))
 _MOST_WORDS: Final = 500
 _LONGEST_REFUSAL: Final = 1024 * 1024
@@ -71,6 +73,16 @@ def is_good(reply: Reply) -> bool:
 def is_passing(status: int) -> bool:
     """Return whether a refusal with ``status`` says nothing of the same request at another time."""
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
+
+
+def is_about_session(error: HTTPError | StatusPeerError) -> bool:
+    """Return whether a refusal says that the server doesn't know the session: by status 404 or 410, or in words, with
+    status 400 or with the code of the TypeScript SDK."""
+    if error.status == HTTPStatus.NOT_FOUND:
+        return not (isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND)
+    words = str(error)
+    names_it = error.status == HTTPStatus.BAD_REQUEST or f"({SESSION_NOT_FOUND})" in words
+    return error.status == HTTPStatus.GONE or (names_it and _NO_SESSION.search(words) is not None)
 
 
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:

@@ -36,6 +36,11 @@ _CLOSE_DEADLINE: Final = 0.5
 """Seconds for the last cancels and the end of the session."""
 _SLOW: Final = 0.2
 """Seconds after which requests follow ``notifications/initialized``, although its answer has not come."""
+_BUSY: Final = frozenset((429, 502, 503, 504))
+_MOST_REFUSALS: Final = 5
+"""Times that ``notifications/initialized`` is sent again."""
+_FIRST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 30.0
 _CANCEL_OF_TASK: Final = "tasks/cancel"
 _CANCEL_OF_TASK_TIMEOUT: Final = 30.0
 _CANCEL_WAIT: Final = "trio-mcp/cancel"
@@ -246,18 +251,33 @@ class HttpTransport(Transport):
     # Sessions
 
     async def _open(self, session: Session, initialized: OutboundFrame) -> None:
-        delivered = trio.Event()
+        delivered, slow = trio.Event(), trio.CancelScope(deadline=trio.current_time() + _SLOW)
         if self._nursery is not None:
-            self._nursery.start_soon(self._live, session, delivered)
+            self._nursery.start_soon(self._live, session, delivered, slow)
         try:
-            await self._one_way.tell(session, initialized)
+            while (pause := await self._refused_for_now(session, initialized)) is not None:
+                slow.deadline = trio.current_time() + pause + _SLOW
+                await trio.sleep(pause)
         finally:
             delivered.set()
 
-    async def _live(self, session: Session, delivered: trio.Event) -> None:
+    async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
+        """Send ``initialized``. Return the seconds after which it is to be sent again, before anything else, since the
+        server, or a proxy in front of it, is too busy; `None` when the server has it."""
+        try:
+            await self._one_way.tell(session, initialized)
+        except HTTPError as error:
+            session.refusals += 1
+            if error.status not in _BUSY or session.refusals > _MOST_REFUSALS or session.over.is_set():
+                raise
+            asked = min(error.retry_after or 0.0, _LONGEST_PAUSE)
+            return max(growing_delay(session.refusals, first=_FIRST_PAUSE), asked)
+        return None
+
+    async def _live(self, session: Session, delivered: trio.Event, slow: trio.CancelScope) -> None:
         """Let messages follow when ``notifications/initialized`` was delivered, or its answer is slow, and hear the
         server until the end of the session, which is the end of the requests in the session."""
-        with trio.move_on_after(_SLOW):
+        with slow:
             await delivered.wait()
         session.opened.set()
         async with trio.open_nursery() as nursery:
@@ -391,8 +411,7 @@ class OneWayPosts:
                 error = await refusal(reply, None)
         except ConnectionLost as lost:
             raise HTTPError(None, lost.reason) from None
-        if reply.status == HTTPStatus.NOT_FOUND and session is not None:
-            endpoint.lose(session)
+        endpoint.loses(session, error)
         raise error
 
     async def tell_failure(
