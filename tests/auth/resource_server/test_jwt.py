@@ -335,7 +335,38 @@ async def test_issuers_may_be_fewer_than_the_resource_names() -> None:
     assert await verified(minted(), issuer="https://other.example") is None
 
 
+# Tokens that name a client in place of an audience
+
+
+@pytest.mark.parametrize(
+    ("claims", "is_good"),
+    [
+        ({"aud": None}, True),
+        ({"aud": None, "client_id": "cli"}, True),
+        ({"aud": RESOURCE, "client_id": "other"}, True),
+        ({"aud": None, "client_id": "other"}, False),
+        ({"aud": None, "client_id": None, "azp": "app"}, False),
+        ({"aud": None, "client_id": ["app"]}, False),
+        ({"aud": None, "client_id": {}}, False),
+        ({"aud": "app"}, False),
+        ({"aud": []}, False),
+        ({"aud": "https://other.example/mcp"}, False),
+    ],
+)
+async def test_client_ids_replace_the_audience_of_tokens_without_one(claims: dict[str, Any], is_good: bool) -> None:
+    token = minted(**claims)
+    assert (await verified(token, client_ids=["app", "cli"]) is not None) is is_good
+    assert (await verified(token) is not None) is (claims["aud"] == RESOURCE)
+
+
 # Mistakes of authors
+
+
+@pytest.mark.parametrize("url", ["http://keycloak:8080/certs", "http://10.0.0.1/keys", "http://login.example.com/jwks"])
+async def test_jwks_uri_in_plain_text_is_an_error_with_a_way_out(url: str) -> None:
+    with pytest.raises(ValueError, match=f"must begin with https.*{url}.*JWTVerifier\\(keys="):
+        JWTVerifier(jwks_uri=url)
+    assert await verified(minted(), keys=KEYS)
 
 
 @pytest.mark.parametrize("algorithms", [[], ["none"], ["HS256"], ["ES256", "HS512"], ["ES256K"]])

@@ -96,6 +96,16 @@ async def test_metadata_that_are_not_those_of_the_issuer_are_not_used(network: N
         await verifier(network).verify(minted())
 
 
+async def test_jwks_uri_in_plain_text_in_metadata_is_logged_with_a_way_out(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    network.answers[METADATA] = {"issuer": ISSUER, "jwks_uri": "http://keycloak:8080/certs"}
+    network.answers["http://keycloak:8080/certs"] = FetchFailed("the scheme is https")
+    with pytest.raises(VerifierUnavailable):
+        await verifier(network).verify(minted())
+    assert "'http://keycloak:8080/certs'. Or pass the key set itself: JWTVerifier(keys=...)" in caplog.text
+
+
 async def test_a_key_that_is_new_is_asked_for(network: Network, autojump_clock: MockClock) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())

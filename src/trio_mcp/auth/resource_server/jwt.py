@@ -13,7 +13,7 @@ import attrs
 from ...classes import frozen
 from ...runtime.peer import Principal
 from ..fetching import Fetcher
-from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, check_extra, fetch_keys, read_key_set
+from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, check_extra, check_jwks_uri, fetch_keys, read_key_set
 from .verification import (
     BuiltInVerifier,
     ExpectedClaims,
@@ -21,7 +21,6 @@ from .verification import (
     Untrusted,
     VerifyingObject,
     audiences,
-    check_endpoint,
     check_issuer,
     fetcher_for,
     read_signed,
@@ -60,7 +59,11 @@ class JWTVerifier(BuiltInVerifier):
     audience: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
     """Names of the server, one of which must be in ``aud``; `None` for the ``resource`` of `Protected`. Tokens for
     anybody else are refused, whatever else they say."""
-    jwks_uri: str | None = attrs.field(default=None, converter=attrs.converters.optional(check_endpoint))
+    client_ids: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
+    """Clients whose tokens are taken without an ``aud``, for issuers that write none, as Amazon Cognito: one of the
+    names must be the ``client_id`` of the token. Such a token is good for every server that takes that client, so name
+    only clients of this server. If a token has an ``aud``, it's checked as always."""
+    jwks_uri: str | None = attrs.field(default=None, converter=attrs.converters.optional(check_jwks_uri))
     """The URL of the keys; `None`: the one that the issuer names in its metadata."""
     keys: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """A JWK set, instead of one that is fetched."""
@@ -95,6 +98,7 @@ class JWTVerifier(BuiltInVerifier):
             {issuer: self._source(issuer) for issuer in issuers},
             frozenset(self.algorithms),
             _TYPES if self.require_typ else _ANY_TYPES,
+            _texts(self.client_ids),
             now,
         )
 
@@ -113,6 +117,7 @@ class _SignatureCheck:
     _sources: Mapping[str, KeySource]
     _algorithms: frozenset[str]
     _types: frozenset[str]
+    _client_ids: tuple[str, ...]
     _now: Callable[[], float]
 
     async def verify(self, token: str) -> Principal | None:
@@ -132,7 +137,8 @@ class _SignatureCheck:
         issuer = expected.check_issuer(claims)
         if not await self._sources[issuer].has_signed(signed):
             raise Untrusted(f"signed by no key of {issuer}")
-        expected.check_audience(claims)
+        if claims.get("aud") is not None or claims.get("client_id") not in self._client_ids:
+            expected.check_audience(claims)
         if claims.get("exp") is None:  # RFC 9068 section 2.2
             raise Untrusted("a token that never expires")
         expected.check_times(claims, self._now())

@@ -23,7 +23,7 @@ from ...jsonrpc.base64url import decode_base64url
 from ...jsonrpc.codec import check_levels
 from ...protocol.authorization import InvalidDocument, ServerMetadata
 from ..fetching import Fetch, Fetcher, FetchFailed, server_metadata_urls
-from .verification import Signed, VerifierUnavailable
+from .verification import Signed, VerifierUnavailable, check_endpoint
 
 if TYPE_CHECKING:
     from joserfc import jwk as jose_jwk
@@ -263,11 +263,26 @@ def _may_be(key: VerificationKey, signed: Signed) -> bool:
     return signed.kid is None or key.kid is None or key.kid == signed.kid
 
 
+def check_jwks_uri(url: str) -> str:
+    """Return ``url``, from which keys may be fetched. Raises `ValueError`, which says what to do instead."""
+    try:
+        return check_endpoint(url)
+    except ValueError as error:
+        raise ValueError(f"jwks_uri: {error}. Or pass the key set itself: JWTVerifier(keys=...)") from None
+
+
 async def fetch_keys(issuer: str, jwks_uri: str | None, fetcher: Fetcher) -> Sequence[VerificationKey]:
     """Return the keys at ``jwks_uri``, `None` for the place that ``issuer`` says in its metadata. Raises `FetchFailed`
     and `UnusableKey`."""
     uri = await _jwks_uri(issuer, fetcher) if jwks_uri is None else jwks_uri
-    return read_key_set(await _fetched(uri, fetcher))
+    try:
+        return read_key_set(await _fetched(uri, fetcher))
+    except FetchFailed:
+        try:
+            check_jwks_uri(uri)
+        except ValueError as error:
+            raise FetchFailed(str(error)) from None
+        raise
 
 
 async def _jwks_uri(issuer: str, fetcher: Fetcher) -> str:

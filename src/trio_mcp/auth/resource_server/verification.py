@@ -48,7 +48,9 @@ def _checked(what: str, url: str) -> str:
     origin, _ = split_url(url)
     # 2026-07-28 authorization, Communication Security: https, but for what stays on this machine.
     if not origin.secure and not is_loopback(origin.host):
-        raise ValueError(f"a {what} is reached by https://, or on this machine by http://, not {url[:300]!r}")
+        raise ValueError(
+            f"the URL of the {what} must begin with https://, or on this machine with http://, not {url[:300]!r}"
+        )
     return url
 
 
