@@ -24,14 +24,14 @@ _SIGN_IN: Final = (
 def say_error(error: Exception) -> int:
     """Print the failure of the server, and return its exit status."""
     words, status = _report(error)
-    say(words)
+    say("\n".join([words, *getattr(error, "__notes__", ())]))
     return status
 
 
 def _report(error: Exception) -> tuple[str, int]:
     match error:
         case trio.TooSlowError():
-            return "the server did not answer in time", OUT_OF_TIME
+            return "the server did not answer in time" + (f": {error}" if str(error) else ""), OUT_OF_TIME
         case SignInNeeded():
             return _SIGN_IN, NOT_AUTHORIZED
         case AuthorizationError():

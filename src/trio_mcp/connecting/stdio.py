@@ -23,9 +23,11 @@ from ..client.timeouts import answers, in_progress
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_keywords, check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
+from ..concurrency.time_limits import call_limits
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.transport import ConnectionLost
 from ..transports.process import ProcessTransport, TextSink, start_process
+from ..transports.start_hints import shown_command
 from .bad_target import BadTarget
 
 
@@ -44,7 +46,8 @@ def open_stdio(
 
     The child runs in the folder ``cwd``, and gets ``env`` on top of a short list of harmless variables (PATH, HOME,
     LANG, …), or of all of ours with ``inherit_env``. The child's standard error is always read; ``stderr`` gets a
-    copy, and the last lines are part of `ConnectionLost`. ``options`` are those of `ClientSettings`.
+    copy, and the last lines are part of `ConnectionLost`. If the connection can't be opened, the error also has the
+    command and the last lines of the child's output that are no messages. ``options`` are those of `ClientSettings`.
 
     However left, the block closes the child's input and waits up to ``close_grace`` seconds for the child to exit, then
     sends SIGTERM to its whole process group and waits once more, then SIGKILL. The child is reaped, and no process of
@@ -63,6 +66,14 @@ def open_stdio(
 
 
 logger = logging.getLogger("trio_mcp")
+
+
+class NotReady(trio.TooSlowError):
+    """The time to connect is over. ``lost`` has the last lines of the child."""
+
+    def __init__(self, lost: ConnectionLost) -> None:
+        super().__init__(str(lost))
+        self.lost = lost
 
 
 _LEGACY_COMMANDS: Final = LegacyServers()
@@ -151,17 +162,45 @@ class Command:
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
     async def _open(self, settings: ClientSettings, begun: float, legacy_first: bool) -> AsyncGenerator[Client]:
-        async with open_process(self, settings.limits) as transport:
-            transport.keep_input(open=True)
-            exited = partial(notice_exit, transport)
-            async with open_over(transport, settings, begun, exited, legacy_first=legacy_first) as client:
-                if settings.era == "auto":
-                    _LEGACY_COMMANDS.note(self.identity, is_legacy=client.revision.handshake)
-                transport.keep_input(open=False)  # a connection that ends before the body asks the child to exit
+        opened, transport = False, None
+        try:
+            async with open_process(self, settings.limits) as transport:
+                transport.keep_input(open=True)
+                exited = partial(notice_exit, transport)
                 try:
-                    yield client
-                finally:
-                    transport.keep_input(open=True)
+                    async with open_over(transport, settings, begun, exited, legacy_first=legacy_first) as client:
+                        if settings.era == "auto":
+                            _LEGACY_COMMANDS.note(self.identity, is_legacy=client.revision.handshake)
+                        transport.keep_input(
+                            open=False
+                        )  # a connection that ends before the body asks the child to exit
+                        transport.opened()
+                        opened = True
+                        try:
+                            yield client
+                        finally:
+                            transport.keep_input(open=True)
+                except BaseException as error:
+                    if not opened and not isinstance(error, ConnectionLost):
+                        self._explain(error, transport)  # before the child is ended, which may write more
+                    raise
+        except ConnectionLost as error:
+            if not opened and transport is not None:
+                self._explain(error, transport)
+            raise
+
+    def _explain(self, error: BaseException, transport: ProcessTransport) -> None:
+        """Add the last lines of the child and the command to the ``error`` of opening."""
+        lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
+        lost.stderr, lost.stdout = transport.last_lines
+        lost.command = shown_command(self.words)
+        if isinstance(error, trio.TooSlowError):
+            raise NotReady(lost) from None
+        if isinstance(error, trio.Cancelled):
+            for limit in call_limits():
+                limit.hint += lost.last_words
+        elif lost is not error:
+            error.add_note(lost.last_words.removeprefix("; "))
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import only_member
 from ..connecting.bad_target import BadTarget
-from ..connecting.stdio import Command
+from ..connecting.stdio import Command, NotReady
 from ..connecting.targets import Address, Target
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.errors import MCPError
@@ -153,6 +153,8 @@ class Member:
         except Exception as error:
             if failure is not None:
                 logger.exception("member %s failed while it was closed", self.status.name)
+            elif isinstance(only_member(error), NotReady):
+                self._failed(cast("NotReady", only_member(error)).lost)
             elif isinstance(only_member(error), trio.TooSlowError):
                 reason = f"the server was not ready within {self._connect_timeout:g} s"
                 self._failed(ConnectionLost(reason, stderr=self._stderr.lines))
@@ -161,10 +163,11 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # The lifespan of a server in memory has no limit of its own, and a client whose user may sign in has one that
-        # stands still meanwhile. `trio.fail_after` is not used, because contextlib makes it.
+        # The lifespan of a server in memory has no limit of its own. A client whose user may sign in has one that
+        # stands still meanwhile, and that of a command reports its last lines. `trio.fail_after` is not used, because
+        # contextlib makes it.
         target = self._target()
-        limited = not isinstance(target, Address) or target.auth is None
+        limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))
         with trio.move_on_after(self._connect_timeout if limited else math.inf) as connecting:
             async with target.open(**self._options) as client, trio.open_nursery() as nursery:
                 connecting.deadline = math.inf

@@ -46,7 +46,7 @@ def words_of(error: BaseException) -> str:
     """Return ``error`` in words for the user."""
     match error:
         case trio.TooSlowError():
-            return "the server did not answer in time"
+            return cut("the server did not answer in time" + (f": {error}" if str(error) else ""))
         case PeerError() if error.data is not None:
             return cut(f"{error.message} (code {error.code}): {encode_value(error.data).decode()}")
         case PeerError():

@@ -24,22 +24,39 @@ class ConnectionLost(MCPError):
     """The connection is gone: every call that waited on the connection fails with this error, exactly once.
 
     Where the peer was a child process of ours, ``exit_status`` is the exit status of the child (negative: minus the
-    signal), and ``stderr`` the child's last lines there; else `None` and empty.
+    signal), and ``stderr`` the child's last lines there; else `None` and empty. If the connection could not be opened,
+    ``stdout`` has the child's last lines of output that are no messages, and ``command`` is the command as given.
     """
 
-    def __init__(self, reason: str, *, exit_status: int | None = None, stderr: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        exit_status: int | None = None,
+        stderr: tuple[str, ...] = (),
+        stdout: tuple[str, ...] = (),
+        command: str | None = None,
+    ) -> None:
         self.reason = clean(reason)
         super().__init__(self.reason)
         self.exit_status = exit_status
         self.stderr = stderr
+        self.stdout = stdout
+        self.command = command
 
     def __str__(self) -> str:
         text = self.reason
         if self.exit_status is not None:
             text += f" (exit status {self.exit_status})"
-        if self.stderr:
-            text += "; its last lines on stderr:\n  " + "\n  ".join(self.stderr)
-        return text
+        return text + self.last_words
+
+    @property
+    def last_words(self) -> str:
+        """The last lines and the command, as text to append to a reason."""
+        outputs = {"stderr": self.stderr, "stdout": self.stdout}.items()
+        parts = [f"its last lines on {name}:\n  " + "\n  ".join(lines) for name, lines in outputs if lines]
+        parts += [] if self.command is None else [f"its command: {self.command}"]
+        return "; " + "\n".join(parts) if parts else ""
 
 
 class UnreadableFrame(Exception):

@@ -14,13 +14,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import trio
 
 from ..jsonrpc.errors import clean
 from ..runtime.transport import ConnectionLost, Transport
 from .lines import LineTransport
+from .start_hints import shown_command, start_hint
 
 INHERITED_ENVIRONMENT: Final = (
     "HOME",
@@ -61,10 +62,14 @@ class ProcessTransport(Transport):
         assert process.stdout is not None
         self._process = process
         self._stdin: trio.abc.SendStream = process.stdin
-        self._lines = LineTransport(trio.StapledStream(process.stdin, process.stdout), max_message_bytes)
+        self._pipes = trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream](process.stdin, process.stdout)
+        self._lines = LineTransport(self._pipes, max_message_bytes)
         self._sink = stderr
         self._tail = LastLines()
         self._drained = trio.Event()
+        self._said = LastLines()
+        self._discarded = trio.Event()
+        self._pipes.receive_stream = _Heard(process.stdout, self._said)
         self._keeps_input = False
         self._group = ProcessGroup(process.pid)
 
@@ -110,6 +115,17 @@ class ProcessTransport(Transport):
             reason = "the server exited"
             await self._drained.wait()
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
+
+    def opened(self) -> None:
+        """Stop keeping the child's output, since the connection is open."""
+        self._pipes.receive_stream = cast("trio.abc.ReceiveStream", self._process.stdout)
+        self._discarded.set()
+
+    @property
+    def last_lines(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The child's last lines on standard error, and those of its output before `opened` that are no messages."""
+        said = (line for line in self._said.lines if '"jsonrpc"' not in line and not line.startswith('{"result"'))
+        return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
         """Leave it to `end` to close the child's input; with ``open`` false, to `aclose` as well. An interrupt that
@@ -167,6 +183,7 @@ class ProcessTransport(Transport):
             await process.wait()
             with trio.move_on_after(_OBITUARY_WAIT):  # its last words wait in the pipe, which nobody else holds now
                 await self._drained.wait()
+                await self._discarded.wait()
         finally:
             self.kill()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _REAPING_WAIT):
@@ -181,11 +198,27 @@ class ProcessTransport(Transport):
 
     async def discard_output(self) -> None:
         """Read the child's output to its end: while the pipe is full, a child that still writes could not exit."""
-        stdout = self._process.stdout
-        assert stdout is not None
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            async for _ in stdout:
+            async for _ in self._pipes.receive_stream:
                 pass
+        self._discarded.set()
+
+
+class _Heard(trio.abc.ReceiveStream):
+    """The stream ``source``, whose text is copied to ``sink``."""
+
+    def __init__(self, source: trio.abc.ReceiveStream, sink: LastLines) -> None:
+        self._source = source
+        self._sink = sink
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        data = await self._source.receive_some(max_bytes)
+        self._sink.write(self._text.decode(data))
+        return data
+
+    async def aclose(self) -> None:
+        await self._source.aclose()
 
 
 class ProcessGroup:
@@ -267,8 +300,11 @@ async def start_process(
         )
     except OSError as error:
         where = f" in {cwd}" if cwd is not None and error.filename == cwd else ""
+        path = env.get("PATH", inherited.get("PATH"))
+        hint = start_hint(os.fsdecode(cwd if cwd is not None and where else words[0]), cwd, path)
         raise ConnectionLost(
-            f"{Path(words[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}"
+            f"{Path(words[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}{hint}",
+            command=shown_command(words),
         ) from error.with_traceback(None)  # it would lead through frames of trio's threads, and back to itself
     return ProcessTransport(process, max_message_bytes, stderr)
 

@@ -23,7 +23,7 @@ from ...proxying.tenants import ALL_QUESTIONS
 from ...server.servable import Servable
 from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, address_options, serving_on
-from ..printable import CopiedToStderr, Unusable, log_to_stderr, name_shown, on_one_line, say
+from ..printable import CopiedToStderr, Unusable, log_to_stderr, name_shown, say
 from ..statuses import ENDED_WELL
 from ..targets import SignIn
 from .options import sign_in_options
@@ -97,7 +97,7 @@ async def _serve(
             await group.settled()
         for status in group.statuses.values():
             if status.error is not None:
-                say(f"{name_shown(status.name)} is {status.state}: {on_one_line(str(status.error))}")
+                say(f"{name_shown(status.name)} is {status.state}: {status.error}")
             for problem in problems_in(status):
                 say(f"{name_shown(status.name)} is {status.state}, but its lists are incomplete: {problem}")
         server = gateways.gateway(group, name=name)
