@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from inspect import Parameter
@@ -147,10 +148,15 @@ class Page(msgspec.Struct, rename="camel", tag=True):
         Sequence[str | ImageContent],
         list[ImageContent] | tuple[str, ImageContent] | None,
         list[str | ImageContent] | CallToolResult,
+        list,
+        list[Any] | None,
+        Sequence[Any],
+        tuple[Any, ...],
+        Iterator[object],
     ],
     ids=str,
 )
-@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("kind", [list, tuple, deque, iter])
 def test_text_and_blocks_in_one_list_or_tuple_are_content(returns: Any, kind: type[Any]) -> None:
     schema, make = result_maker(returns, None)
     assert schema is None
@@ -182,7 +188,7 @@ def test_a_list_of_text_is_content_where_the_annotation_says_so_and_data_elsewhe
         (dict[str, ImageContent], {"chart": IMAGE}),
         (dict[str, Any], {"chart": IMAGE}),
         (dict, {"charts": (IMAGE,)}),
-        (list, [IMAGE]),
+        (list, [[IMAGE]]),
         (Any, [[IMAGE]]),
         (Report, Report("a", IMAGE)),
         (Any, Report("a", IMAGE)),

@@ -7,12 +7,17 @@ can come only from a file that has imported it.
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, MappingView
+from collections.abc import Set as AbstractSet
 from functools import cache
+from itertools import islice
 from numbers import Integral, Real
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final, cast
 
 from ..jsonrpc.codec import plain_scalar
+from ..jsonrpc.errors import NotSerializable
 from .fields import JSONObject
 
 
@@ -61,7 +66,25 @@ def write_foreign(value: Any) -> Any:
         return plain_scalar(value)
     if (numpy := _numpy()) is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return value.tolist()
+    if isinstance(value, COLLECTIONS):
+        return collected(value)
     raise TypeError(_without_form(type(value)))
+
+
+ITERATED: Final = (deque, range, MappingView, Iterator)
+"""Classes whose values are written as lists."""
+COLLECTIONS: Final = (*ITERATED, AbstractSet, Mapping)
+_MOST_ITEMS: Final = 1_000_000
+
+
+def collected(value: Any) -> list[Any] | dict[Any, Any]:
+    """Return a collection as a list or dict. Raises `NotSerializable` for too many items: iterators may be endless."""
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    items: list[Any] = list(islice(value, _MOST_ITEMS + 1))
+    if len(items) > _MOST_ITEMS:
+        raise NotSerializable(f"not serializable as JSON: {type(value).__name__} has more than {_MOST_ITEMS:,} items")
+    return items
 
 
 def _numpy() -> Any:
@@ -94,6 +117,8 @@ def _written(kind: Any) -> JSONObject | None:
         return {"type": "integer"}
     if issubclass(kind, Real):
         return {"type": "number"}
+    if issubclass(kind, COLLECTIONS) or kind is Iterable:
+        return {"type": "object" if issubclass(kind, Mapping) else "array"}
     if (numpy := _numpy()) is not None:
         if issubclass(kind, numpy.bool_):
             return {"type": "boolean"}

@@ -6,9 +6,10 @@ import copy
 import dataclasses
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
@@ -19,7 +20,7 @@ from ..jsonrpc.errors import NotSerializable
 from ..jsonrpc.sizes import MOST_LEVELS
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
-from ..protocol.foreign_types import is_model, readable, write_foreign
+from ..protocol.foreign_types import COLLECTIONS, ITERATED, collected, is_model, readable, write_foreign
 from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.content import (
     AudioContent,
@@ -81,10 +82,14 @@ def _schema_and_maker(
     returns = _without_results(returns)
     if returns in (Parameter.empty, object) or _is_text(returns):
         return None, _unstructured
+    if _is_any_list(returns):
+        return None, _listed
     if _names_blocks(returns):
         return None, _content
     if _MEDIA in sys.modules and any(kind.__module__ == _MEDIA for kind in fielded_classes(returns)):
         raise TypeError(_NO_DATA)
+    if (parts := get_args(returns)) and _is_iterated(get_origin(returns)):
+        returns = list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]  # the items of a Generator
     returns = readable(returns)
     schema = schema_of(returns, read=False, encoders=encoders)
     if not classes_in(returns).isdisjoint(BLOCKS):
@@ -117,6 +122,19 @@ def _is_text(returns: Any) -> bool:
     return returns in (str, Any, None, type(None))
 
 
+def _is_any_list(returns: Any) -> bool:
+    """Return whether ``returns`` is a list of anything, so that its items may be content."""
+    origin, parts = get_origin(returns), get_args(returns)
+    if origin in (Union, types.UnionType):
+        return all(_is_any_list(part) or _is_text(part) for part in parts)
+    is_list = (origin or returns) in (list, tuple, Sequence) or _is_iterated(origin or returns)
+    return is_list and all(part in (Any, object, ..., NoneType) for part in parts)
+
+
+def _is_iterated(kind: Any) -> bool:
+    return kind is Iterable or (isinstance(kind, type) and issubclass(kind, ITERATED) and kind is not range)
+
+
 def _names_blocks(returns: Any) -> bool:
     if isinstance(returns, type) and issubclass(returns, media_kinds()):
         return True
@@ -131,7 +149,7 @@ _NO_DATA: Final = (
 
 
 class UnreadMedia(Exception):
-    """There are media in what is to become a result: see `read_media`."""
+    """There are media in the value that is to become a result, its argument: see `read_media`."""
 
 
 def media_kinds() -> tuple[type, ...]:
@@ -145,27 +163,48 @@ def _unstructured(value: Any, encoders: Encoders | None = None) -> CallToolResul
     block inside or no item at all."""
     if type(value) is str:
         return CallToolResult([TextContent(value)])
+    items = _items(value)
+    if items and not _has_blocks(items):
+        return CallToolResult([_as_text(to_plain(items, encoders))])
+    return _content(value if items is None else items, encoders)
+
+
+def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
+    """Return the result of a list of anything: content if there is a block inside, else data."""
+    items = _items(value)
+    if items and _has_blocks(items):
+        return _content(items, encoders)
+    return _wrapped(value if items is None else items, encoders)
+
+
+def _items(value: Any) -> list[Any] | None:
+    """Return the items of a value that is a list, or iterates like one; `None` for any other value."""
     if isinstance(value, list | tuple):
-        items = cast("list[Any]", value)
-        if items and not any(isinstance(item, (*BLOCKS, *media_kinds())) for item in items):
-            return CallToolResult([_as_text(to_plain(items, encoders))])
-    return _content(value, encoders)
+        return cast("list[Any]", value)
+    return cast("list[Any]", collected(value)) if isinstance(value, ITERATED) else None
+
+
+def _has_blocks(items: list[Any]) -> bool:
+    return any(isinstance(item, (*BLOCKS, *media_kinds())) for item in items)
 
 
 def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return ``value`` as content: the items of a list or tuple one by one, text and blocks unchanged, all other items
-    as JSON."""
+    """Return ``value`` as content: the items of a list or the like one by one, text and blocks unchanged, all other
+    items as JSON."""
     if isinstance(value, CallToolResult):
         return value
-    items = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
-    return CallToolResult([_block(item, encoders) for item in items if item is not None])
+    items = [value] if (items := _items(value)) is None else items
+    try:
+        return CallToolResult([_block(item, encoders) for item in items if item is not None])
+    except UnreadMedia:
+        raise UnreadMedia(items) from None  # those of a generator are gone from the value
 
 
 def _block(value: Any, encoders: Encoders | None = None) -> ContentBlock:
     if isinstance(value, BLOCKS):
         return value
     if isinstance(value, media_kinds()):
-        raise UnreadMedia
+        raise UnreadMedia(value)
     return _as_text(value if isinstance(value, str) else to_plain(value, encoders))
 
 
@@ -202,11 +241,16 @@ def to_plain(value: Any, encoders: Encoders | None = None) -> Any:
     `CallToolResult` or `InputRequired` inside of data, since each is a whole result; `NotSerializable` for data that is
     nested too deep.
     """
-    write = write_foreign if encoders is None else partial(_spelled_out_by, encoders)
+    write = _spelled_out_foreign if encoders is None else partial(_spelled_out_by, encoders)
     try:
         return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=write)
     except RecursionError:
         raise NotSerializable(f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting") from None
+
+
+def _spelled_out_foreign(value: Any) -> Any:
+    plain = write_foreign(value)
+    return _spelled_out(plain) if isinstance(value, COLLECTIONS) else plain
 
 
 def _spelled_out_by(encoders: Encoders, value: Any) -> Any:

@@ -328,8 +328,8 @@ class Tools:
         try:
             try:
                 value = value if isinstance(value, CallToolResult) else entry.to_result(value)
-            except UnreadMedia:
-                value = entry.to_result(await self._read_media(entry, value, scope))
+            except UnreadMedia as media:
+                value = entry.to_result(await self._read_media(entry, media.args[0], scope))
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
         if entry.is_checked and not value.is_error and (fault := _fault_of(entry, value)) is not None:
