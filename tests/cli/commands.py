@@ -94,6 +94,15 @@ def written(path: Path, code: str) -> str:
     return str(path)
 
 
+async def answer_to(url: str, method: str, path: str) -> bytes:
+    """The whole answer to a request without a body."""
+    host, _, port = url.removeprefix("http://").partition("/")[0].partition(":")
+    with trio.fail_after(PATIENCE):
+        async with await trio.open_tcp_stream(host, int(port)) as stream:
+            await stream.send_all(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            return b"".join([data async for data in stream])
+
+
 class Running:
     """``trio-mcp`` in a child process, line by line."""
 

@@ -6,10 +6,11 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP, run, running, written
+from tests.cli.commands import TRIO_MCP, answer_to, run, running, written
 from tests.patience import PATIENCE
 
 from trio_mcp import PeerError, open_http, open_stdio
@@ -41,11 +42,17 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
+def add_entry(config: str, name: str, entry: dict[str, Any]) -> None:
+    entries = json.loads(Path(config).read_text())
+    entries["mcpServers"][name] = entry
+    Path(config).write_text(json.dumps(entries))
+
+
 async def test_over_http_the_servers_of_the_file_are_one_and_one_that_dies_comes_back(config: str) -> None:
     async with running("gateway", "--config", config, "--http", "0") as gate:
         await gate.line("(bad) in .* is left out")
-        await gate.line("none is (restarting)")
         url = await gate.line(r"serving 'mcp' at (\S+);")
+        await gate.line("none is (restarting)")
         with trio.fail_after(PATIENCE):
             async with open_http(url) as client:
                 wanted = {f"{name}__{tool}" for name in ("one", "two") for tool in ("pid", "die")}
@@ -68,6 +75,37 @@ async def test_over_stdio_the_only_client_is_the_program_that_started_it(config:
             assert (await client.call_tool("two__pid")).text.isdigit()
 
 
+async def test_mute_server_delays_neither_listening_nor_calls_of_others(config: str) -> None:
+    add_entry(config, "mute", {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]})
+    async with running("gateway", "--config", config, "--http", "0") as gate:
+        url = await gate.line(r"serving 'mcp' at (\S+);")
+        with trio.fail_after(PATIENCE):
+            async with open_http(url) as client:
+                assert (await client.call_tool("one__pid")).text.isdigit()
+
+
+@pytest.mark.parametrize("storage", [["--stateless"], ["--shared", "{folder}/shared.db"]], ids=["stateless", "shared"])
+async def test_workers_serve_the_same_servers_on_one_port(config: str, tmp_path: Path, storage: list[str]) -> None:
+    options = [each.format(folder=tmp_path) for each in storage]
+    async with running("gateway", "--config", config, "--http", "0", "--workers", "2", "--health", *options) as gate:
+        url = await gate.line(r"serving 'mcp' at (\S+) with 2 workers;")
+        assert (await answer_to(url, "GET", "/readyz")).startswith(b"HTTP/1.1 200 ")
+        with trio.fail_after(PATIENCE):
+            for _ in range(4):
+                async with open_http(url) as client:
+                    assert (await client.call_tool("two__pid")).text.isdigit()
+        gate.process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE):
+            assert await gate.process.ended() == 0
+
+
+async def test_tokens_of_an_issuer_are_required(config: str) -> None:
+    options = ["--issuer", "https://issuer.example", "--resource", "https://mcp.example/mcp"]
+    async with running("gateway", "--config", config, "--http", "0", *options) as gate:
+        url = await gate.line(r"serving 'mcp' at (\S+);")
+        assert (await answer_to(url, "POST", "/mcp")).startswith(b"HTTP/1.1 401 ")
+
+
 async def test_many_tools_can_be_searched(config: str) -> None:
     with trio.fail_after(PATIENCE):
         command = [*TRIO_MCP, "gateway", "--config", config, "--searchable", "--pinned", "two__pid"]
@@ -85,6 +123,9 @@ async def test_many_tools_can_be_searched(config: str) -> None:
         ('{"mcpServers": {"": {"command": "a"}}}', [], "'' in /"),
         ('{"mcpServers": {}}', ["--pinned", "one__pid"], "--pinned goes with --searchable"),
         ('{"mcpServers": {}}', ["--bearer-env", "TOKEN"], "--bearer-env is for one server"),
+        ('{"mcpServers": {"a": {"command": "a"}}}', ["--health"], "--health goes with --http"),
+        ('{"mcpServers": {"a": {"command": "a"}}}', ["--http", "0", "--workers", "2"], "--workers goes with --shared"),
+        ('{"mcpServers": {"a": {"command": "a"}}}', ["--http", "0", "--scope", "x"], "go with --issuer"),
     ],
 )
 async def test_a_file_that_cannot_be_served_is_wrong_usage(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP, Running, forked, run, running, written
+from tests.cli.commands import TRIO_MCP, Running, answer_to, forked, run, running, written
 from tests.cli.terminals import in_terminal
 from tests.forked import Forked
 from tests.patience import PATIENCE
@@ -516,14 +516,6 @@ async def test_options_that_make_no_sense_together_are_usage_errors(
     ended = await run([*TRIO_MCP, "run", written(tmp_path / "server.py", SERVER), *options])
     assert ended.status == 2
     assert told in ended.stderr
-
-
-async def answer_to(url: str, method: str, path: str) -> bytes:
-    host, _, port = url.removeprefix("http://").partition("/")[0].partition(":")
-    with trio.fail_after(PATIENCE):
-        async with await trio.open_tcp_stream(host, int(port)) as stream:
-            await stream.send_all(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-            return b"".join([data async for data in stream])
 
 
 async def test_tokens_of_an_issuer_and_probes_by_options(tmp_path: Path) -> None:

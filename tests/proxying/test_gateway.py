@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.hosting.members import QUICK, Scripted, describe, greeter, hangs, serves
+from tests.hosting.members import QUICK, Scripted, describe, greeter, hangs, refuses, serves
 from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -62,6 +62,28 @@ async def gate(
     async with open_group(described, forwards=ALL_QUESTIONS) as group:
         await group.settled()
         yield gateway(group, **options)
+
+
+async def test_name_of_a_ready_member_does_not_wait_for_a_mute_one(autojump_clock: MockClock) -> None:
+    members = {"mute": describe(hangs), "one": MemberDescription(everything())}
+    begun = trio.current_time()
+    async with open_group(members, forwards=ALL_QUESTIONS) as group:
+        server = gateway(group)
+        async with open_memory(server):
+            await server.listed("one__add")
+            assert trio.current_time() == begun
+            with trio.move_on_after(1) as scope:
+                await server.listed()
+            assert scope.cancelled_caught
+
+
+async def test_lists_are_complete_once_all_members_are_ready_or_have_failed() -> None:
+    members = {"gone": describe(refuses), "one": MemberDescription(everything())}
+    async with open_group(members, forwards=ALL_QUESTIONS) as group:
+        server = gateway(group)
+        async with open_memory(server) as client:
+            await server.listed()
+            assert "one__add" in [tool.name async for tool in client.list_tools()]
 
 
 def everything() -> Server:

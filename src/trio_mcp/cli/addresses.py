@@ -49,6 +49,7 @@ class Addresses:
     auth: Protected | None = attrs.field(default=None, kw_only=True)
     link: WorkerLink | None = attrs.field(default=None, kw_only=True)
     """The supervisor's sockets, where this process is a worker."""
+    workers: int | None = attrs.field(default=None, kw_only=True)
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:

@@ -117,6 +117,9 @@ class Gateway(Server):
         self._shown: dict[ListName, dict[str, tuple[Entry[Any], Any]]] = {each: {} for each in LISTS}
         self._met: set[str] = set()
         """Members that were there before."""
+        self._is_settled = False
+        """True once each of the first members is listed or has failed."""
+        self._news = trio.lowlevel.ParkingLot()
 
     def capabilities_in(self, revision: Revision) -> ServerCapabilities:
         """Return the capabilities, with all kinds of lists, since members come and go, and with apps and skills where a
@@ -143,13 +146,28 @@ class Gateway(Server):
             for name in LISTS:
                 self._show(name)
             self._tell_states()
+            nursery.start_soon(self._settle)
             nursery.start_soon(self._follow_lists)
             nursery.start_soon(self._follow_members, nursery)
             yield
 
+    async def listed(self, name: str | None = None) -> None:
+        """Wait until a member offers ``name``, or each of the members with which the gateway was opened is ready or has
+        failed once. No checkpoint afterwards."""
+        while not (self._is_settled or any(name in shown for shown in self._shown.values())):
+            await self._news.park()
+
+    async def _settle(self) -> None:
+        await self.group.settled()
+        for name in LISTS:
+            self._show(name)
+        self._is_settled = True
+        self._news.unpark_all()
+
     async def _follow_lists(self) -> None:
         async for name in self.group.catalogue.watch():
             self._show(name)
+            self._news.unpark_all()
 
     def _show(self, name: ListName) -> None:
         """Offer what the catalogue knows, and tell the clients of changes."""

@@ -4,36 +4,52 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import click
 import trio
 
+from ...concurrency.nurseries import open_service_nursery
 from ...connecting.stdio import Command
 from ...connecting.targets import Address
 from ...diagnostics.log import WrittenInAThread
 from ...hosting.config_files import ConfigError, read_config
 from ...hosting.descriptions import MemberDescription, RestartPolicy, problems_in
-from ...hosting.group import open_group
+from ...hosting.group import Group, open_group
 from ...protocol.cancel_acknowledged import CancelAcknowledged
+from ...protocol.types.resources import ReadResourceParams
 from ...proxying import gateway as gateways
+from ...proxying.gateway import Gateway
 from ...proxying.tenants import ALL_QUESTIONS
+from ...server.around import Next, ServerRequest
 from ...server.servable import Servable
 from ...serving.process import serve_stdio
-from ..addresses import LOG_LEVELS, Addresses, address_options, serving_on
+from ..addresses import LOG_LEVELS, Addresses, serving_on
 from ..printable import CopiedToStderr, Unusable, log_to_stderr, name_shown, say
 from ..statuses import ENDED_WELL
 from ..targets import SignIn
+from ..workers import WorkerLink
 from .options import sign_in_options
+from .serving_options import serving_options, supervised
 
 _RESTART: Final = RestartPolicy(attempts=float("inf"))
 _MOST_WAIT: Final = 10.0
-"""Seconds in which the members are to be ready; what comes later is told as a change."""
+"""Seconds for which the first lists wait for members that are starting; later members are announced as changes."""
+_WITH_LISTS: Final = (
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "tools/call",
+    "prompts/get",
+    "resources/read",
+)
 
 
-@click.command()
+@click.command(context_settings={"auto_envvar_prefix": "TRIO_MCP"})
 @click.option(
     "--config",
     required=True,
@@ -42,7 +58,7 @@ _MOST_WAIT: Final = 10.0
     "...) and those of the entry.",
 )
 @sign_in_options
-@address_options
+@serving_options
 @click.option(
     "--searchable", is_flag=True, help="List two tools in the place of all: one that finds tools, one that calls them."
 )
@@ -73,16 +89,22 @@ def gateway(
     can reach the gateway. Tokens of clients are never handed on. ${NAME} in an entry stands for the variable of this
     environment. The standard error of commands is copied to ours.
 
+    The gateway listens at once. The first lists wait for servers that are starting, for ten seconds at most. With
+    --workers each process has its own connections to the servers. Each option can be given by a variable instead,
+    --http by TRIO_MCP_HTTP.
+
     Exit status: 0; 2 for wrong usage, or a file that cannot be read.
     """
     if pinned and not searchable:
         raise click.UsageError("--pinned goes with --searchable")
     if sign_in.bearer_env is not None:
         raise click.UsageError("--bearer-env is for one server; write its headers into its entry")
-    serve = serving_on(addresses)
     members = _members(config, sign_in)
+    if (status := supervised(addresses)) is not None:
+        return status
+    serve = serving_on(addresses) or serve_stdio
     log_to_stderr(log_level)
-    trio.run(_serve, serve or serve_stdio, members, config.stem, pinned if searchable else None)
+    trio.run(_serve, serve, members, config.stem, pinned if searchable else None, addresses.link)
     return ENDED_WELL
 
 
@@ -91,19 +113,40 @@ async def _serve(
     members: Mapping[str, MemberDescription],
     name: str,
     pinned: tuple[str, ...] | None,
+    link: WorkerLink | None,
 ) -> None:
-    async with open_group(members, forwards=ALL_QUESTIONS, extensions=[CancelAcknowledged()]) as group:
-        with trio.move_on_after(_MOST_WAIT):
-            await group.settled()
-        for status in group.statuses.values():
-            if status.error is not None:
-                say(f"{name_shown(status.name)} is {status.state}: {status.error}")
-            for problem in problems_in(status):
-                say(f"{name_shown(status.name)} is {status.state}, but its lists are incomplete: {problem}")
+    async with (
+        open_group(members, forwards=ALL_QUESTIONS, extensions=[CancelAcknowledged()]) as group,
+        open_service_nursery("the gateway has ended") as services,
+    ):
         server = gateways.gateway(group, name=name)
         if pinned is not None:
             server.searchable(pinned=pinned)
+        if link is not None:
+            server.share_secret(link.secret)
+        server.around(*_WITH_LISTS)(partial(_with_all_members, server, trio.current_time() + _MOST_WAIT))
+        services.start_soon(_report, group)
         await serve(server)
+
+
+async def _report(group: Group) -> None:
+    """Report the members that aren't ready in time, and those whose lists are incomplete."""
+    with trio.move_on_after(_MOST_WAIT):
+        await group.settled()
+    for status in group.statuses.values():
+        if status.error is not None:
+            say(f"{name_shown(status.name)} is {status.state}: {status.error}")
+        for problem in problems_in(status):
+            say(f"{name_shown(status.name)} is {status.state}, but its lists are incomplete: {problem}")
+
+
+async def _with_all_members(server: Gateway, deadline: float, request: ServerRequest, next: Next) -> Any:
+    """Answer a request. Lists, and names that no member has listed so far, wait for the members that are starting."""
+    params = request.params
+    name = params.uri if isinstance(params, ReadResourceParams) else getattr(params, "name", None)
+    with trio.move_on_at(deadline):
+        await server.listed(name)
+    return await next(request)
 
 
 def _members(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 import trio
 
 from ...server.server import Server
 from ...serving.process import serve_stdio
-from ..addresses import LOG_LEVELS, Addresses, address_options, open_sockets, serving_on
+from ..addresses import LOG_LEVELS, Addresses, serving_on
 from ..loading import LoadingFailed, load_server
 from ..printable import Unusable, log_to_stderr, say
-from ..sharing import storage_at
-from ..supervisor import report_in_a_thread
-from ..workers import WorkerLink, supervise
-
-if TYPE_CHECKING:
-    from ...auth.resource_server.protected import Protected
+from .serving_options import serving_options, supervised
 
 
 @click.command(context_settings={"auto_envvar_prefix": "TRIO_MCP"})
@@ -36,52 +27,13 @@ if TYPE_CHECKING:
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
     help="Lowest level of Python's log records on standard error. Default: warning, or FILE's own configuration.",
 )
-@address_options
+@serving_options
 @click.option(
     "--tasks",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
     help="Keep the tasks of the server in this file, which is made if it does not exist, instead of in memory: they "
     "outlive the server, and several servers on this machine can share them.",
-)
-@click.option(
-    "--stateless",
-    is_flag=True,
-    help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there are no "
-    "sessions, and no handler waits for an answer of its client.",
-)
-@click.option(
-    "--shared",
-    metavar="URL|FILE",
-    help="Serve as one of several processes behind a balancer, of which any answers any request: what they have to "
-    "know of each other is in the Redis at this URL, like redis://HOST:PORT (extra redis), or, for the processes of "
-    "one machine, in this SQLite file, which is made if it does not exist. Tasks are kept there, too. Goes with "
-    "--http. A URL with a password belongs in the variable TRIO_MCP_SHARED: others on the machine see the options.",
-)
-@click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes.")
-@click.option(
-    "--issuer",
-    "issuers",
-    multiple=True,
-    metavar="URL",
-    help="An authorization server whose signed tokens (JWT) each HTTP request needs. Repeatable.",
-)
-@click.option("--resource", metavar="URL", help="The URL of the server, as its clients write it. Goes with --issuer.")
-@click.option(
-    "--audience",
-    "audiences",
-    multiple=True,
-    metavar="NAME",
-    help="A name of the server in tokens. Repeatable. Default: the URL of --resource.",
-)
-@click.option("--jwks", metavar="URL", help="The keys of the issuer. Default: those that its metadata name.")
-@click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="A scope that each token needs. Repeatable.")
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="Serve with N processes, which share the port. One that dies is started again, and SIGHUP replaces them one "
-    "after another. Goes with --http, and with --shared or --stateless.",
 )
 @click.option(
     "--reload",
@@ -97,12 +49,7 @@ def run(
     log_level: str | None,
     addresses: Addresses,
     tasks: Path | None,
-    workers: int | None,
     reloads: bool,
-    stateless: bool,
-    shared: str | None,
-    health: bool,
-    **tokens: Any,
 ) -> int:
     """Serve a server of yours over standard input and output, or on an address of your choice.
 
@@ -137,74 +84,21 @@ def run(
         raise click.UsageError("name a file, or a module with -m")
     if tasks is not None and not tasks.parent.is_dir():
         raise click.UsageError(f"there is no folder {str(tasks.parent)!r} for the tasks")
-    if tasks is not None and shared is not None:
+    if tasks is not None and addresses.shared is not None:
         raise click.UsageError("--shared keeps the tasks, too: leave --tasks out")
-    storage = None if shared is None else storage_at(shared)
-    link = WorkerLink.from_environment()
-    auth = _protected(**tokens)
-    addresses = attrs.evolve(addresses, stateless=stateless, shared=storage, health=health, auth=auth, link=link)
-    if (workers is not None or reloads) and link is None:
-        return _supervise(addresses, workers or 1, reloads=reloads)
+    if (status := supervised(addresses, reloads=reloads)) is not None:
+        return status
     serve = serving_on(addresses)
     if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
         raise Unusable("standard input and output must be open: they are the connection")
 
     def load() -> Server | None:
         server = load_server(module or str(target), arguments, is_module=module is not None)
-        if server is not None and link is not None:
-            server.share_secret(link.secret)
+        if server is not None and addresses.link is not None:
+            server.share_secret(addresses.link.secret)
         return server
 
     return run_server(load, log_level, serve, tasks)
-
-
-def _protected(
-    *,
-    issuers: tuple[str, ...],
-    resource: str | None,
-    audiences: tuple[str, ...],
-    jwks: str | None,
-    scopes: tuple[str, ...],
-) -> Protected | None:
-    """Return the authorization that the options describe; `None` without one. Raises `click.UsageError`."""
-    if not issuers:
-        if resource is not None or audiences or jwks is not None or scopes:
-            raise click.UsageError("--resource, --audience, --jwks and --scope go with --issuer")
-        return None
-    if resource is None:
-        raise click.UsageError("--issuer needs --resource: the URL of the server, as its clients write it")
-    try:
-        from ...auth.resource_server.jwt import JWTVerifier
-        from ...auth.resource_server.protected import Protected
-
-        verifier = JWTVerifier(audience=audiences or None, jwks_uri=jwks)
-        return Protected(resource=resource, authorization_servers=issuers, verifier=verifier, scopes=frozenset(scopes))
-    except (ImportError, ValueError) as error:  # the first where the extra that checks tokens is not installed
-        raise click.UsageError(str(error)) from None
-
-
-def _supervise(addresses: Addresses, count: int, *, reloads: bool) -> int:
-    """Serve with ``count`` workers, which run this command line again; return the exit status."""
-    if count > 1 and not addresses.stateless and addresses.shared is None:
-        raise click.UsageError(
-            "--workers goes with --shared, or with --stateless: requests of a session come to any of the processes"
-        )
-    if reloads and find_spec("watchfiles") is None:
-        raise Unusable("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
-    serving_on(addresses)  # the options are checked here, and once
-    log_to_stderr("warning")
-    return trio.run(_supervised, addresses, count, os.getcwd() if reloads else None)
-
-
-async def _supervised(addresses: Addresses, count: int, watched: str | None) -> int:
-    sockets, where = await open_sockets(addresses)
-    processes = "a worker" if count == 1 else f"{count} workers"
-    return await supervise(
-        sockets,
-        count,
-        lambda server: report_in_a_thread(f"serving {server!r} at {where} with {processes}; press Ctrl-C to stop"),
-        watched,
-    )
 
 
 def run_server(

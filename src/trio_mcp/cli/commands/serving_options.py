@@ -1,0 +1,158 @@
+"""Options of the commands that serve on addresses of their own, ``run`` and ``gateway``: replicas, workers, probes and
+tokens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import click
+import trio
+
+from ..addresses import Addresses, address_options, open_sockets, serving_on
+from ..printable import Unusable, log_to_stderr
+from ..sharing import storage_at
+from ..supervisor import report_in_a_thread
+from ..workers import WorkerLink, supervise
+
+if TYPE_CHECKING:
+    from ...auth.resource_server.protected import Protected
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--stateless",
+        is_flag=True,
+        help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there are "
+        "no sessions, and no handler waits for an answer of its client.",
+    ),
+    click.option(
+        "--shared",
+        metavar="URL|FILE",
+        help="Serve as one of several processes behind a balancer, of which any answers any request: what they have to "
+        "know of each other is in the Redis at this URL, like redis://HOST:PORT (extra redis), or, for the processes "
+        "of one machine, in this SQLite file, which is made if it does not exist. Tasks are kept there, too. Goes with "
+        "--http. A URL with a password belongs in the variable TRIO_MCP_SHARED: others on the machine see the options.",
+    ),
+    click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes."),
+    click.option(
+        "--issuer",
+        "issuers",
+        multiple=True,
+        metavar="URL",
+        help="An authorization server whose signed tokens (JWT) each HTTP request needs. Repeatable.",
+    ),
+    click.option(
+        "--resource", metavar="URL", help="The URL of the server, as its clients write it. Goes with --issuer."
+    ),
+    click.option(
+        "--audience",
+        "audiences",
+        multiple=True,
+        metavar="NAME",
+        help="A name of the server in tokens. Repeatable. Default: the URL of --resource.",
+    ),
+    click.option("--jwks", metavar="URL", help="The keys of the issuer. Default: those that its metadata name."),
+    click.option(
+        "--scope", "scopes", multiple=True, metavar="SCOPE", help="A scope that each token needs. Repeatable."
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1, 1000),
+        metavar="N",
+        help="Serve with N processes, which share the port. One that dies is started again, and SIGHUP replaces them "
+        "one after another. Goes with --http, and with --shared or --stateless.",
+    ),
+)
+
+
+def serving_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of `address_options`, and --stateless, --shared, --health, --issuer with what belongs to it, and
+    --workers. The function gets the argument ``addresses``."""
+
+    @wraps(command)
+    def run(
+        *,
+        addresses: Addresses,
+        stateless: bool,
+        shared: str | None,
+        health: bool,
+        workers: int | None,
+        issuers: tuple[str, ...],
+        resource: str | None,
+        audiences: tuple[str, ...],
+        jwks: str | None,
+        scopes: tuple[str, ...],
+        **named: Any,
+    ) -> int:
+        served = attrs.evolve(
+            addresses,
+            stateless=stateless,
+            shared=None if shared is None else storage_at(shared),
+            health=health,
+            workers=workers,
+            auth=_protected(issuers=issuers, resource=resource, audiences=audiences, jwks=jwks, scopes=scopes),
+            link=WorkerLink.from_environment(),
+        )
+        return command(addresses=served, **named)
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return address_options(run)
+
+
+def _protected(
+    *,
+    issuers: tuple[str, ...],
+    resource: str | None,
+    audiences: tuple[str, ...],
+    jwks: str | None,
+    scopes: tuple[str, ...],
+) -> Protected | None:
+    """Return the authorization that the options describe; `None` without one. Raises `click.UsageError`."""
+    if not issuers:
+        if resource is not None or audiences or jwks is not None or scopes:
+            raise click.UsageError("--resource, --audience, --jwks and --scope go with --issuer")
+        return None
+    if resource is None:
+        raise click.UsageError("--issuer needs --resource: the URL of the server, as its clients write it")
+    try:
+        from ...auth.resource_server.jwt import JWTVerifier
+        from ...auth.resource_server.protected import Protected
+
+        verifier = JWTVerifier(audience=audiences or None, jwks_uri=jwks)
+        return Protected(resource=resource, authorization_servers=issuers, verifier=verifier, scopes=frozenset(scopes))
+    except (ImportError, ValueError) as error:  # the first where the extra that checks tokens is not installed
+        raise click.UsageError(str(error)) from None
+
+
+def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
+    """Serve with workers, which run this command line again, and return the exit status; `None` where this process is
+    to serve. ``reloads``: changed Python files replace the workers."""
+    if (addresses.workers is None and not reloads) or addresses.link is not None:
+        return None
+    count = addresses.workers or 1
+    if count > 1 and not addresses.stateless and addresses.shared is None:
+        raise click.UsageError(
+            "--workers goes with --shared, or with --stateless: requests of a session come to any of the processes"
+        )
+    if reloads and find_spec("watchfiles") is None:
+        raise Unusable("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
+    serving_on(addresses)  # the options are checked here, and once
+    log_to_stderr("warning")
+    return trio.run(_supervised, addresses, count, os.getcwd() if reloads else None)
+
+
+async def _supervised(addresses: Addresses, count: int, watched: str | None) -> int:
+    sockets, where = await open_sockets(addresses)
+    processes = "a worker" if count == 1 else f"{count} workers"
+    return await supervise(
+        sockets,
+        count,
+        lambda server: report_in_a_thread(f"serving {server!r} at {where} with {processes}; press Ctrl-C to stop"),
+        watched,
+    )
