@@ -371,3 +371,14 @@ async def test_tool_that_a_server_does_not_declare_is_called(tmp_path: Path):
     assert (ended.status, ended.stdout) == (0, "done\n")
     ended = await run([*TRIO_MCP, "call", "good", *server[:-1], json.dumps([{}, {}])])
     assert (ended.status, "the server has no tools" in ended.stderr) == (2, True)
+
+
+async def test_result_that_does_not_fit_its_output_schema_is_printed_with_a_warning(tmp_path: Path):
+    tool = {**_TOOLS["tools"][0], "outputSchema": {"type": "object", "required": ["n"]}}
+    result = {"content": [{"type": "text", "text": "done"}], "structuredContent": {}}
+    answers = {"tools/list": {"result": {"tools": [tool]}}, "tools/call": {"result": result}}
+    server = ["--", sys.executable, written(tmp_path / "odd.py", ODD), json.dumps([{"tools": {}}, answers])]
+    ended = await run([*TRIO_MCP, "call", "good", *server])
+    assert (ended.status, ended.stdout) == (0, "done\n")
+    (line,) = ended.stderr.splitlines()
+    assert line.endswith("""the result of tool good doesn't fit its output schema: "n" is a required property""")

@@ -318,6 +318,19 @@ async def test_list_of_a_server_that_is_not_right_comes_with_the_problem(
         assert (found["problem"] is None) is (problem is None)
 
 
+async def test_result_that_does_not_fit_its_output_schema_has_a_warning() -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={})
+        tool = {**_tool("a"), "outputSchema": {"type": "object", "required": ["n"]}}
+        await peer.result(await peer.until("tools/list"), {"tools": [tool]})
+        await peer.result(await peer.until("tools/call"), {"content": [], "structuredContent": {}})
+
+    async with inspected(Scripted(script), "legacy") as opened:
+        await opened.do("list", kind="tools")
+        ended = await opened.ended(await opened.start("call", "a"))
+        assert (ended["status"], ended["warning"]) == ("done", '"n" is a required property')
+
+
 async def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_module, "MOST_RUNNING", 3)
     monkeypatch.setattr(runs_module, "MOST_KEPT", 5)

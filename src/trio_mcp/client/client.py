@@ -57,6 +57,7 @@ from ..runtime.transport import ConnectionLost, Transport
 from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
+from .cache import Change
 from .current_call import CallContexts, CallHandlers, check_handlers
 from .options import ClientSettings, UnreadableMessages
 from .requests import Requests
@@ -123,7 +124,7 @@ class Client(Requests):
         contexts.follow(self.connection)
         callbacks.follow(self.connection.outbound)
         super().__init__(self.connection.outbound, answers, timeouts, settings, callbacks, contexts)
-        self.callbacks.watchers.append(self.tool_calls.changed)
+        self.callbacks.watchers += [self.tool_calls.changed, self._tools_changed]
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
         self.change_streams = ChangeStreams(self.connection, self.callbacks, timeouts)
@@ -134,6 +135,10 @@ class Client(Requests):
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.instructions: str | None = None
         """The server's advice to the model."""
+
+    def _tools_changed(self, change: Change) -> None:
+        if change.kind == "tools":
+            self.output_schemas.forget()
 
     def _received_unreadable(self, reason: str, line: bytes | bytearray) -> None:
         self.connection.outbound.stray(line)
@@ -180,6 +185,9 @@ class Client(Requests):
         Raises `PeerError` with the error of a task that failed, and `TaskCancelled` for a task that somebody else has
         cancelled.
 
+        If the tools were listed before, the structured content is checked against the output schema of the tool. A
+        result that doesn't fit is returned with `CallToolResult.schema_error`.
+
         In revision 2025-11-25 the caller decides: a tool that is listed with ``execution.taskSupport`` "required" is
         called as a task. Where a server has tasks, its tools are listed once for that, unless they were listed before,
         and again after a change of the list.
@@ -202,7 +210,8 @@ class Client(Requests):
             value=value,
             handlers=handlers,
         )
-        return await (self._with_handlers(handlers, called) if handlers else called)
+        result = await (self._with_handlers(handlers, called) if handlers else called)
+        return self.output_schemas.checked(name, result) if self.output_schemas.known else result
 
     def list_tasks(self) -> AsyncIterator[TaskState]:
         """Iterate over the tasks that the server runs or keeps for this client, page by page, as `list_tools`. Revision

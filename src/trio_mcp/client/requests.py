@@ -40,6 +40,7 @@ from .answers import Answers, current_turn
 from .cache import RequestKey
 from .current_call import CallContexts, CallHandlers, Made, check_handlers, making, present
 from .options import ClientSettings
+from .output_schemas import OutputSchemas
 from .remote_tasks import RunningTask, TaskProgress
 from .results import InputRounds, structured
 from .server_messages import Callbacks
@@ -86,6 +87,8 @@ class Requests:
         self._rounds = InputRounds(outbound, answers, settings)
         self.tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings, contexts)
         """The calls of tools, which may become tasks of the server."""
+        self.output_schemas = OutputSchemas()
+        """The output schemas of the tools that were listed."""
         self.revision: Revision = LATEST_LEGACY
         """The protocol revision of the connection."""
         self.server_capabilities = ServerCapabilities()
@@ -214,8 +217,11 @@ class Requests:
             present.reset(token)
             if turn is not None:
                 await turn.step_back()
-        if method == "tools/list" and self.tool_calls.supports is not None:
-            self.tool_calls.supports.take(result)
+        if method == "tools/list":
+            if self.revision.structured_content != "none":
+                self.output_schemas.take(result)
+            if self.tool_calls.supports is not None:
+                self.tool_calls.supports.take(result)
         return structured(method, result, result_type)
 
     def _with_meta(self, data: JSONObject, meta: JSONObject | None = None) -> JSONObject:
@@ -329,7 +335,7 @@ class Requests:
             made = await (self._with_handlers(handlers, waiting) if handlers else waiting)
         if isinstance(made, RemoteTask):
             return RunningTask(made, None, wait)
-        return RunningTask(None, structured("tools/call", made, CallToolResult), wait)
+        return RunningTask(None, self._checked(call, structured("tools/call", made, CallToolResult)), wait)
 
     async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
         """Wait for a call that has handlers of its own."""
@@ -352,7 +358,10 @@ class Requests:
             finish = self.tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
             waiting = self._waited_for(finish, self.timeouts.around_wait())
             result = await (self._with_handlers(handlers, waiting) if handlers else waiting)
-        return structured("tools/call", result, CallToolResult)
+        return self._checked(call, structured("tools/call", result, CallToolResult))
+
+    def _checked(self, call: Made | None, result: CallToolResult) -> CallToolResult:
+        return result if call is None else self.output_schemas.checked(call[1]["name"], result)
 
     def open_stream(
         self, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None

@@ -253,7 +253,9 @@ class Inspection:
                     result = await client.read_resource(name, on_progress=on_progress)
                 case _:
                     result = await client.get_prompt(name, arguments, on_progress=on_progress)
-            is_error = isinstance(result, CallToolResult) and bool(result.is_error)
+            is_error = False
+            if isinstance(result, CallToolResult):
+                is_error, run.warning = bool(result.is_error), result.schema_error
             return unstructure(result, client.revision), is_error
 
         if kind not in ("call", "task", "result", "read", "prompt"):

@@ -81,6 +81,8 @@ class Run:
     """The result as JSON."""
     is_error: bool = False
     """True for a result that tells of a failure."""
+    warning: str | None = None
+    """What is wrong with the result, in words."""
 
     def told(self) -> JSONObject:
         """Return the form for pages."""
@@ -98,6 +100,7 @@ class Run:
             "task": self.task,
             "error": self.words,
             "isError": self.is_error,
+            "warning": self.warning,
             "bytes": None if self.result is None else len(self.result),
             "reports": self.reports,
             "progress": None

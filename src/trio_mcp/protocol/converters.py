@@ -285,8 +285,8 @@ def _structure_class(revision: Revision | None, kind: Any, converter: cattrs.Con
     return structure_class
 
 
-_OPEN: Final = {CreateMessageResult: "extra", SubscriptionFilter: "extensions"}
-"""The classes with members of any name, and the field for such members."""
+_OPEN: Final = {CallToolResult: "schema_error", CreateMessageResult: "extra", SubscriptionFilter: "extensions"}
+"""The field of a class that isn't read from a member of its name: it holds members of any name, or is our own."""
 _SAMPLED: Final = frozenset(wire_name(field.name) for field in attrs.fields(CreateMessageResult)) - {"extra"}
 """The members of a sampling's result that have a field of their own."""
 

@@ -22,6 +22,11 @@ def since(revision: str, *, until: str | None = None, default: Any = None) -> An
     return attrs.field(default=default, metadata={_SINCE: revision, _UNTIL: until})
 
 
+def local() -> Any:
+    """Return a field that is never sent: no revision has it. `_OPEN` in ``converters.py`` keeps it from being read."""
+    return attrs.field(default=None, metadata={_SINCE: "never"})
+
+
 def history_of(field: attrs.Attribute[Any]) -> tuple[str | None, str | None]:
     """Return the first and the last revision that have ``field``; `None` where there is no such bound."""
     return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))

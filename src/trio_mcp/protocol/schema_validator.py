@@ -37,6 +37,8 @@ from .schema_growth import SCHEMA_KEYWORDS, SchemaGrowth, anchors_in, objects_in
 
 _MOST_EVALUATIONS: Final = 50_000
 """Evaluations for one value: half a second."""
+TOO_LARGE: Final = "too large to be checked"
+"""Beginning of the fault of a value that may fit."""
 _DEPENDENT: Final = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))
 """Keywords that depend on the way that leads to them, or on what else was evaluated."""
 _OLD: Final = ("draft-04", "draft-06", "draft-07")
@@ -199,13 +201,15 @@ def _count(listed: list[Any], value: Any, most: int) -> Generator[tuple[Any, Any
 
 class SchemaValidator:
     """A schema, ready to validate. Raises `ValueError` for an invalid schema, one that needs another document, and one
-    whose references multiply."""
+    whose references multiply. ``most_of_pattern``: the bytes that a compiled regular expression may take."""
 
-    def __init__(self, schema: JSONObject) -> None:
+    def __init__(self, schema: JSONObject, *, most_of_pattern: int | None = None) -> None:
         import jsonschema_rs  # most servers never need it, and it takes its time to load
 
+        patterns = jsonschema_rs.RegexOptions(size_limit=most_of_pattern, dfa_size_limit=most_of_pattern)
+
         def compiled(make: Callable[..., Any], schema: JSONObject = schema) -> Any:
-            return make(schema, retriever=_never, pattern_options=jsonschema_rs.RegexOptions())
+            return make(schema, retriever=_never, pattern_options=patterns)
 
         self._schema = schema
         self._growth = SchemaGrowth(schema)
@@ -239,7 +243,7 @@ class SchemaValidator:
                 return None
             return self._faults.place_of(value, evaluation.fits)
         except TooManyEvaluations:
-            return "too large to be checked: the references of the schema multiply with each level of nesting"
+            return f"{TOO_LARGE}: the references of the schema multiply with each level of nesting"
 
 
 def _never(uri: str) -> Any:
@@ -281,7 +285,7 @@ class SchemaBounds:
         if is_checkable(dear, self._most + len(dear)):
             return None
         return (
-            f"too large to be checked: there are more than {self._most} items and members where the schema says more "
+            f"{TOO_LARGE}: there are more than {self._most} items and members where the schema says more "
             "than the types of values (an integer of more than 64 bits counts as 1000 of them, or more)"
         )
 

@@ -47,6 +47,7 @@ class Card {
     this.cancel = button("Cancel", () => this.leave(), "danger");
     this.bar = el("progress", { hidden: true });
     this.news = el("p", { className: "news", hidden: true });
+    this.warning = el("p", { className: "bad", hidden: true });
     this.body = el("div", { className: "body" });
     this.show = button("Result", () => this.load(), "plain");
     this.draw = button("Timeline", () => this.picture(), "plain");
@@ -56,7 +57,7 @@ class Card {
       { className: "card" },
       el("div", { className: "top" }, el("h3", {}, `${KINDS[told.kind] ?? told.kind} `, el("span", { className: "name" }, ...breakable(shortName(told.name)))), this.status, this.time, this.cancel),
       told.given && told.given !== "{}" ? el("pre", { className: "given" }, visible(told.given)) : null,
-      this.bar, this.news, this.body, el("div", { className: "buttons" }, this.show, this.draw), this.pictures,
+      this.bar, this.news, this.warning, this.body, el("div", { className: "buttons" }, this.show, this.draw), this.pictures,
     );
     this.element.dataset.run = told.id;
   }
@@ -80,6 +81,8 @@ class Card {
       const total = progress.total === null ? "" : ` of ${progress.total}`;
       this.news.textContent = visible(`${progress.progress}${total}${progress.message ? `: ${progress.message}` : ""}`);
     }
+    this.warning.hidden = !told.warning;
+    this.warning.textContent = told.warning ? `The result doesn't fit the output schema: ${visible(told.warning)}` : "";
     if (told.error) this.body.replaceChildren(el("p", { className: "bad" }, visible(told.error)));
     this.show.hidden = told.bytes === null || this.isShown;
     if (told.bytes !== null) this.show.textContent = `Result, ${size(told.bytes)}`;

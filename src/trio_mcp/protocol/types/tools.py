@@ -9,7 +9,7 @@ import msgspec
 
 from ...classes import Renamed, value
 from ...jsonrpc.errors import MCPError
-from ..fields import JSONObject, since
+from ..fields import JSONObject, local, since
 from .content import ContentBlock, text_in
 from .input_required import InputRequest
 from .lifecycle import CacheScope, Icon
@@ -224,6 +224,9 @@ class CallToolResult:
     structured_content: Any = since("2025-06-18")
     is_error: bool | None = None
     meta: JSONObject | None = None
+    schema_error: str | None = local()
+    """What is wrong if the structured content doesn't fit the output schema that the server listed for the tool. A
+    client sets it; it is never sent. `None` if the content fits, or if the client hasn't listed the tool."""
 
     if not TYPE_CHECKING:  # type checkers know what there is
         isError = Renamed("is_error")

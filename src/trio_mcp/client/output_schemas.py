@@ -1,0 +1,113 @@
+"""OutputSchemas: the output schemas of the tools that a server has listed, for checks of their results.
+
+A client SHOULD validate structured results (2025-11-25 and 2026-07-28 tools, Output Schema). The server isn't trusted:
+schemas that are large or have many patterns aren't checked, nor are values beyond the bounds of `SchemaValidator`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+
+from ..concurrency.bounded_dict import BoundedDict
+from ..jsonrpc.errors import clean
+from ..jsonrpc.sizes import is_small
+from ..protocol.fields import JSONObject
+from ..protocol.types.tools import CallToolResult
+
+if TYPE_CHECKING:
+    from ..protocol.schema_validator import SchemaValidator
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_BYTES: Final = 8 * 1024 * 1024
+"""Bound of all schemas, about."""
+_PARTS: Final = 2000
+_CHARACTERS: Final = 50_000
+_LEVELS: Final = 64
+_MOST_COMPILED: Final = 20
+"""Compiled schemas: those of the tools that were called last."""
+_MOST_PATTERNS: Final = 20
+_MOST_OF_PATTERN: Final = 256 * 1024
+_LONGEST_FAULT: Final = 500
+
+
+class OutputSchemas:
+    """The output schemas of tools, as far as they can be checked."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, JSONObject] = {}
+        """The schemas by the names of their tools."""
+        self._room = _MOST_BYTES
+        self._compiled: BoundedDict[str, SchemaValidator | str | None] = BoundedDict(_MOST_COMPILED)
+        """Validators; the fault of an unusable schema; `None` for a schema that isn't checked."""
+        self._logged: set[str] = set()
+
+    def forget(self) -> None:
+        """Forget all schemas, which may have changed."""
+        self.known.clear()
+        self._compiled.clear()
+        self._logged.clear()
+        self._room = _MOST_BYTES
+
+    def take(self, page: object) -> None:
+        """Take the schemas of a page of ``tools/list``, a result as JSON data."""
+        tools: Any = cast("JSONObject", page).get("tools") if isinstance(page, dict) else None
+        for tool in cast("list[Any]", tools) if isinstance(tools, list) else ():
+            if isinstance(tool, dict):
+                members = cast("JSONObject", tool)
+                self._take(members.get("name"), members.get("outputSchema"))
+
+    def _take(self, name: Any, schema: Any) -> None:
+        if not isinstance(name, str) or self.known.get(name) == schema:
+            return
+        if self.known.pop(name, None) is not None:
+            self._compiled.pop(name, None)
+        if isinstance(schema, dict) and is_small([name, schema], _PARTS, _CHARACTERS, _LEVELS):
+            self._room -= len(name) + len(repr(cast("JSONObject", schema)))
+            if self._room > 0:
+                self.known[name] = cast("JSONObject", schema)
+
+    def checked(self, name: str, result: CallToolResult) -> CallToolResult:
+        """Return the ``result`` of a tool, with `CallToolResult.schema_error` if it doesn't fit. The first such result
+        of a tool is logged."""
+        if result.is_error or (schema := self.known.get(name)) is None:
+            return result
+        fault = self._fault(name, schema, result.structured_content)
+        if fault is None:
+            return result
+        if name not in self._logged:
+            self._logged.add(name)
+            logger.warning("the result of tool %s doesn't fit its output schema: %s", clean(name[:200]), fault)
+        return attrs.evolve(result, schema_error=fault)
+
+    def _fault(self, name: str, schema: JSONObject, value: Any) -> str | None:
+        if name not in self._compiled:
+            self._compiled[name] = _compiled(schema)
+        validator = self._compiled[name]
+        if validator is None or isinstance(validator, str):
+            return validator
+        from ..protocol.schema_validator import TOO_LARGE
+
+        fault = validator.faults(value)
+        if fault is None or fault.startswith(TOO_LARGE):
+            return None
+        return "there is no structured content" if value is None else clean(fault[:_LONGEST_FAULT])
+
+
+def _compiled(schema: JSONObject) -> SchemaValidator | str | None:
+    from ..protocol.schema_growth import objects_in  # late: only tools with output schemas need these
+    from ..protocol.schema_validator import SchemaValidator
+
+    named = [node.get("patternProperties") for node in objects_in(schema)]
+    patterns = sum(len(cast("JSONObject", each)) for each in named if isinstance(each, dict))
+    patterns += sum("pattern" in node for node in objects_in(schema))
+    if patterns > _MOST_PATTERNS:
+        return None
+    try:
+        return SchemaValidator(schema, most_of_pattern=_MOST_OF_PATTERN)
+    except ValueError as error:
+        # A pattern may be too large for us, and fine for others.
+        return None if patterns else f"the output schema is unusable: {error}"[:_LONGEST_FAULT]
