@@ -55,7 +55,9 @@ async def _open_address(address: Address, modern: str | None) -> AsyncGenerator[
         ) as transport:
             yield transport
     else:
-        async with open_http_messages(address.url, headers, ssl_context, True, auth, settings, timeouts) as opened:
+        async with open_http_messages(
+            address.url, headers, ssl_context, True, auth, settings, timeouts, address.cookies
+        ) as opened:
             transport, sessions = opened
             sessions.modern = modern
             yield transport

@@ -6,6 +6,7 @@ import os
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final, TypeAlias, Unpack, cast
 from urllib.parse import unquote, urlsplit
 
@@ -55,6 +56,8 @@ class Address:
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True, repr=False)
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
     auth: ClientAuth | None = attrs.field(default=None, kw_only=True)
+    cookies: bool = attrs.field(default=True, kw_only=True)
+    """False ignores the cookies of the server, over HTTP: see `open_http`."""
 
     def __attrs_post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -85,7 +88,8 @@ class Address:
         check_keywords(Address.open, options)
         parts = urlsplit(self.url)
         if parts.scheme in ("http", "https", "http+unix"):
-            return open_http(self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth, **options)
+            opening = partial(open_http, self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth)
+            return opening(cookies=self.cookies, **options)
         if parts.scheme == "unix":
             return open_unix(unquote(parts.path), **options)
         if parts.scheme == "tcp":

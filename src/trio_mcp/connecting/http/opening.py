@@ -65,6 +65,7 @@ async def open_http(
     ssl_context: ssl.SSLContext | None = None,
     proxy: str | Literal[True] | None = True,
     auth: ClientAuth | None = None,
+    cookies: bool = True,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
     """Connect to the server at ``http://host:port/path``, or ``https://`` over TLS; closed with the block. For a server
@@ -76,6 +77,10 @@ async def open_http(
     sent. ``ssl_context`` replaces the system's usual one. ``proxy`` is the URL of an HTTP proxy, `None`
     for none, `True` for the one that the environment names; servers on this machine are called without any. ``options``
     are those of `ClientSettings`.
+
+    The client sends the cookies that the server sets back to the same scheme, host and port, as balancers with sticky
+    sessions require. It holds them in memory, 50 with 8 KiB in all, and sends them neither elsewhere nor to an
+    authorization server. ``cookies=False`` ignores them.
 
     A token, by ``auth`` or in the header ``Authorization``, goes by ``https``, or to this machine (`ValueError`). Over
     a Unix socket nobody signs in, since no authorization server could name the server there (`ValueError`).
@@ -121,7 +126,8 @@ async def open_http(
     begun, settings = trio.current_time(), ClientSettings(**options)
     timeouts = CallTimeouts(settings.call_timeout)
     told = attrs.evolve(settings, send_cancels=True)  # the transport itself is told of every cancel
-    async with open_http_messages(url, headers, ssl_context, proxy, auth, settings, timeouts) as (transport, sessions):
+    opening = open_http_messages(url, headers, ssl_context, proxy, auth, settings, timeouts, cookies)
+    async with opening as (transport, sessions):
         renewing = partial(_renew, sessions)
         settling = partial(_settle, transport, sessions, url)
         async with open_over(transport, told, begun, renewing, negotiate=settling, timeouts=timeouts) as client:
@@ -137,6 +143,7 @@ async def open_http_messages(
     auth: ClientAuth | None,
     settings: ClientSettings,
     timeouts: CallTimeouts,
+    cookies: bool,
 ) -> AsyncGenerator[tuple[HttpTransport, Sessions]]:
     """Open the bare messages to and from the server at ``url``, with the sessions that they belong to: see
     `open_http`."""
@@ -150,7 +157,9 @@ async def open_http_messages(
         # Proxies are for other machines: a token in plain text must not leave this one.
         unix, at = split_socket_url(url) if names_socket(url) else (None, url)
         by = None if is_of_this_machine(split_url(at)[0].host) else proxy
-        http = HttpClient(at, ssl_context=ssl_context, proxy=by, bounds=bounds, user_agent=agent, unix=unix)
+        http = HttpClient(
+            at, ssl_context=ssl_context, proxy=by, bounds=bounds, user_agent=agent, unix=unix, cookies=cookies
+        )
     except ValueError as error:
         raise BadTarget(str(error)) from None
     async with (

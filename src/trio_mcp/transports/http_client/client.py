@@ -28,6 +28,7 @@ from .connection import (
     read_head,
     request_head,
 )
+from .cookies import Cookies
 from .dialing import AddressRule, Dialer
 from .origins import TARGET, HttpProxy, Origin, proxy_at, proxy_from, split_url
 
@@ -71,7 +72,8 @@ class HttpClient:
     which addresses of the origin connections may be made, where no proxy makes them; `None`: to any. Without
     ``follow_redirects`` each redirect is the answer. ``user_agent`` replaces the ``User-Agent`` that names this package
     and its version; empty: none is sent. ``unix`` is the path of a Unix socket to which connections are made in place
-    of the origin's address; ``proxy`` is `None` then. Raises `ValueError` for an invalid URL.
+    of the origin's address; ``proxy`` is `None` then. With ``cookies``, the cookies that the origin sets are sent back
+    to it. Raises `ValueError` for an invalid URL.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class HttpClient:
         follow_redirects: bool = True,
         user_agent: str | None = None,
         unix: str | None = None,
+        cookies: bool = False,
     ) -> None:
         self.origin, self.target = split_url(url)
         if ssl_context is not None and not self.origin.secure:
@@ -95,6 +98,7 @@ class HttpClient:
         self._dialer = Dialer(self.origin, by, ssl_context, *times, allows, unix)
         self._most_redirects = MOST_REDIRECTS if follow_redirects else 0
         self._before, self._ours = _constants(self.origin, by, own_name() if user_agent is None else user_agent)
+        self._cookies = Cookies(self.origin) if cookies else None
         self._alarms = Alarms()
         self._idle = IdleConnections(bounds.max_idle, self._alarms)
         self._in_use: set[HttpClientConnection] = set()
@@ -147,6 +151,8 @@ class HttpClient:
     ) -> tuple[Reply, HttpClientConnection]:
         if not TARGET.fullmatch(target):
             raise ValueError(f"the target of a request is a path of printable ASCII characters, not {target[:300]!r}")
+        if self._cookies is not None:
+            headers = self._cookies.added(target, headers)
         head = request_head(method, self._before + target, headers, self._ours)
         if body or method not in ("GET", "HEAD", "DELETE"):
             head += b"Content-Length: %d\r\n" % len(body)
@@ -195,6 +201,8 @@ class HttpClient:
     async def _answer(self, connection: HttpClientConnection, method: str, target: str) -> Reply:
         parser, head = await read_head(connection, method.encode("ascii"), self._bounds.max_head_bytes)
         reply = Reply(connection, parser, head, (self.origin, target))
+        if self._cookies is not None and (lines := reply.headers.get("set-cookie")):
+            self._cookies.learn(target, lines.split("\n"))
         encoding = reply.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise BadResponse(f"the answer is encoded ({encoding[:100]!r}), although no encoding was asked for")

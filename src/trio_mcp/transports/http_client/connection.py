@@ -223,7 +223,8 @@ class Reply:
         self._place = place
         self.status = head.status_code
         self.headers: Mapping[str, str] = _headers_of(head)
-        """Values by names in lower case; the values of a repeated header are joined with commas."""
+        """Values by names in lower case; the values of a repeated header are joined with commas; those
+        of ``Set-Cookie`` have commas, and are joined with line ends."""
 
     @property
     def url(self) -> str:
@@ -320,7 +321,9 @@ def _headers_of(head: h11.Response) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in head.headers:
         key, text = name.decode("ascii"), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        if key in headers:
+            text = f"{headers[key]}\n{text}" if key == "set-cookie" else f"{headers[key]}, {text}"
+        headers[key] = text
     return headers
 
 
