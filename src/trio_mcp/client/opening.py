@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 import attrs
@@ -35,7 +36,7 @@ from ..protocol.types.lifecycle import (
     ServerCapabilities,
 )
 from ..runtime.outbound import Outbound
-from ..runtime.transport import ConnectionLost, Transport
+from ..runtime.transport import ConnectionLost, HTTPError, Transport
 from ..state.events import NotificationReceived
 from .client import Client
 from .options import ClientOptions, ClientSettings
@@ -45,6 +46,8 @@ from .timeouts import CallTimeouts
 Negotiate: TypeAlias = Callable[[Client], Awaitable[None]]
 """Settles the revision of a client that is being opened."""
 
+_FALLBACKS: Final = ("2025-03-26", "2025-06-18")
+"""Revisions of Streamable HTTP for a server that refuses the latest, and names none."""
 _CLOSE_DEADLINE: Final = 1.0
 _DISCOVER: Final = "server/discover"
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
@@ -307,10 +310,21 @@ async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
 
 
 async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adopt:
-    offered = REVISIONS[client.settings.revision or wanted.name]
-    params = InitializeParams(offered.name, client.capabilities_in(offered), client.settings.info)
-    data: JSONObject = unstructure(params, offered)
-    result = structured("initialize", await client.connection.request("initialize", data, offered), InitializeResult)
+    offered: Revision | None = REVISIONS[client.settings.revision or wanted.name]
+    tried: list[Revision] = []
+    data: Any = None
+    while offered is not None:
+        tried.append(offered)
+        params = InitializeParams(offered.name, client.capabilities_in(offered), client.settings.info)
+        try:
+            data = await client.connection.request("initialize", unstructure(params, offered), offered)
+            offered = None
+        except (PeerError, HTTPError) as error:
+            offered = None if client.settings.revision else _other_offer(error, tried)
+            if offered is None:
+                raise
+            logger.info("the server refuses the revision %s, and is offered %s", tried[-1].name, offered.name)
+    result = structured("initialize", data, InitializeResult)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
         # 2025-11-25 lifecycle, Version Negotiation: the client SHOULD disconnect.
@@ -323,6 +337,22 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
         client.connection.notify("notifications/initialized")
 
     return adopt
+
+
+def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revision | None:
+    """Return the newest legacy revision that a refusal of ``initialize`` names, in its data or in words. Without names,
+    a refusal of the version, and HTTP status 400, may mean a server that only knows older ones."""
+    status: int | None = getattr(error, "status", None)
+    if isinstance(error, HTTPError) and status != HTTPStatus.BAD_REQUEST:
+        return None
+    data: Any = getattr(error, "data", None)
+    named: Any = cast("JSONObject", data).get("supported") if isinstance(data, dict) else None
+    words = str(error)
+    rows = [row for row in LEGACY_REVISIONS if row not in tried]
+    offered = [row for row in rows if row.name in words or (isinstance(named, list) and row.name in named)]
+    if not offered and not isinstance(named, list) and (status == HTTPStatus.BAD_REQUEST or "version" in words.lower()):
+        offered = [row for row in rows if row.name in _FALLBACKS]
+    return offered[-1] if offered else None
 
 
 logger = logging.getLogger("trio_mcp")

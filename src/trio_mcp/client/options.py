@@ -250,7 +250,8 @@ class ClientSettings:
     legacy servers die of the question. All clients of this process then greet the same command with ``initialize`` at
     once."""
     revision: str | None = attrs.field(default=None, validator=_is_legacy)
-    """The legacy revision to offer in ``initialize``; `None` is the latest."""
+    """The legacy revision to offer in ``initialize``; `None` is the latest, and an older one if the server refuses the
+    latest."""
     tell_deadlines: bool = True
     """Tell the server with each call how many milliseconds are left of the call's deadline (``trio-mcp/remainingMs`` in
     ``_meta``), so that the handler stops even if no cancel gets through."""
