@@ -28,6 +28,7 @@ URL = "https://mcp.example.com/mcp"
                 ("type", "remote"),
                 ("transport", "streamable_http"),
                 ("transport", "http"),
+                ("type", "sse"),
                 ("transportType", "streamableHttp"),
             ]
         ],

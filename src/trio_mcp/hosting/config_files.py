@@ -40,7 +40,9 @@ _FOR_URLS: Final = frozenset({"headers", "oauth", "auth"})
 _KNOWN: Final = frozenset({"command", *_FOR_COMMANDS, *_FOR_URLS, *_OFF, *_KINDS})
 _TYPES: Final = {
     **dict.fromkeys(("stdio", "local"), "command"),
-    **dict.fromkeys(("http", "streamable-http", "http-stream", "ws", "websocket", "tcp", "unix", "remote"), "url"),
+    **dict.fromkeys(
+        ("http", "streamable-http", "http-stream", "sse", "ws", "websocket", "tcp", "unix", "remote"), "url"
+    ),
 }
 """Types of entries, with the key that each goes with. Hosts also write Streamable HTTP with other separators."""
 _SAME_TYPES: Final = {kind.replace("-", ""): key for kind, key in _TYPES.items()}
