@@ -11,7 +11,17 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Command, ConnectionLost, MCPError, MemberDescription, MemberState, fail_after_work, open_group
+from trio_mcp import (
+    Command,
+    ConnectionLost,
+    MCPError,
+    MemberDescription,
+    MemberState,
+    PeerError,
+    ProtocolViolation,
+    fail_after_work,
+    open_group,
+)
 
 ENDS = "import sys; print('usage: server [OPTIONS]'); print('API_KEY is missing', file=sys.stderr); sys.exit(3)"
 WAITS = """
@@ -105,12 +115,26 @@ async def test_command_that_waits_past_a_limit_around_raises_a_timeout_with_its_
                 raise AssertionError("the server was opened")
 
 
-@pytest.mark.parametrize("answer", ["'error': {'code': -1, 'message': 'no'}", "'result': []"])
-async def test_command_that_refuses_raises_its_error_with_a_note_of_its_output(answer: str) -> None:
+OUTPUT = f"its last lines on stdout:\n  no licence: run 'server login'\nits command: {sys.executable} -c "
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        ("'error': {'code': -1, 'message': 'no'}", PeerError, f"the peer answered: no (-1)|{OUTPUT}"),
+        (
+            "'result': []",
+            ProtocolViolation,
+            f"the result of server/discover makes no sense: expected an object @ $; {OUTPUT}",
+        ),
+    ],
+)
+async def test_command_that_refuses_raises_its_error_with_its_output(
+    answer: str, kind: type[MCPError], words: str
+) -> None:
     error = await failure(command(REFUSES.replace("ANSWER", answer)))
-    assert not isinstance(error, ConnectionLost)
-    (note,) = error.__notes__
-    assert note.startswith("its last lines on stdout:\n  no licence: run 'server login'\nits command: ")
+    assert type(error) is kind
+    assert "|".join([str(error), *getattr(error, "__notes__", ())]).startswith(words)
 
 
 async def test_error_has_the_last_lines_only_cut_and_without_control_characters() -> None:

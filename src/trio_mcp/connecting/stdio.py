@@ -24,6 +24,7 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_keywords, check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
 from ..concurrency.time_limits import call_limits
+from ..jsonrpc.errors import ProtocolViolation
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.transport import ConnectionLost
 from ..transports.process import ProcessTransport, TextSink, start_process
@@ -199,7 +200,9 @@ class Command:
         if isinstance(error, trio.Cancelled):
             for limit in call_limits():
                 limit.hint += lost.last_words
-        elif lost is not error:
+        elif isinstance(error, ProtocolViolation):
+            error.args = (f"{error}{lost.last_words}",)
+        elif lost is not error:  # the answer of the server, whose text stays as it is
             error.add_note(lost.last_words.removeprefix("; "))
 
 

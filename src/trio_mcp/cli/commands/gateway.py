@@ -29,11 +29,11 @@ from ...server.servable import Servable
 from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, serving_on
 from ..printable import CopiedToStderr, Unusable, log_to_stderr, name_shown, say
+from ..serving_options import serving_options, supervised
 from ..statuses import ENDED_WELL
 from ..targets import SignIn
 from ..workers import WorkerLink
 from .options import sign_in_options
-from .serving_options import serving_options, supervised
 
 _RESTART: Final = RestartPolicy(attempts=float("inf"))
 _MOST_WAIT: Final = 10.0
@@ -135,7 +135,8 @@ async def _report(group: Group) -> None:
         await group.settled()
     for status in group.statuses.values():
         if status.error is not None:
-            say(f"{name_shown(status.name)} is {status.state}: {status.error}")
+            words = "\n".join([str(status.error), *getattr(status.error, "__notes__", ())])
+            say(f"{name_shown(status.name)} is {status.state}: {words}")
         for problem in problems_in(status):
             say(f"{name_shown(status.name)} is {status.state}, but its lists are incomplete: {problem}")
 
