@@ -15,7 +15,7 @@ from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, serving_on
 from ..loading import LoadingFailed, load_server
 from ..printable import Unusable, log_to_stderr, say
-from .serving_options import serving_options, supervised
+from ..serving_options import serving_options, supervised
 
 
 @click.command(context_settings={"auto_envvar_prefix": "TRIO_MCP"})

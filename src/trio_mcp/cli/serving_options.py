@@ -13,14 +13,14 @@ import attrs
 import click
 import trio
 
-from ..addresses import Addresses, address_options, open_sockets, serving_on
-from ..printable import Unusable, log_to_stderr
-from ..sharing import storage_at
-from ..supervisor import report_in_a_thread
-from ..workers import WorkerLink, supervise
+from .addresses import Addresses, address_options, open_sockets, serving_on
+from .printable import Unusable, log_to_stderr
+from .sharing import storage_at
+from .supervisor import report_in_a_thread
+from .workers import WorkerLink, supervise
 
 if TYPE_CHECKING:
-    from ...auth.resource_server.protected import Protected
+    from ..auth.resource_server.protected import Protected
 
 
 _OPTIONS: Final = (
@@ -121,8 +121,8 @@ def _protected(
     if resource is None:
         raise click.UsageError("--issuer needs --resource: the URL of the server, as its clients write it")
     try:
-        from ...auth.resource_server.jwt import JWTVerifier
-        from ...auth.resource_server.protected import Protected
+        from ..auth.resource_server.jwt import JWTVerifier
+        from ..auth.resource_server.protected import Protected
 
         verifier = JWTVerifier(audience=audiences or None, jwks_uri=jwks)
         return Protected(resource=resource, authorization_servers=issuers, verifier=verifier, scopes=frozenset(scopes))
