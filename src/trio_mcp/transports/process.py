@@ -20,6 +20,7 @@ import trio
 
 from ..jsonrpc.errors import clean
 from ..runtime.transport import ConnectionLost, Transport
+from .early_output import EarlyOutput
 from .lines import LineTransport
 from .start_hints import shown_command, start_hint
 
@@ -69,7 +70,7 @@ class ProcessTransport(Transport):
         self._drained = trio.Event()
         self._said = LastLines()
         self._discarded = trio.Event()
-        self._pipes.receive_stream = _Heard(process.stdout, self._said)
+        self._pipes.receive_stream = EarlyOutput(process.stdout, self._said.write)
         self._keeps_input = False
         self._group = ProcessGroup(process.pid)
 
@@ -202,23 +203,6 @@ class ProcessTransport(Transport):
             async for _ in self._pipes.receive_stream:
                 pass
         self._discarded.set()
-
-
-class _Heard(trio.abc.ReceiveStream):
-    """The stream ``source``, whose text is copied to ``sink``."""
-
-    def __init__(self, source: trio.abc.ReceiveStream, sink: LastLines) -> None:
-        self._source = source
-        self._sink = sink
-        self._text = codecs.getincrementaldecoder("utf-8")("replace")
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        data = await self._source.receive_some(max_bytes)
-        self._sink.write(self._text.decode(data))
-        return data
-
-    async def aclose(self) -> None:
-        await self._source.aclose()
 
 
 class ProcessGroup:
