@@ -67,9 +67,14 @@ def test_name_is_not_found_while_a_well_known_file_is_broken_names_the_file(home
     write(home / ".gemini" / "settings.json", {}, "theme")
     (home / ".vscode").mkdir()
     (home / ".vscode" / "mcp.json").touch()
+    (home / ".codeium" / "windsurf").mkdir(parents=True)
+    (home / ".codeium" / "windsurf" / "mcp_config.json").symlink_to("/nowhere")
     assert configured_names(None) == ["mine"]
     assert target_typed("mine") == Command(["mine"])
-    with pytest.raises(NoTarget, match=r"there is no command 'files'; /\S+/\.mcp\.json is no JSON: [^;]*$"):
+    with pytest.raises(
+        NoTarget,
+        match=r"there is no command 'files'; /\S+/\.mcp\.json is no JSON: [^;]*; \S+ cannot be read: No such file",
+    ):
         target_typed("files")
     with pytest.raises(NoTarget, match="is no JSON"):
         target_typed("files", home / ".mcp.json")

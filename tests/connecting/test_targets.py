@@ -81,6 +81,7 @@ async def test_what_does_not_listen_is_connection_lost(socket_folder: Path) -> N
         ("https:///mcp", "https://example.com/mcp"),
         ("ftp://example.com", "a URL is like https://host/path"),
         ("server.py", "a URL is like https://host/path"),
+        ("npx -y server", r"not 'npx -y server'; a command is a list of words: \['npx', '-y', 'server'\]"),
         ("tcp://127.0.0.1", "tcp://127.0.0.1:8765"),
         ("tcp://:80", "tcp://127.0.0.1:8765"),
         ("unix://run/server.sock", "unix:///run/server.sock"),

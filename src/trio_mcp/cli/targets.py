@@ -149,8 +149,8 @@ HOSTS: Final[dict[str, Host]] = {
 
 
 def well_known_files() -> list[Path]:
-    """Return the hosts' files that exist."""
-    return [file for host in HOSTS.values() if (file := host.file).is_file()]
+    """Return the hosts' files that exist, broken links included."""
+    return [file for host in HOSTS.values() if os.path.lexists(file := host.file)]
 
 
 def target_typed(

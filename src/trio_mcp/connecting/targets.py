@@ -36,8 +36,10 @@ def _is_spoken(_: Any, __: Any, url: str) -> None:
     except ValueError as error:
         raise BadTarget(f"no URL: {url!r}: {error}") from None
     if scheme not in _SCHEMES:
+        words = url.split() if "://" not in url else []
         raise BadTarget(
             f"a URL is like https://host/path, wss://host/path, tcp://host:port or unix:///path, not {url!r}"
+            + (f"; a command is a list of words: {words}" if len(words) > 1 else "")
         )
 
 
