@@ -105,7 +105,7 @@ class MemberStatus:
     """The step of the member between start and end."""
     error: Exception | None = None
     """The cause of the last failure, if any: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or another exception
-    that opening the server raised."""
+    that opening the server raised. If a command didn't start, the text has the command and its last lines."""
     stderr: tuple[str, ...] = ()
     """The last lines of its process on standard error before the failure."""
     restarts: int = 0
