@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from trio_mcp.protocol.allowed_values import with_choices
@@ -54,7 +55,7 @@ LEVELS = '"low", "high", "extreme"'
         ({"size": "2"}, "2, 1"),
         ({"mode": "x"}, '"w", "r", or null'),
         ({"levels": {"a": ["low", "x"]}}, LEVELS),
-        ({"named": {"x": 1}}, LEVELS),
+        ({"named": {"x": 1}}, LEVELS if "propertyNames" in msgspec.json.schema(dict[Level, int]) else None),
         ({"pair": [1, "y"]}, '"x"'),
         ({"some": ["x"]}, LEVELS),
         ({"step": {"mode": "x"}}, '"w", "r"'),

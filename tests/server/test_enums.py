@@ -45,6 +45,8 @@ class Access(Flag):
     READ = 1
 
 
+KNOWS_ALL = "propertyNames" in msgspec.json.schema(dict[Literal["a"], int])
+"""Whether msgspec is of a release that has schemas for such keys, and for literals with None."""
 Mode = Literal["w", "r"]
 NamedMode = NewType("NamedMode", Mode)  # type: ignore[valid-newtype]
 
@@ -94,14 +96,18 @@ MODE = {"type": "string", "enum": ["w", "r"]}
     [
         (Literal["low", "normal", "high"], {"type": "string", "enum": ["low", "normal", "high"]}),
         (Literal[3, 1, 2], {"type": "integer", "enum": [3, 1, 2]}),
-        (Literal["w", None], {"anyOf": [{"type": "string", "enum": ["w"]}, {"type": "null"}]}),
+        *(
+            [(Literal["w", None], {"anyOf": [{"type": "string", "enum": ["w"]}, {"type": "null"}]})]
+            if KNOWS_ALL
+            else []
+        ),
         (Mode | None, {"anyOf": [MODE, {"type": "null"}]}),
         (Annotated[Mode, msgspec.Meta(description="How.")], MODE | {"description": "How."}),
         (Annotated[Mode, "How."], MODE),
         (NamedMode, MODE),
         (list[Mode], {"type": "array", "items": MODE}),
         (tuple[Mode, int], {"prefixItems": [MODE, {"type": "integer"}]}),
-        (dict[Mode, int], {"propertyNames": MODE}),
+        (dict[Mode, int], {"propertyNames": MODE} if KNOWS_ALL else {}),
         (Level, {"type": "string", "enum": ["low", "normal", "high"], "title": "Level", "description": "How much."}),
         (Size, {"type": "integer", "enum": [2, 1], "title": "Size"}),
         (Color, {"type": "string", "enum": ["red", "blue"], "title": "Color"}),
