@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, MappingView
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
 from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import islice
@@ -55,9 +55,10 @@ def read_foreign(kind: type, value: Any) -> Any:
     raise TypeError(f"expected {kind.__name__}")
 
 
-def write_foreign(value: Any) -> Any:
+def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items) -> Any:
     """Return a value of a class that msgspec does not know as JSON data: paths, numbers and text of other classes,
-    models of pydantic, scalars and arrays of numpy. Raises `TypeError` for all else."""
+    models of pydantic, scalars and arrays of numpy, and what ``inner`` makes of other collections. Raises `TypeError`
+    for all else."""
     if (models := _pydantic()) is not None and models.knows(type(value)):
         return models.write(value)
     if isinstance(value, PurePath):
@@ -67,7 +68,7 @@ def write_foreign(value: Any) -> Any:
     if (numpy := _numpy()) is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return value.tolist()
     if isinstance(value, COLLECTIONS):
-        return collected(value)
+        return inner(collected(value))
     raise TypeError(_without_form(type(value)))
 
 

@@ -20,7 +20,7 @@ from ..jsonrpc.errors import NotSerializable
 from ..jsonrpc.sizes import MOST_LEVELS
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
-from ..protocol.foreign_types import COLLECTIONS, ITERATED, collected, is_model, readable, write_foreign
+from ..protocol.foreign_types import ITERATED, collected, is_model, readable, write_foreign
 from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.content import (
     AudioContent,
@@ -166,14 +166,14 @@ def _unstructured(value: Any, encoders: Encoders | None = None) -> CallToolResul
     items = _items(value)
     if items and not _has_blocks(items):
         return CallToolResult([_as_text(to_plain(items, encoders))])
-    return _content(value if items is None else items, encoders)
+    return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
 
 
 def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     """Return the result of a list of anything: content if there is a block inside, else data."""
     items = _items(value)
     if items and _has_blocks(items):
-        return _content(items, encoders)
+        return _blocks(items, encoders)
     return _wrapped(value if items is None else items, encoders)
 
 
@@ -181,6 +181,8 @@ def _items(value: Any) -> list[Any] | None:
     """Return the items of a value that is a list, or iterates like one; `None` for any other value."""
     if isinstance(value, list | tuple):
         return cast("list[Any]", value)
+    if isinstance(value, _SINGLE):  # the rest takes longer
+        return None
     return cast("list[Any]", collected(value)) if isinstance(value, ITERATED) else None
 
 
@@ -193,7 +195,11 @@ def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     items as JSON."""
     if isinstance(value, CallToolResult):
         return value
-    items = [value] if (items := _items(value)) is None else items
+    items = _items(value)
+    return _blocks([value] if items is None else items, encoders)
+
+
+def _blocks(items: list[Any], encoders: Encoders | None) -> CallToolResult:
     try:
         return CallToolResult([_block(item, encoders) for item in items if item is not None])
     except UnreadMedia:
@@ -229,6 +235,7 @@ def _as_text(plain: Any) -> TextContent:
 
 BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
 
+_SINGLE: Final = (str, dict, *BLOCKS)
 _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
 
 
@@ -241,16 +248,11 @@ def to_plain(value: Any, encoders: Encoders | None = None) -> Any:
     `CallToolResult` or `InputRequired` inside of data, since each is a whole result; `NotSerializable` for data that is
     nested too deep.
     """
-    write = _spelled_out_foreign if encoders is None else partial(_spelled_out_by, encoders)
+    write = _WRITE if encoders is None else partial(_spelled_out_by, encoders)
     try:
         return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=write)
     except RecursionError:
         raise NotSerializable(f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting") from None
-
-
-def _spelled_out_foreign(value: Any) -> Any:
-    plain = write_foreign(value)
-    return _spelled_out(plain) if isinstance(value, COLLECTIONS) else plain
 
 
 def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
@@ -283,6 +285,9 @@ def _spelled_out(value: Any) -> Any:
             raise TypeError(_NO_DATA)
         return _fields(value, [field.name for field in attrs.fields(kind) if not field.name.startswith("_")])
     return _struct(value) if isinstance(value, msgspec.Struct) else value
+
+
+_WRITE: Final = partial(write_foreign, inner=_spelled_out)
 
 
 def _fields(value: Any, names: list[str]) -> dict[str, Any]:
