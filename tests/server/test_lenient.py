@@ -82,6 +82,10 @@ NOT_GIVEN: Any = object()
         (datetime.date | None, None, " ", None),
         (Literal[1, 2, "all"], ..., "1", 1),
         (list[Literal[1, 2]], ..., '["1"]', [1]),
+        (Literal["a", 1, None], ..., "1", 1),
+        (list[Level | None], ..., '["low", "null"]', [Level.LOW, None]),
+        (dict[str, Level | int], ..., {"a": "1", "b": "low"}, {"a": 1, "b": Level.LOW}),
+        (Any, None, "[1]", "[1]"),
     ],
 )
 def test_lenient_reading_takes_text_and_null_as_the_schema_says(kind: Any, default: Any, given: Any, read: Any) -> None:
@@ -161,6 +165,7 @@ TREE = {
         "either": {"oneOf": [{"$ref": "#/$defs/a~1b"}, {"type": "object", "properties": {"kind": {"const": "c"}}}]},
         "both": {"allOf": [{"type": "object"}, {"properties": {"n": {"type": ["number", "null"]}}}]},
         "loop": {"$ref": "#/properties/loop"},
+        "any": {"anyOf": [True, {"type": "object"}], "type": ["object", "array"], "items": True},
         "nowhere": {"$ref": "#/$defs/none"},
         "elsewhere": {"$ref": "https://example.com/schema"},
     },
@@ -182,6 +187,8 @@ TREE = {
         ({"both": {"n": "null"}}, {"both": {"n": None}}),
         ({"loop": "[1]", "nowhere": "1", "elsewhere": None}, {"loop": "[1]", "nowhere": "1", "elsewhere": None}),
         ({"other": "1"}, {"other": "1"}),
+        ({"any": '{"a": "1"}'}, {"any": {"a": "1"}}),
+        ({"any": '["1"]'}, {"any": ["1"]}),
     ],
 )
 def test_a_schema_of_the_author_is_read_by(given: Any, read: Any) -> None:

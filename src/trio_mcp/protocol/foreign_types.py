@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from ..jsonrpc.codec import plain_scalar
 from ..jsonrpc.errors import NotSerializable
 from .fields import JSONObject
+from .type_adapters import Adapter, adapted
 
 
 def _pydantic() -> Any:
@@ -41,9 +42,17 @@ def is_model(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return the annotation ``hint``, or in its place a class that stands for it, where pydantic has to read all of it.
-    Raises `TypeError` for an annotation that pydantic cannot read."""
-    return hint if (models := _pydantic()) is None else models.readable(hint)
+    """Return the annotation ``hint``, or in its place a class that stands for it: where pydantic has to read all of it,
+    and where msgspec refuses it (see `Adapter`). Raises `TypeError` for an annotation that pydantic cannot read."""
+    models = _pydantic()
+    try:
+        if models is not None and (read := models.readable(hint)) is not hint:
+            return read
+    except TypeError:
+        if (read := adapted(hint)) is hint:
+            raise
+        return read
+    return adapted(hint)
 
 
 def read_foreign(kind: type, value: Any) -> Any:
@@ -52,6 +61,8 @@ def read_foreign(kind: type, value: Any) -> Any:
         return models.read(kind, value)
     if issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
+    if issubclass(kind, Adapter):
+        return kind.read(value, read_foreign)
     raise TypeError(f"expected {kind.__name__}")
 
 

@@ -22,6 +22,7 @@ from ..protocol.foreign_types import is_model, readable, schema_of_foreign
 from ..protocol.inlining import inlined, schemas_in
 from ..protocol.plain_classes import is_plain_class
 from ..protocol.portable_schemas import portable
+from ..protocol.type_adapters import Adapter
 from . import class_schemas
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def _types_in(annotation: Any) -> list[kinds.Type]:
 
 
 def _inside(kind: kinds.Type) -> Iterator[kinds.Type]:
+    if isinstance(kind, kinds.CustomType) and issubclass(kind.cls, Adapter):
+        yield from kind.cls.infos()
     for name in kind.__struct_fields__:
         member: Any = getattr(kind, name)
         for each in cast("tuple[Any, ...]", member) if isinstance(member, tuple) else (member,):
@@ -297,7 +300,7 @@ def fielded_classes(hint: Any) -> list[type[Any]]:
     while ahead:
         each = ahead.pop()
         kind = get_origin(each) or each
-        ahead += get_args(each)
+        ahead += (kind.hint,) if isinstance(kind, type) and issubclass(kind, Adapter) else get_args(each)
         if isinstance(kind, type) and kind not in found and (is_plain_class(kind) or attrs.has(kind)):
             found[kind] = None
             ahead += _hints_of(kind).values()
@@ -348,10 +351,16 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None)
     inner: JSONObject = {}
     prefix = ""
 
-    def foreign(kind: type) -> JSONObject:
+    def part(kind: Any) -> JSONObject:
+        schema = schema_of(kind, read=read, encoders=encoders)
+        inner.update(schema.pop("$defs", {}))
+        return schema
+
+    def foreign(kind: Any) -> JSONObject:
         if encoders is not None and (returned := encoders.returned(kind)) is not None:
-            schema = schema_of(returned, read=False, encoders=encoders)
-            inner.update(schema.pop("$defs", {}))
+            schema = part(returned)
+        elif issubclass(kind, Adapter):
+            schema = kind.schema(part)
         else:
             schema = _with_definitions(kind, read, prefix, inner)
         return schema or {"description": kind.__name__}  # msgspec takes an empty schema for none

@@ -7,7 +7,6 @@ Clients may be hostile: steps, levels of nesting and JSON inside of text are bou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -26,6 +25,7 @@ _MOST_NESTED: Final = 64
 _EVERY: Final = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
 _TYPES: Final = {bool: "boolean", dict: "object", float: "number", int: "integer", list: "array", str: "string"}
 _WORDS: Final = {"": None, "null": None, "none": None, "true": True, "false": False}
+_BEGINNINGS: Final = frozenset('[{"-0123456789')
 _LIMITS: Final = frozenset(("const", "enum", "format", "minLength", "pattern"))
 """Keywords of a text that may refuse the empty text."""
 
@@ -44,58 +44,52 @@ def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
 class _Reader:
     def __init__(self, schema: JSONObject) -> None:
         self._schema = schema
-        self._steps = _MOST_STEPS
-        self._text = _MOST_TEXT
+        self._steps, self._text = _MOST_STEPS, _MOST_TEXT
         self._types: dict[int, frozenset[str]] = {}
 
     def read(self, node: Any, value: Any, levels: int) -> Any:
         """Return ``value`` as the schema ``node`` takes it."""
-        self._step()
-        if levels == 0:
-            return value
-        value = self._as_type(self._types_of(node), value)
-        if isinstance(value, dict | list):
-            for part in self._parts(node, value):
-                value = self._inside(part, value, levels - 1)
+        self._step(1)
+        types = self._types_of(node)
+        if isinstance(value, str) and not all(_may_be(part, value) for part in self._parts(node, value)):
+            types -= {"string"}
+        value = self._as_type(types, value)
+        for part in self._parts(node, value) if levels and isinstance(value, dict | list) else ():
+            value = self._inside(part, value, levels - 1)
         return cast("Any", value)
 
-    def _step(self, count: int = 1) -> None:
+    def _step(self, count: int) -> None:
         self._steps -= count
         if self._steps < 0:
-            raise ValueError(
-                "too large to be read as text: write numbers, booleans, lists and objects as these JSON types"
-            )
+            raise ValueError("too large to be read as text: write numbers, booleans, lists and objects as JSON types")
 
-    def _parts(self, node: Any, value: Any) -> Iterator[JSONObject]:
-        """Yield the schemas without references that together describe a list or an object; of alternatives the first
-        that seems to be meant."""
-        ahead, seen = [node], set[int]()
+    def _parts(self, node: Any, value: Any) -> list[JSONObject]:
+        """Return the schemas that together describe ``value``; of alternatives the first that seems to be meant."""
+        parts: list[JSONObject] = []
+        ahead = [node]
         while ahead:
-            each = ahead.pop()
-            if not isinstance(each, dict) or id(cast("Any", each)) in seen:
-                continue
-            self._step()
-            schema = cast("JSONObject", each)
-            seen.add(id(schema))
-            yield schema
-            ahead += [self._target(schema), *_listed(schema, "allOf")]
-            for keyword in ("anyOf", "oneOf"):
-                fitting = [one for one in _listed(schema, keyword) if _name(value) in self._types_of(one)]
-                meant = [one for one in fitting if self._seems_meant(one, value)] if len(fitting) > 1 else fitting
-                ahead += (meant or fitting)[:1]
+            schema = ahead.pop()
+            if isinstance(schema, dict) and all(schema is not part for part in parts):
+                parts.append(cast("JSONObject", schema))
+                ahead += self._required(parts[-1])
+                for keyword in ("anyOf", "oneOf"):
+                    fitting = [one for one in _listed(parts[-1], keyword) if _name(value) in self._types_of(one)]
+                    ahead += [one for one in fitting if self._seems_meant(one, value)][:1] or fitting[:1]
+        return parts
 
     def _seems_meant(self, node: Any, value: Any) -> bool:
-        node = self._target(node) or node
-        if not isinstance(value, dict):
-            return True
-        members: JSONObject = node.get("properties", {})
-        self._step(len(members))
-        fixed = {name: _choices(said) for name, said in members.items() if name in value}
+        schema = self._target(node) or node
+        members = _members(schema) if isinstance(value, dict) else {}
+        self._step(1 + len(members))
         return (
-            all(name in value for name in node.get("required", ()))
-            and all(choices is None or value[name] in choices for name, choices in fixed.items())
-            and (node.get("additionalProperties") is not False or members.keys() >= value.keys())
+            (not members or all(name in value for name in _listed(schema, "required")))
+            and all(name not in value or _may_be(said, value[name]) for name, said in members.items())
+            and _may_be(schema, value)
         )
+
+    def _required(self, schema: JSONObject) -> list[Any]:
+        """Return the schemas that hold beside ``schema``."""
+        return [self._target(schema), *_listed(schema, "allOf")]
 
     def _target(self, node: Any) -> Any:
         """Return the schema that a ``$ref`` inside of this document refers to; `None` if there is none."""
@@ -113,20 +107,17 @@ class _Reader:
         if not isinstance(node, dict):
             return _EVERY
         schema = cast("JSONObject", node)
-        if (known := self._types.get(id(schema))) is not None:
-            return known
-        self._types[id(schema)] = _EVERY  # for a schema that refers to itself
-        types = frozenset(_listed(schema, "type") or _EVERY)
-        if (choices := _choices(schema)) is not None:
-            types &= frozenset(map(_name, choices))
-        if "number" in types:
-            types |= {"integer"}
-        for each in (self._target(schema), *_listed(schema, "allOf")):
-            types &= self._types_of(each)
-        for keyword in ("anyOf", "oneOf"):
-            if alternatives := _listed(schema, keyword):
-                types &= frozenset[str]().union(*map(self._types_of, alternatives))
-        self._types[id(schema)] = types
+        if (types := self._types.get(id(schema))) is None:
+            self._types[id(schema)] = _EVERY  # for a schema that refers to itself
+            types = frozenset(_listed(schema, "type") or _EVERY)
+            if (choices := _choices(schema)) is not None:
+                types &= frozenset(map(_name, choices))
+            types |= {"integer"} if "number" in types else types
+            types = types.intersection(*map(self._types_of, self._required(schema)))
+            for keyword in ("anyOf", "oneOf"):
+                if alternatives := _listed(schema, keyword):
+                    types &= frozenset[str]().union(*map(self._types_of, alternatives))
+            self._types[id(schema)] = types
         return types
 
     def _as_type(self, types: frozenset[str], value: Any) -> Any:
@@ -134,9 +125,8 @@ class _Reader:
         ``value``."""
         text: Any = value
         while isinstance(text, str) and "string" not in types:
-            text = text.strip()
-            found: Any = _WORDS.get(text.lower(), text)
-            if text[:1] in ("[", "{", '"', "-") or text[:1].isdecimal():
+            found: Any = _WORDS.get(text.strip().lower(), text)
+            if text.lstrip()[:1] in _BEGINNINGS:
                 found = self._decoded(text)
             if found in (0, 1) and "boolean" in types and "integer" not in types:
                 found = bool(found)
@@ -144,13 +134,11 @@ class _Reader:
                 found = int(found)
             if _name(found) in types:
                 return found
-            if found is text:
-                break
-            text = found  # JSON text inside of JSON text
+            text = None if found is text else found  # JSON text inside of JSON text
         return value
 
     def _decoded(self, text: str) -> Any:
-        self._text -= len(text) if text[0] in "[{" else 0
+        self._text -= len(text) if text.lstrip()[0] in "[{" else 0
         if self._text < 0:
             raise ValueError(f"too large: JSON in texts has at most {_MOST_TEXT:,} characters")
         try:
@@ -161,34 +149,23 @@ class _Reader:
 
     def _inside(self, schema: JSONObject, value: Any, levels: int) -> Any:
         if isinstance(value, list):
-            first, rest = _listed(schema, "prefixItems"), schema.get("items")
-            items = cast("list[Any]", value)
-            return [
-                self.read(first[at] if at < len(first) else rest, item, levels) if first or rest else item
-                for at, item in enumerate(items)
-            ]
-        properties: JSONObject = schema.get("properties", {})
-        required, others = _listed(schema, "required"), schema.get("additionalProperties")
-        read = cast("JSONObject", value).copy()
+            rest = schema.get("items")
+            return [self.read(rest, item, levels) for item in cast("list[Any]", value)] if rest else cast("Any", value)
+        properties, required = _members(schema), _listed(schema, "required")
+        read: JSONObject = {}
         for name, item in cast("JSONObject", value).items():
-            below: Any = properties.get(name, others)
-            if not isinstance(below, dict):
-                continue
-            if name in properties and name not in required and self._is_left_out(below, item):
-                del read[name]
-            else:
+            below = properties.get(name, schema.get("additionalProperties"))
+            if name not in properties or name in required or not self._is_left_out(below, item):
                 read[name] = self.read(below, item, levels)
         return read
 
     def _is_left_out(self, node: Any, value: Any) -> bool:
         types = self._types_of(node)
-        if value is None:
+        word = value.strip().lower() if isinstance(value, str) else value
+        if value is None or (word in ("null", "none") and "string" not in types):
             return "null" not in types
-        if not isinstance(value, str) or (word := value.strip().lower()) not in ("", "null", "none"):
-            return False
-        if "string" not in types:
-            return not word or "null" not in types
-        return not word and any(not _LIMITS.isdisjoint(part) for part in self._parts(node, value))
+        limits = "string" not in types or any(not _LIMITS.isdisjoint(part) for part in self._parts(node, value))
+        return word == "" and limits
 
 
 def _listed(schema: JSONObject, keyword: str) -> list[Any]:
@@ -196,10 +173,18 @@ def _listed(schema: JSONObject, keyword: str) -> list[Any]:
     return cast("list[Any]", said) if isinstance(said, list) else [said]
 
 
+def _members(schema: Any) -> JSONObject:
+    return cast("JSONObject", schema).get("properties", {}) if isinstance(schema, dict) else {}
+
+
 def _choices(schema: Any) -> list[Any] | None:
     if not isinstance(schema, dict):
         return None
     return [schema["const"]] if "const" in schema else cast("JSONObject", schema).get("enum")
+
+
+def _may_be(schema: Any, value: Any) -> bool:
+    return (choices := _choices(schema)) is None or value in choices
 
 
 def _name(value: Any) -> str:

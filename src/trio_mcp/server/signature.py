@@ -8,8 +8,9 @@ import inspect
 import sys
 import typing
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args, get_origin
 
 import msgspec
 
@@ -18,8 +19,9 @@ from ..concurrency.workers import await_result, run_in_worker
 from ..jsonrpc.sizes import is_checkable
 from ..protocol.allowed_values import with_choices
 from ..protocol.fields import JSONObject
-from ..protocol.foreign_types import is_model, read_foreign
+from ..protocol.foreign_types import is_model, read_foreign, write_foreign
 from ..protocol.plain_classes import with_whole_numbers
+from ..protocol.type_adapters import unaliased
 from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
@@ -92,9 +94,12 @@ class UserFunction:
 
             provisions = Provisions(function, provided, context_name)
             called, context_name, once = provisions.call, CONTEXT, provisions.once
+        is_async = inspect.iscoroutinefunction(called)
+        if any(field[0].startswith("__") for field in fields):
+            called = _renaming(called)
         return cls(
             called,
-            inspect.iscoroutinefunction(called),
+            is_async,
             context_name,
             tuple(field[0] for field in fields),
             schema,
@@ -136,7 +141,8 @@ class UserFunction:
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """Return ``arguments`` converted to the annotated types. ``strict=False`` reads as `read_leniently` where
         strict reading fails. Raises `BadArguments`."""
-        self._check_size(arguments)
+        if self._most_hashed is not None:
+            self._check_size(arguments, self._most_hashed)
         try:
             if strict and not self._needs_options:
                 bound = msgspec.convert(arguments, self._model)
@@ -146,11 +152,12 @@ class UserFunction:
             bound = self._mended(arguments, strict, error)
         return msgspec.structs.asdict(bound)
 
-    def _check_size(self, arguments: JSONObject) -> None:
-        if self._most_hashed is not None and not is_checkable(arguments, self._most_hashed):
+    @staticmethod
+    def _check_size(arguments: JSONObject, most: int) -> None:
+        if not is_checkable(arguments, most):
             raise BadArguments(
                 f"too large: with a set or dict of others than text, or a list of models, there are at most "
-                f"{self._most_hashed:,} items and members (an integer of more than 64 bits counts as a thousand of "
+                f"{most:,} items and members (an integer of more than 64 bits counts as a thousand of "
                 "them, or more)"
             )
 
@@ -160,7 +167,8 @@ class UserFunction:
                 from .lenient import read_leniently  # late: few arguments need it
 
                 arguments = read_leniently(self.schema, arguments)
-                self._check_size(arguments)  # there was JSON inside of text
+                if self._most_hashed is not None:
+                    self._check_size(arguments, self._most_hashed)  # there was JSON inside of text
                 try:
                     return self._convert(arguments, strict)
                 except (msgspec.ValidationError, ValueError, TypeError) as error:
@@ -187,11 +195,12 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _returned(hint: Any) -> Any:
-    """Return the annotation of a result, without the ``Awaitable`` or ``Coroutine`` around it."""
+    """Return the annotation of a result, without the ``Awaitable`` or ``Coroutine`` around it, and without an alias of
+    anything but any JSON."""
     kind = get_origin(hint) or hint
-    if not (isinstance(kind, type) and kind.__module__ == "collections.abc" and issubclass(kind, Awaitable)):
-        return hint
-    return get_args(hint)[-1] if get_args(hint) else inspect.Parameter.empty
+    if isinstance(kind, type) and kind.__module__ == "collections.abc" and issubclass(kind, Awaitable):
+        hint = get_args(hint)[-1] if get_args(hint) else inspect.Parameter.empty
+    return hint if (known := unaliased(hint)) is Any else known
 
 
 def _checked_name(function: Callable[..., Any]) -> str:
@@ -278,6 +287,14 @@ def _field(name: str, parameter: inspect.Parameter, hint: Any, described: str | 
     if isinstance(default, list | dict | set | bytearray) or is_model(cast("Any", type(default))):
         keep = copy.deepcopy(cast("Any", default))
         return (parameter.name, hint, msgspec.field(default_factory=lambda: copy.deepcopy(keep)))
+    try:
+        if not isinstance(default, type(msgspec.field())):
+            msgspec.to_builtins(default, str_keys=True)
+    except TypeError:  # a path, for example, which msgspec could not put into the schema
+        with suppress(TypeError):
+            plain = msgspec.to_builtins(default, str_keys=True, enc_hook=write_foreign)
+            hint = Annotated[hint, msgspec.Meta(extra_json_schema={"default": plain})]
+        return (parameter.name, hint, msgspec.field(default_factory=lambda: default))
     return (parameter.name, hint, default)
 
 
@@ -323,13 +340,31 @@ def _with_descriptions(hint: Any, described: str | None) -> Any:
 
 def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject]:
     try:
-        model = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        # In msgspec, no name of a field begins with two underscores.
+        members = [(_RENAMED * name.startswith("__") + name, *field) for name, *field in fields]
+        names = {name: _written(name) for name, *_ in members}
+        model = msgspec.defstruct("Arguments", members, kw_only=True, forbid_unknown_fields=True, rename=names)
         schema = schema_of(model)
         check_keys(model)
     except TypeError as error:
         raise TypeError(f"{name}: {_misfit(fields) or error}") from None
     schema.pop("title", None)
     return model, schema
+
+
+_RENAMED: Final = "renamed"
+
+
+def _written(field: str) -> str:
+    return field.removeprefix(_RENAMED) if field.startswith(f"{_RENAMED}__") else field
+
+
+def _renaming(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(**bound: Any) -> Any:
+        return function(**{_written(name): value for name, value in bound.items()})
+
+    return call
 
 
 def _misfit(fields: list[Any]) -> str | None:

@@ -212,7 +212,13 @@ class Tools:
             arguments = params.arguments or {}
         fault = None if entry.input_validator is None else entry.input_validator.faults(arguments)
         if fault is not None and entry.is_lenient:
-            arguments, fault = _read_by_schema(entry, arguments)
+            from .lenient import read_leniently  # late: few arguments need it
+
+            try:
+                arguments = read_leniently(entry.listed.input_schema, arguments)
+                fault = entry.input_validator and entry.input_validator.faults(arguments)
+            except ValueError as error:
+                fault = str(error)
         bound: dict[str, Any] = {}
         if entry.whole_arguments:
             bound["arguments"] = arguments
@@ -367,18 +373,6 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
         return "gave a result that does not fit its output schema: it is not an object"
     fault = None if entry.output_validator is None else entry.output_validator.faults(data)
     return None if fault is None else f"gave a result that does not fit its output schema: {fault}"
-
-
-def _read_by_schema(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
-    """Return ``arguments`` that don't fit the input schema of an author, read leniently, and what is still wrong."""
-    from .lenient import read_leniently
-
-    assert entry.input_validator is not None
-    try:
-        arguments = read_leniently(entry.listed.input_schema, arguments)
-    except ValueError as error:
-        return arguments, str(error)
-    return arguments, entry.input_validator.faults(arguments)
 
 
 async def _given(result: CallToolResult) -> CallToolResult:

@@ -1,0 +1,311 @@
+"""Types that authors use and msgspec refuses: unions that look alike in JSON, enums of any values, aliases."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
+
+import attrs
+import msgspec
+import pytest
+from pydantic import BaseModel, JsonValue
+from typing_extensions import TypeAliasType
+
+from trio_mcp import Server, open_memory
+from trio_mcp.protocol.plain_classes import convert
+from trio_mcp.protocol.schema_validator import SchemaValidator
+from trio_mcp.server.signature import BadArguments, UserFunction
+
+T = TypeVar("T")
+DAY = datetime.date(2026, 7, 28)
+ID = uuid.UUID(int=7)
+
+
+@dataclass
+class User:
+    name: str
+    age: int = 0
+
+
+@dataclass
+class Failure:
+    error: str
+    age: int = 0
+
+
+@attrs.frozen
+class Part:
+    size: int = 1
+    _secret: str = ""
+
+
+@dataclass
+class Event:
+    """Something that happened."""
+
+    at: datetime.date | str
+    who: list[User | Failure] = field(default_factory=list)
+    next: Event | None = None
+    made: str = field(default="", init=False)
+
+
+class Row(TypedDict):
+    at: datetime.date | str
+    n: NotRequired[int]
+
+
+@attrs.define
+class Sealed:
+    where: Path = Path("a")
+    _id: uuid.UUID | str = ""
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
+@dataclass
+class Box(Generic[T]):
+    it: T
+
+
+class Model(BaseModel):
+    n: int
+
+
+class Weight(enum.Enum):
+    LIGHT = 0.5
+    HEAVY = 2.5
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    WORD = "word"
+    PAIR = (1, 2)
+    NONE = None
+
+
+class Unit(enum.Enum):
+    C = "c"
+    F = "f"
+
+
+Names = TypeAliasType("Names", "list[User | Failure]")
+Tree = TypeAliasType("Tree", "dict[str, Tree] | list[Tree] | str | None")
+Many = TypeAliasType("Many", list[T], type_params=(T,))  # type: ignore[valid-type]
+Text = TypeAliasType("Text", str)
+
+
+def _function(kind: Any, default: Any = ...) -> Any:
+    async def function(v: Any) -> None: ...
+
+    function.__annotations__["v"] = kind
+    if default is not ...:
+        function.__defaults__ = (default,)
+    return function
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "read"),
+    [
+        (User | Failure, {"name": "a"}, User("a")),
+        (User | Failure, {"error": "e", "age": 1}, Failure("e", 1)),
+        (Part | Box[int], {"it": 3}, Box(3)),
+        (User | Part | None, {"size": 3}, Part(3)),
+        (User | Part | None, None, None),
+        (User | dict[str, str], {"name": "a", "x": "b"}, {"name": "a", "x": "b"}),
+        (User | dict[str, str], {"name": "a"}, User("a")),
+        (datetime.date | str, "2026-07-28", DAY),
+        (datetime.date | str, "tomorrow", "tomorrow"),
+        (str | datetime.date, "2026-07-28", "2026-07-28"),
+        (uuid.UUID | str, str(ID), ID),
+        (Path | None, "a", Path("a")),
+        (str | Path | uuid.UUID, "a", "a"),
+        (datetime.datetime | datetime.date, "2026-07-28", DAY),
+        (decimal.Decimal | int, "1.5", decimal.Decimal("1.5")),
+        (str | list[str] | list[int], [1, 2], [1, 2]),
+        (str | list[str] | list[int], ["a"], ["a"]),
+        (tuple[int, int] | list[str], ["a"], ["a"]),
+        (dict[str, int] | dict[str, str], {"a": "b"}, {"a": "b"}),
+        (Unit | str, "c", Unit.C),
+        (Unit | str, "x", "x"),
+        (list[User | Failure], [{"name": "a"}, {"error": "e"}], [User("a"), Failure("e")]),
+        (dict[str, datetime.date | str], {"a": "2026-07-28"}, {"a": DAY}),
+        (Sequence[User | Failure], [{"name": "a"}], [User("a")]),
+        (Mapping[str, uuid.UUID | str], {"a": "b"}, {"a": "b"}),
+        (tuple[User | Failure, ...], [{"name": "a"}], (User("a"),)),
+        (Event, {"at": "2026-07-28", "next": {"at": "x"}}, Event(DAY, [], Event("x"))),
+        (Event, {"at": "x", "who": [{"error": "e"}]}, Event("x", [Failure("e")])),
+        (Event | User, {"name": "a"}, User("a")),
+        (list[Event], [{"at": "x"}], [Event("x")]),
+        (Row, {"at": "2026-07-28"}, {"at": DAY}),
+        (Sealed, {}, Sealed()),
+        (Sealed, {"where": "b", "_id": str(ID)}, Sealed(Path("b"), ID)),
+        (Box[User | Failure], {"it": {"error": "e"}}, Box(Failure("e"))),
+        (Model | Part, {"size": 3}, Part(3)),
+        (Weight, 0.5, Weight.LIGHT),
+        (list[Weight], [2.5], [Weight.HEAVY]),
+        (Weight | None, None, None),
+        (Mixed, "word", Mixed.WORD),
+        (Mixed, [1, 2], Mixed.PAIR),
+        (Mixed, None, Mixed.NONE),
+        (Mixed, 1, Mixed.ONE),
+        (Literal[Unit.C], "c", Unit.C),
+        (Literal[Unit.C, "x", 3, True, None], True, True),
+        (Names, [{"error": "e"}], [Failure("e")]),
+        (Tree, {"a": ["b", None]}, {"a": ["b", None]}),
+        (Many[int], [1], [1]),
+        (Many[Unit], ["c"], [Unit.C]),
+        (Text | None, "a", "a"),
+        (JsonValue, {"a": [1, None]}, {"a": [1, None]}),
+        (dict[str, JsonValue], {"a": [1]}, {"a": [1]}),
+        (list[JsonValue] | None, [{}], [{}]),
+        (Annotated[datetime.date | str, msgspec.Meta(description="When.")], "x", "x"),
+        (Annotated[datetime.date | str, {"a": "note"}], "x", "x"),
+    ],
+    ids=repr,
+)
+def test_a_parameter_of_such_a_type_is_read_by_its_parts_in_order(kind: Any, given: Any, read: Any) -> None:
+    handler = UserFunction.of(_function(kind))
+    assert SchemaValidator(handler.schema).faults({"v": given}) is None
+    bound = handler.bind({"v": given})["v"]
+    assert (bound, type(bound)) == (read, type(read))
+    assert convert(given, kind) == read
+    text = given if isinstance(given, str) else json.dumps(given)
+    assert handler.bind({"v": text}, strict=False) in ({"v": read}, {"v": text})
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "fault"),
+    [
+        (User | Failure, {"age": 1}, r"required field `name`; or: .*required field `error` - at `\$\.v`"),
+        (datetime.date | uuid.UUID, "x", r"Invalid RFC3339 encoded date; or: Invalid UUID - at `\$\.v`"),
+        (list[Weight], [0.5, 1.0], r"expected one of 0.5, 2.5 - at `\$\.v\[1\]`"),
+        (Mixed, True, r"expected one of"),
+        (Event, {"at": 3}, r"Expected `str`"),
+        (Literal[Unit.C], "f", "expected one of c"),
+    ],
+)
+def test_a_value_that_fits_no_part_is_refused_with_all_faults(kind: Any, given: Any, fault: str) -> None:
+    with pytest.raises(BadArguments, match=fault):
+        UserFunction.of(_function(kind)).bind({"v": given})
+
+
+@dataclass
+class Left:
+    below: Left | Right | None = None
+    x: int = 0
+
+
+@dataclass
+class Right:
+    below: Left | Right | None = None
+    y: int = 0
+
+
+@pytest.mark.parametrize("levels", [20, 60, 250])
+def test_nested_unions_are_read_in_bounded_time(levels: int) -> None:
+    value: Any = {"x": "wrong", "y": "wrong"}
+    for _ in range(levels):
+        value = {"below": value, "y": 1, "x": 1}
+    handler = UserFunction.of(_function(Left | Right))
+    with pytest.raises(BadArguments) as caught:
+        handler.bind({"v": value})
+    assert len(str(caught.value)) < 2000
+    assert handler.bind({"v": {"below": {"below": {"y": 2}}, "y": 1}}) == {"v": Right(Left(Right(None, 2)), 1)}
+
+
+def test_sets_inside_of_a_union_are_counted() -> None:
+    handler = UserFunction.of(_function(set[float] | list[str] | dict[str, User | Failure]))
+    with pytest.raises(BadArguments, match="too large: with a set"):
+        handler.bind({"v": [1.5] * 200_000})
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "plain"),
+    [
+        (Path, Path("a/b"), "a/b"),
+        (PurePosixPath | None, PurePosixPath("a"), "a"),
+        (Unit, Unit.C, "c"),
+        (Weight, Weight.LIGHT, 0.5),
+        (datetime.date, DAY, "2026-07-28"),
+        (datetime.date | str, DAY, "2026-07-28"),
+        (Any, Path("a"), "a"),
+        (Part | User, Part(2), {"size": 2}),
+        (Literal[Unit.C, "x"], Unit.C, "c"),
+    ],
+)
+def test_a_default_is_in_the_schema_as_json_and_reaches_the_function(kind: Any, default: Any, plain: Any) -> None:
+    handler = UserFunction.of(_function(kind, default))
+    assert handler.schema["properties"]["v"]["default"] == plain
+    assert handler.bind({}) == {"v": default}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "plain"),
+    [
+        (User | Failure, Failure("e"), {"error": "e", "age": 0}),
+        (list[User | Failure], [User("a")], [{"name": "a", "age": 0}]),
+        (datetime.datetime | str, "soon", "soon"),
+        (User | dict[str, str], {"a": "b"}, {"a": "b"}),
+        (Event, Event("x"), {"at": "x", "who": [], "next": None, "made": ""}),
+        (Weight, Weight.LIGHT, 0.5),
+        (dict[str, Weight | None], {"a": Weight.HEAVY}, {"a": 2.5}),
+        (Names, [Failure("e")], [{"error": "e", "age": 0}]),
+        (JsonValue, {"a": [1]}, {"a": [1]}),
+        (Model | User, User("a"), {"name": "a", "age": 0}),
+        (uuid.UUID | Path, Path("a"), "a"),
+        (Box[User | Failure], Box(User("a")), {"it": {"name": "a", "age": 0}}),
+        (Sealed, Sealed(Path("a"), "secret"), {"where": "a"}),
+        (list[Sealed] | list[User], [Sealed(Path("a"))], [{"where": "a"}]),
+    ],
+    ids=repr,
+)
+async def test_a_result_of_such_a_type_is_written_by_its_value(kind: Any, value: Any, plain: Any) -> None:
+    server = Server("s")
+
+    async def tool() -> Any:
+        return value
+
+    tool.__annotations__["return"] = kind
+    server.tool(tool, check_output=True)
+    async with open_memory(server) as client:
+        result = await client.call_tool("tool")
+    assert result.structured_content in (plain, {"result": plain})
+
+
+async def test_an_alias_of_text_is_text() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def tool() -> Text:
+        return "a"
+
+    async with open_memory(server) as client:
+        assert (await client.call_tool("tool")).structured_content is None
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_parameter_may_begin_with_two_underscores(is_async: bool) -> None:
+    server = Server("s")
+
+    async def tool(__typename: str, plain: int = 1, __n: int = 2) -> str:
+        return f"{__typename} {plain} {__n}"
+
+    server.tool(name="tool")(tool if is_async else lambda __typename, plain=1, __n=2: f"{__typename} {plain} {__n}")
+    server.prompt(name="prompt")(tool)
+    async with open_memory(server) as client:
+        (listed,) = [each async for each in client.list_tools()]
+        assert list(listed.input_schema["properties"]) == ["__typename", "plain", "__n"]
+        assert (await client.call_tool("tool", {"__typename": "User", "__n": 3})).text == "User 1 3"
+        assert "__typename" in (await client.call_tool("tool", {"__n": 3})).text
+        (message,) = (await client.get_prompt("prompt", {"__typename": "User", "__n": "3"})).messages
+        assert message.content.text == "User 1 3"  # type: ignore[union-attr]
