@@ -45,7 +45,13 @@ def test_a_uri_is_matched_whole(template: str, uri: str, values: dict[str, str] 
     assert UriTemplate(template).match(uri) == values
 
 
-@pytest.mark.parametrize("template", ["x://{?q}", "x://{a,b}", "x://{", "x://}", "x://{a}{a}"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("x://{a,b}", "x://{", "x://}", "x://{a}{a}", "x://{a}{?a}", "x://{?a,a}", "x://{?a*}"),
+        *("x://{?a}/b", "x://a?b{?c}", "x://a{&c}", "x://{/a}", "x://{#a}"),
+    ],
+)
 def test_what_cannot_be_matched_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match="x://"):
         UriTemplate(template)

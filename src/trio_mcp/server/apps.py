@@ -61,7 +61,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
 
 def _entries_of(uri: str, resources: Resources) -> Iterator[RegisteredResource]:
     """Yield the resource ``uri``, and the templates that ``uri`` fits."""
-    if (resource := resources.registry.known(uri)) is not None:
+    if (resource := resources.registry.known(resources.name_of(uri))) is not None:
         yield resource
     for template in resources.templates.including_disabled():
         if cast("Any", template.pattern).match(uri) is not None:

@@ -53,7 +53,8 @@ def _named(
             ref = _object(params.get("ref"))
             uri = _text(ref.get("uri"))
             prompt = server.prompts.registry.get_for(auth, _text(ref.get("name")))
-            return prompt, server.resources.templates.get_for(auth, uri) or _resource(server, uri, auth)
+            template = server.resources.templates.get_for(auth, server.resources.name_of(uri))
+            return prompt, template or _resource(server, uri, auth)
         case "subscriptions/listen":  # the resources of which changes are told
             uris = _object(params.get("notifications")).get("resourceSubscriptions")
             if not isinstance(uris, list) or not server.resources.has_scopes:

@@ -90,17 +90,20 @@ class Offering:
         """Offer a function as the resource ``uri``, or as a family of resources if ``uri`` is a template.
         `ResourceOptions` documents the keywords.
 
-        ``{name}`` in a template is one path segment, ``{+name}`` may hold slashes; the function's parameters are the
-        names of the template, with values converted from text. The function may rely on these rules: the text of a
-        value is not empty, was percent-decoded once, after the match, and holds no control characters; ``{name}`` is no
-        ``.`` or ``..`` and holds no slash or backslash; ``{+name}`` does not begin with a slash or backslash, and
-        ``..`` is none of its segments. A URI that does not fit is not found. Links in a file system are the handler's
-        own business.
+        ``{name}`` in a template is one path segment, ``{+name}`` may hold slashes; ``{?name,other}`` at the end are
+        query parameters, each of which may be missing. The function's parameters are the names of the template, with
+        values converted from text; further parameters have defaults. A URI is found by its normal form (RFC 3986,
+        6.2.2): case of the scheme and the host, and needless percent-encodings, make no difference. The function may
+        rely on these rules: the text of a value is not empty, was percent-decoded once, after the match, and holds no
+        control characters; ``{name}`` is no ``.`` or ``..`` and holds no slash or backslash; the others do not begin
+        with a slash or backslash, and ``..`` is none of their segments; a query parameter may be empty. A URI that does
+        not fit is not found. Links in a file system are the handler's own business.
 
         The function returns text, bytes, JSON data, `ResourceContents` or a list of `ResourceContents`, or a complete
-        `ReadResourceResult`, with cache hints of its own if need be. Raises as `tool`, and `ValueError` for a template
-        that is ambiguous: between two names there must be a ``/``, ``?`` or ``#``, or, behind a ``{name}``, one of
-        ``:@!$&'()*+,;=[]``, which then ends the name; and at most one name can be a ``{+name}``.
+        `ReadResourceResult`, with cache hints of its own if need be. Raises as `tool`, and `ValueError` for an invalid
+        URI, one that is declared in another spelling, and a template that is ambiguous: between two names there must be
+        a ``/``, ``?`` or ``#``, or, behind a ``{name}``, one of ``:@!$&'()*+,;=[]``, which then ends the name; and at
+        most one name can be a ``{+name}``.
         """
         if callable(uri):
             raise TypeError(

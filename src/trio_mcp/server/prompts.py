@@ -34,6 +34,7 @@ from .registration import PromptOptions, Registry
 from .resources import RegisteredResource, Resources
 from .results import BLOCKS, media_kinds
 from .signature import BadArguments, UserFunction
+from .uris import normal_uri
 from .visibility import Visible, checked_scopes, checked_tags, checked_visible
 
 
@@ -148,7 +149,8 @@ class Completions:
             raise TypeError(
                 f"{function.__name__}: a completer takes value: str and, if it wants, arguments: dict[str, str]"
             )
-        key = ("prompt", prompt, argument) if prompt is not None else ("resource", cast("str", resource), argument)
+        kind, name = ("prompt", prompt) if prompt is not None else ("resource", normal_uri(cast("str", resource)))
+        key = kind, name, argument
         if key in self._completers:
             raise ValueError(f"there is a completer for {key[1]!r}, {argument!r} already")
         if not self._fits(key):
@@ -192,7 +194,7 @@ class Completions:
         if isinstance(ref, PromptReference):
             kind, name, known = "prompt", ref.name, self._prompts.registry.get_for(auth, ref.name)
         else:
-            kind, name = "resource", ref.uri
+            kind, name = "resource", self._resources.name_of(ref.uri)
             known = self._resources.templates.get_for(auth, name) or self._resources.registry.get_for(auth, name)
         if known is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: unknown {kind} {name[:200]!r}")

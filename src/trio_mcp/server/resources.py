@@ -1,16 +1,11 @@
-"""Resources and resource templates: registration, ``resources/read``, and matching of URIs against templates.
-
-The templates are those of RFC 6570 with simple ``{name}`` and reserved ``{+name}`` expressions.
-"""
+"""Resources and resource templates: registration, ``resources/read``, and the search for the resource of a URI."""
 
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
-from urllib.parse import unquote_to_bytes
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import attrs
 
@@ -36,6 +31,7 @@ from .input_required import FINISHED, InputRequired, settle
 from .registration import CacheHints, Registry, ResourceOptions, check_apps
 from .results import media_kinds, to_plain
 from .signature import BadArguments, UserFunction
+from .uris import LONGEST_URI, UriTemplate, check_length, checked_uri, normal_uri
 from .visibility import Visible, checked_scopes, checked_tags, checked_visible, depends_on_caller
 
 if TYPE_CHECKING:
@@ -98,10 +94,7 @@ class Resources:
         """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
         meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
         check_meta_keys(meta)
-        if not _SCHEME.match(uri):
-            raise ValueError(f"{uri[:200]!r} is no URI, which begins with a scheme: 'data://{uri[:200]}' for example")
-        if len(uri) > LONGEST_URI:
-            raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
+        uri = checked_uri(uri)
         needed, visible = checked_scopes(uri, scopes), checked_visible(uri, options.get("visible"))
         tags = checked_tags(uri, options.get("tags", ()))
         is_private = bool(needed) or visible is not None
@@ -114,23 +107,28 @@ class Resources:
         if (app := options.get("app")) is not None:
             check_apps("app=", self.has_apps)
             mime_type = app.type_of(uri, mime_type)
-        names = set(handler.names)
+        names, required = set(handler.names), set(handler.schema.get("required", ()))
         if UriTemplate.is_template(uri):
             pattern = UriTemplate(uri)
-            if names != set(pattern.names):
+            if not required <= set(pattern.names) <= names:
                 raise TypeError(
-                    f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}"
+                    f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}. "
+                    "Others need a default"
                 )
             template = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
-            self.templates.add(uri, RegisteredResource(template, handler, hints, needed, visible, tags, pattern, app))
+            self.templates.add(
+                normal_uri(uri), RegisteredResource(template, handler, hints, needed, visible, tags, pattern, app)
+            )
             return
-        if names:
+        if required:
             raise TypeError(
-                f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(names)}}} for example"
+                f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(required)}}} for example"
             )
         size = options.get("size")
         resource = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
-        self.registry.add(uri, RegisteredResource(resource, handler, hints, needed, visible, tags, None, app))
+        self.registry.add(
+            normal_uri(uri), RegisteredResource(resource, handler, hints, needed, visible, tags, None, app)
+        )
 
     @property
     def has_scopes(self) -> bool:
@@ -154,7 +152,13 @@ class Resources:
 
     def remove(self, uri: str) -> None:
         """Remove a resource or a template. Raises `KeyError` when there is none."""
-        (self.templates if UriTemplate.is_template(uri) else self.registry).remove(uri)
+        (self.templates if UriTemplate.is_template(uri) else self.registry).remove(self.name_of(uri))
+
+    def name_of(self, uri: str) -> str:
+        """Return the name under which a declared resource or template is registered: its normal form, unless it came
+        from elsewhere."""
+        known = self.registry.known(uri) or self.templates.known(uri)
+        return normal_uri(uri) if known is None else uri
 
     def find(
         self, uri: str, auth: Auth | None, *, disabled: bool = False
@@ -164,7 +168,10 @@ class Resources:
         such entry, and for a URI that is too long, which is not matched. ``disabled``: see `Registry.get_for`."""
         if len(uri) > LONGEST_URI:
             return None
-        if (resource := self.registry.get_for(auth, uri, disabled=disabled)) is not None:
+        resource = self.registry.get_for(auth, uri, disabled=disabled)
+        if resource is None and (normal := normal_uri(uri)) != uri:
+            resource = self.registry.get_for(auth, normal, disabled=disabled)
+        if resource is not None:
             return resource, {}
         for template in self.templates.including_disabled() if disabled else self.templates:
             assert template.pattern is not None, "each template has one"
@@ -238,112 +245,3 @@ def _contents(uri: str, value: Any, mime_type: str | None, encoders: Encoders | 
     if isinstance(value, bytes):
         return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type or "application/octet-stream")
     return TextResourceContents(uri, encode_value(to_plain(value, encoders)).decode(), mime_type or "application/json")
-
-
-LONGEST_URI: Final = 8192
-"""Limit in characters. A URI is matched against each template, and kept for as long as its subscription, so its length
-is bounded."""
-
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
-_EXPRESSION: Final = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
-_DELIMITERS: Final = frozenset("/?#")
-_RESERVED: Final = re.compile(r"[:@!$&'()*+,;=\[\]]")
-"""Further characters that values of a ``{name}`` hold percent-encoded only (RFC 6570, 3.2.2)."""
-_MALFORMED: Final = re.compile("%(?![0-9A-Fa-f]{2})")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SLASH: Final = re.compile(r"[/\\]")
-
-
-def check_length(uri: str) -> None:
-    """Raise `CodedError` (-32602) for a URI of a peer that has more than `LONGEST_URI` characters."""
-    if len(uri) > LONGEST_URI:
-        raise CodedError(INVALID_PARAMS, f"Invalid params: a URI has at most {LONGEST_URI} characters")
-
-
-class UriTemplate:
-    """A URI with names in the place of some of its parts.
-
-    ``{name}`` stands for one segment, which is one or more characters other than ``/``, ``?`` and ``#``. ``{+name}``,
-    or ``{name*}``, stands for one or more characters of any kind. A URI is matched as written; then the text of each
-    name is percent-decoded once. The URI does not match where the decoding gives
-
-    - anything but UTF-8, or a control character;
-    - for ``{name}``: a slash or a backslash, ``.`` or ``..``;
-    - for ``{+name}``: a slash or a backslash at its beginning, or ``..`` as a segment, for slashes and backslashes as
-    separators.
-
-    Between two names stands text with ``/``, ``?`` or ``#`` in it; or, behind a ``{name}``, with another character that
-    is percent-encoded in its values, ``&`` or ``,`` for example, and then the first occurrence of that character ends
-    the name. One name at most is a ``{+name}``. All other templates are ambiguous: some URIs would fit in two ways. In
-    templates that are not ambiguous, the end of a name is known before the rest of the URI is read, so matching takes
-    time in proportion to the length of the URI.
-
-    Raises `ValueError` for an ambiguous template, a name that stands twice, and other expressions, which the error
-    names.
-    """
-
-    def __init__(self, template: str) -> None:
-        self.template = template
-        found = list(_EXPRESSION.finditer(template))
-        self.names: tuple[str, ...] = tuple(match[2] for match in found)
-        if len(set(self.names)) != len(self.names):
-            raise ValueError(f"{template}: a name stands twice")
-        self._fits: dict[str, Callable[[str], bool]] = {}
-        pattern = re.escape(self._literal(template[: found[0].start()])) if found else ""
-        for match, following in zip(found, [*found[1:], None], strict=False):
-            is_path = bool(match[1] or match[3])
-            if is_path and _is_path in self._fits.values():
-                raise ValueError(f"{template} is ambiguous: only one of its names can hold slashes")
-            literal, others = self._literal(template[match.end() : following and following.start()]), "/?#"
-            if following is not None and _DELIMITERS.isdisjoint(literal):
-                end = None if is_path else _RESERVED.search(literal)
-                if end is None:
-                    raise ValueError(
-                        f"{template} is ambiguous: nothing says where {{{match[2]}}} ends and {following[0]} begins. "
-                        f"Put a slash between them, {template[: match.end()]}/{following[0]} for example."
-                    )
-                others += re.escape(end[0])
-            pattern += f"(?P<{match[2]}>{'.+' if is_path else f'[^{others}]+'}){re.escape(literal)}"
-            self._fits[match[2]] = _is_path if is_path else _is_segment
-        self._pattern = re.compile(pattern or re.escape(self._literal(template)))
-
-    def _literal(self, text: str) -> str:
-        if "{" in text or "}" in text:
-            raise ValueError(f"{self.template}: only {{name}}, {{+name}} and {{name*}} can be matched")
-        return text
-
-    @staticmethod
-    def is_template(uri: str) -> bool:
-        """Return whether ``uri`` has expressions."""
-        return "{" in uri or "}" in uri
-
-    def match(self, uri: str) -> dict[str, str] | None:
-        """Return the value of each name, or `None` where ``uri`` does not fit."""
-        match = self._pattern.fullmatch(uri)
-        if match is None:
-            return None
-        values: dict[str, str] = {}
-        for name, fits in self._fits.items():
-            value = _decoded(match[name])
-            if value is None or not fits(value):
-                return None
-            values[name] = value
-        return values
-
-
-def _decoded(text: str) -> str | None:
-    """Return ``text`` with its percent-encodings decoded once, or `None` for text that is malformed or no UTF-8."""
-    if _MALFORMED.search(text):
-        return None
-    try:
-        return unquote_to_bytes(text).decode()
-    except UnicodeError:
-        return None
-
-
-def _is_segment(text: str) -> bool:
-    return text not in (".", "..") and not _CONTROL.search(text) and not _SLASH.search(text)
-
-
-def _is_path(text: str) -> bool:
-    return not _SLASH.match(text) and not _CONTROL.search(text) and ".." not in _SLASH.split(text)

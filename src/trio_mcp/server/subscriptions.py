@@ -37,9 +37,9 @@ from ..stores.task_store import TaskRecord
 from ..tasks.records import TaskRecords
 from ..tasks.task_methods import scope_of
 from ..tasks.task_state import extension_task
-from .resources import check_length
 from .running_tasks import RunningTasks
 from .server import Server
+from .uris import check_length, normal_uri
 
 _DONE: Final = EmptyResult()
 _TELLING_MARKS: Final = 16
@@ -57,6 +57,8 @@ class Subscriptions:
         self._state = connection.state
         self._limits = connection.limits
         self._streams: dict[ListenStream, None] = {}
+        self._spellings: dict[str, list[str]] | None = None
+        """The URIs that a legacy client has subscribed to, by their normal forms; `None` after a change."""
         self._declared = server.capabilities
         """Capabilities that ``initialize`` declared: legacy clients are told of no other lists."""
         self.tells_legacy = True
@@ -78,6 +80,7 @@ class Subscriptions:
         if uri not in subscriptions and self._room(self._connection.exchange) <= 0:
             raise too_many_subscriptions()
         if uri not in subscriptions:
+            self._spellings = None
             subscriptions.add(uri)
             self._server.resources.note_watcher(uri, 1)
         return _DONE
@@ -87,6 +90,7 @@ class Subscriptions:
         self._check_kept(request)
         uri = structure_params(request.params, SubscribeParams, request.revision).uri
         if uri in self._state.subscriptions:
+            self._spellings = None
             self._state.subscriptions.discard(uri)
             self._server.resources.note_watcher(uri, -1)
         return _DONE
@@ -98,7 +102,7 @@ class Subscriptions:
             self._server.resources.note_watcher(uri, 1)
         for uri in before - after:
             self._server.resources.note_watcher(uri, -1)
-        self._state.subscriptions = after
+        self._state.subscriptions, self._spellings = after, None
 
     def close(self) -> None:
         """Note that the client, which is gone, watches nothing any more."""
@@ -195,12 +199,15 @@ class Subscriptions:
                 stream.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell a legacy client that subscribed to ``uri``, and the streams that asked."""
-        if self.tells_legacy and uri in self._state.subscriptions:
-            self._connection.notify("notifications/resources/updated", {"uri": uri})
+        """Tell a legacy client that subscribed to ``uri``, and the streams that asked, in their spelling of the URI."""
+        if self._spellings is None:
+            self._spellings = _by_normal_form(self._state.subscriptions)
+        normal = normal_uri(uri)
+        for spelling in self._spellings.get(normal, ()) if self.tells_legacy else ():
+            self._connection.notify("notifications/resources/updated", {"uri": spelling})
         for stream in self._streams:
-            if uri in stream.uris:
-                stream.resource_updated(uri)
+            for spelling in stream.spellings.get(normal, ()):
+                stream.resource_updated(spelling)
 
     def told(self, row: Method, params: Any) -> None:
         """Tell a legacy client that is initialized, and has declared the extension of ``row``, and the streams that
@@ -225,6 +232,13 @@ class Subscriptions:
                 stream.list_changed(method)
             for uri in sorted(stream.uris):
                 stream.resource_updated(uri)
+
+
+def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for uri in uris:
+        found.setdefault(normal_uri(uri), []).append(uri)
+    return found
 
 
 def _told_of(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
@@ -293,6 +307,8 @@ class ListenStream:
     def __init__(self, scope: RequestScope, honoured: SubscriptionFilter) -> None:
         self.uris = frozenset(honoured.resource_subscriptions or ())
         """URIs of the resources whose changes are reported."""
+        self.spellings = _by_normal_form(self.uris)
+        """These URIs by their normal forms."""
         self.task_ids = tuple(honoured.task_ids or ())
         """Ids of the tasks that the stream reports."""
         self.extensions = frozenset(honoured.extensions or ())

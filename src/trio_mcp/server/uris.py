@@ -1,0 +1,275 @@
+"""URIs of resources: their normal form (RFC 3986, 6.2.2), and the templates that URIs are matched against.
+
+The templates are those of RFC 6570 with simple ``{name}`` and reserved ``{+name}`` expressions and, at the end, the
+query parameters ``{?name,name}`` or ``{&name,name}``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote, unquote, unquote_to_bytes
+
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+
+LONGEST_URI: Final = 8192
+"""Limit in characters. A URI is matched against each template, and kept for as long as its subscription, so its length
+is bounded."""
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
+_BEFORE_PATH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|[^/?#{]++)*+)?")
+_PATH: Final = re.compile("[?#]")
+_AUTHORITY: Final = re.compile(r"(?:[^]\[@ \"<>\\^`|]*@)?(?:\[[0-9A-Fa-f:.]+\]|[^]\[@: \"<>\\^`|]*)(?::[0-9]{0,5})?")
+_LEGAL: Final = r"!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~%\-"
+_IN_URI: Final = re.compile(rf"%[0-9A-Fa-f]{{2}}|[^{_LEGAL}]+")
+_IN_TEMPLATE: Final = re.compile(rf"\{{[^{{}}]*\}}|%[0-9A-Fa-f]{{2}}|[^{_LEGAL}{{}}]+")
+_NOT_LEGAL: Final = re.compile(rf"\{{[^{{}}]*\}}|[^{_LEGAL}{{}}]+")
+_UPPER: Final = re.compile(r"\{[^{}]*\}|(?:%[0-9A-F]{2})+|[A-Z]+")
+_PLAIN: Final = re.compile(
+    r"(?!https?:|wss?:|ftp:)[a-z][a-z0-9+.-]*+:(?://[!$&'()*+,.0-9:;=@_a-z~-]*+(?=[/?#]|\Z)|(?!//))"
+    r"[!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~-]*+"
+)
+"""What most URIs are: in normal form, unless there are segments ``.`` and ``..``."""
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
+"""Schemes whose empty path is ``/`` (RFC 3986, 6.2.3), with their default ports."""
+_LONGEST_HOST: Final = 255
+_RECENT: Final = 64
+"""URIs whose forms are kept."""
+
+_ANY_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+_EXPRESSION: Final = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
+_QUERY: Final = re.compile(r"\{([?&])([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
+_DELIMITERS: Final = frozenset("/?#")
+_RESERVED: Final = re.compile(r"[:@!$&'()*+,;=\[\]]")
+"""Further characters that values of a ``{name}`` hold percent-encoded only (RFC 6570, 3.2.2)."""
+_MALFORMED: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SLASH: Final = re.compile(r"[/\\]")
+
+
+def check_length(uri: str) -> None:
+    """Raise `CodedError` (-32602) for a URI of a peer that has more than `LONGEST_URI` characters."""
+    if len(uri) > LONGEST_URI:
+        raise CodedError(INVALID_PARAMS, f"Invalid params: a URI has at most {LONGEST_URI} characters")
+
+
+def checked_uri(uri: str) -> str:
+    """Return a declared URI or template as it is listed: characters that URIs cannot have, ``é`` or a space, are
+    percent-encoded. Raises `ValueError` for an invalid URI."""
+    shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
+    if not _SCHEME.match(uri):
+        raise ValueError(f"{shown!r} is no URI, which begins with a scheme: 'data://{shown}' for example")
+    if len(uri) > LONGEST_URI:
+        raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
+    if _CONTROL.search(plain) or plain != plain.strip():
+        raise ValueError(f"{shown!r} is no URI: a URI has no control characters, and no space at its ends")
+    if (stray := _MALFORMED.search(plain)) is not None:
+        raise ValueError(f"{shown!r} is no URI: write %25 for the % in {plain[stray.start() : stray.start() + 3]!r}")
+    scheme, slashes, host = plain[: _end_of_host(plain)].partition("//")
+    if slashes and (not _AUTHORITY.fullmatch(host) or (not host and scheme in _PORTS)):
+        rest = shown.partition("//")[2]
+        raise ValueError(
+            f"{shown!r} is no URI: a host, the part between // and the next /, has no spaces, and a colon only before "
+            f"a port. If it is no host, write {f'{scheme}///{rest}'!r}"
+        )
+    return _NOT_LEGAL.sub(lambda found: found[0] if found[0][0] == "{" else quote(found[0], safe=""), uri)
+
+
+@lru_cache(_RECENT)
+def normal_uri(uri: str) -> str:
+    """Return the normal form of a URI or template, under which it is registered (RFC 3986, 6.2.2): scheme and host in
+    lower case, only those characters percent-encoded that have to be and, in a URI, no segments ``.`` and ``..``.
+
+    Reserved characters stay apart from their encodings: ``%2F`` is no ``/``. A URI that is too long stays as it is.
+    """
+    encoded = _encoded(uri)
+    if encoded is uri and "/." not in uri and _PLAIN.fullmatch(uri):
+        return uri
+    end = _end_of_host(encoded)
+    scheme, slashes, authority = encoded[:end].partition("//")
+    user, at, host = authority.rpartition("@")
+    host = _UPPER.sub(lambda found: found[0] if found[0][0] in "{%" else found[0].lower(), host)
+    if scheme in _PORTS:
+        name, _, port = host.rpartition(":")
+        has_default = port in ("", _PORTS[scheme]) and (":" not in name or name[-1] == "]")
+        host = _in_dns(name if has_default and name else host)
+    rest = encoded[end:] if UriTemplate.is_template(uri) else _without_dots(encoded[end:])
+    return f"{scheme}{slashes}{user}{at}{host}{rest}"
+
+
+def _in_dns(host: str) -> str:
+    """Return a host with characters outside ASCII as DNS has them, and as clients write them (RFC 3987, 3.1)."""
+    if "%" not in host or len(host) > _LONGEST_HOST:
+        return host
+    try:
+        return unquote(host, errors="strict").encode("idna").decode()
+    except UnicodeError:
+        return host
+
+
+@lru_cache(_RECENT)
+def _encoded(uri: str) -> str:
+    """Return ``uri`` as templates are matched against it: the normal form, but for the case of the host, which may be a
+    value, and for the segments ``.`` and ``..``, which no value may have."""
+    if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
+        return uri  # with a % that begins nothing, decoding a part could begin something: "%%32e"
+    encoded = (_IN_TEMPLATE if UriTemplate.is_template(uri) else _IN_URI).sub(_encoded_one, uri)
+    scheme, colon, rest = encoded.partition(":")
+    encoded = scheme.lower() + colon + rest
+    end = _end_of_host(encoded)
+    lacks_path = encoded[end : end + 1] in ("", "?", "#", "{") and encoded.partition("//")[0] in _PORTS
+    return f"{encoded[:end]}/{encoded[end:]}" if lacks_path else encoded
+
+
+def _encoded_one(found: re.Match[str]) -> str:
+    text = found[0]
+    if text[0] == "{":
+        return text
+    if text[0] != "%":
+        return quote(text, safe="", errors="surrogatepass")
+    character = chr(int(text[1:], 16))
+    return character if character in _UNRESERVED else text.upper()
+
+
+def _end_of_host(uri: str) -> int:
+    found = _BEFORE_PATH.match(uri)
+    return 0 if found is None else found.end()
+
+
+def _without_dots(rest: str) -> str:
+    """Return the part of a URI behind its host without the segments ``.`` and ``..`` (RFC 3986, 5.2.4)."""
+    if "/." not in rest or rest[0] != "/":
+        return rest
+    length = len(_PATH.split(rest, maxsplit=1)[0])
+    segments, kept = rest[:length].split("/"), [""]
+    for segment in segments[1:]:
+        if segment == "..":
+            kept = kept[:-1] or kept
+        elif segment != ".":
+            kept.append(segment)
+    return "/".join([*kept, ""] if segments[-1] in (".", "..") else kept) + rest[length:]
+
+
+class UriTemplate:
+    """A URI with names in the place of some of its parts.
+
+    ``{name}`` stands for one segment, which is one or more characters other than ``/``, ``?`` and ``#``. ``{+name}``,
+    or ``{name*}``, stands for one or more characters of any kind. A URI is matched in its normal form (`normal_uri`),
+    but values keep their case; then the text of each name is percent-decoded once. The URI does not match where the
+    decoding gives
+
+    - anything but UTF-8, or a control character;
+    - for ``{name}``: a slash or a backslash, ``.`` or ``..``;
+    - for others: a slash or a backslash at its beginning, or ``..`` as a segment, for slashes and backslashes as
+    separators.
+
+    At the end of a template, ``{?name,other}`` stands for query parameters in any order, each of which may be missing;
+    behind a ``?`` in the template, ``{&name,other}``. Parameters of other names are ignored, and a URI that has one
+    twice does not match.
+
+    Between two names stands text with ``/``, ``?`` or ``#`` in it; or, behind a ``{name}``, with another character that
+    is percent-encoded in its values, ``&`` or ``,`` for example, and then the first occurrence of that character ends
+    the name. One name at most is a ``{+name}``. All other templates are ambiguous: some URIs would fit in two ways. In
+    templates that are not ambiguous, the end of a name is known before the rest of the URI is read, so matching takes
+    time in proportion to the length of the URI.
+
+    Raises `ValueError` for an ambiguous template, a name that stands twice, and other expressions, which the error
+    names.
+    """
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+        normal = normal_uri(template)
+        self._end_of_host = _end_of_host(normal)
+        query = _QUERY.search(normal)
+        mark = "" if query is None else query[1]
+        text = normal if query is None else normal[: query.start()]
+        self._query: tuple[str, ...] = () if query is None else tuple(query[2].split(","))
+        if mark and (mark == "?") == ("?" in text):
+            raise ValueError(f"{template}: write {{?name}} where the query begins, and {{&name}} behind a ?")
+        found = list(_EXPRESSION.finditer(text))
+        self.names: tuple[str, ...] = (*(match[2] for match in found), *self._query)
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"{template}: a name stands twice")
+        self._fits: dict[str, Callable[[str], bool]] = {}
+        pattern = self._literal(text, 0, found[0].start() if found else len(text))
+        for match, following in zip(found, [*found[1:], None], strict=False):
+            is_path = bool(match[1] or match[3])
+            if is_path and _is_path in self._fits.values():
+                raise ValueError(f"{template} is ambiguous: only one of its names can hold slashes")
+            stop = len(text) if following is None else following.start()
+            literal, others = text[match.end() : stop], f"/?#{mark}"
+            if following is not None and _DELIMITERS.isdisjoint(literal):
+                end = None if is_path else _RESERVED.search(literal)
+                if end is None:
+                    raise ValueError(
+                        f"{template} is ambiguous: nothing says where {{{match[2]}}} ends and {following[0]} begins. "
+                        f"Put a slash between them, {text[: match.end()]}/{following[0]} for example."
+                    )
+                others += re.escape(end[0])
+            anything = f"[^{mark}#]+" if mark else ".+"
+            pattern += f"(?P<{match[2]}>{anything if is_path else f'[^{others}]+'})"
+            pattern += self._literal(text, match.end(), stop)
+            self._fits[match[2]] = _is_path if is_path else _is_segment
+        self._pattern = re.compile(f"{pattern}(?:{re.escape(mark)}([^#]*))?" if mark else pattern)
+
+    def _literal(self, text: str, start: int, stop: int) -> str:
+        """Return the pattern of a part of ``text`` without expressions. The case of a host makes no difference."""
+        if "{" in text[start:stop] or "}" in text[start:stop]:
+            raise ValueError(
+                f"{self.template}: only {{name}}, {{+name}} and {{name*}} can be matched, and {{?name,name}} at the end"
+            )
+        end = min(max(self._end_of_host, start), stop)
+        host = f"(?i:{re.escape(text[start:end])})" if end > start else ""
+        return host + re.escape(text[end:stop])
+
+    @staticmethod
+    def is_template(uri: str) -> bool:
+        """Return whether ``uri`` has expressions."""
+        return "{" in uri or "}" in uri
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Return the value of each name, without query parameters that are missing, or `None` where ``uri`` does not
+        fit."""
+        match = self._pattern.fullmatch(_encoded(uri))
+        if match is None:
+            return None
+        values: dict[str, str] = {}
+        for name, fits in self._fits.items():
+            value = _decoded(match[name])
+            if value is None or not fits(value):
+                return None
+            values[name] = value
+        return self._with_query(values, match[match.re.groups]) if self._query else values
+
+    def _with_query(self, values: dict[str, str], query: str | None) -> dict[str, str] | None:
+        for pair in (query or "").split("&"):
+            name, _, text = pair.partition("=")
+            if name not in self._query:
+                continue
+            value = _decoded(text)
+            if value is None or not _is_path(value) or name in values:
+                return None
+            values[name] = value
+        return values
+
+
+def _decoded(text: str) -> str | None:
+    """Return ``text`` with its percent-encodings decoded once, or `None` for text that is malformed or no UTF-8."""
+    if _MALFORMED.search(text):
+        return None
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeError:
+        return None
+
+
+def _is_segment(text: str) -> bool:
+    return text not in (".", "..") and not _CONTROL.search(text) and not _SLASH.search(text)
+
+
+def _is_path(text: str) -> bool:
+    return not _SLASH.match(text) and not _CONTROL.search(text) and ".." not in _SLASH.split(text)
