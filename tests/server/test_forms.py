@@ -13,6 +13,7 @@ import pytest
 
 from trio_mcp import CodedError, ElicitAnswer, ElicitFormParams, ElicitResult, RequestContext, Server, open_memory
 from trio_mcp.protocol.schema_validator import SchemaValidator
+from trio_mcp.protocol.types.elicitation import check_form_schema
 from trio_mcp.server.client_data import Form, form_schema
 
 
@@ -157,11 +158,48 @@ class Pair(NamedTuple):
     number: int = 3
 
 
-@pytest.mark.parametrize("form", ["text", 5, None, ["name"], print, int | None, Pair], ids=repr)
+@pytest.mark.parametrize("form", ["text", 5, None, ["name", 5], print, int | None, Pair], ids=repr)
 def test_what_is_no_class_with_fields_is_refused_as_a_form_with_words(form: Any) -> None:
     with pytest.raises(CodedError, match="a form is a class with fields, such as a dataclass, or a JSON") as raised:
         form_schema(form)
     assert raised.value.code == -32602
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        (["small", "large"], {"type": "string", "enum": ["small", "large"]}),
+        (("b", "a", "b"), {"type": "string", "enum": ["b", "a"]}),
+        (["only"], {"type": "string", "enum": ["only"]}),
+        (list(Seat), {"type": "string", "enum": ["aisle", "window"]}),
+        ([["b", "a"]], {"type": "array", "items": {"type": "string", "enum": ["b", "a"]}}),
+    ],
+)
+def test_list_of_texts_is_a_form_of_one_choice(form: Any, field: dict[str, Any]) -> None:
+    assert form_schema(form) == {"type": "object", "properties": {"value": field}, "required": ["value"]}
+    check_form_schema(form_schema(form))
+
+
+@pytest.mark.parametrize("form", [[], [1, 2], [None], [[]], [["a"], ["b"]], [{"a": {"title": "A"}}], [str]])
+def test_list_of_others_than_texts_is_refused_as_a_form(form: Any) -> None:
+    with pytest.raises(CodedError, match="list of texts"):
+        form_schema(form)
+
+
+async def test_handler_asks_for_a_choice_and_for_a_confirmation() -> None:
+    server = Server("asking")
+
+    @server.tool
+    async def order(ctx: RequestContext) -> str:
+        size = await ctx.elicit("?", ["small", "large"])
+        confirmed = await ctx.elicit("Sure?", {"type": "object", "properties": {}})
+        return f"{size.value} {size.content_as(str)} {confirmed.action}"
+
+    async def user(question: Any) -> ElicitResult:
+        return ElicitResult("accept", {"value": "large"} if question.requested_schema["properties"] else {})
+
+    async with open_memory(server, elicitation=user) as client:
+        assert (await client.call_tool("order")).text == "large large accept"
 
 
 def test_the_form_of_a_class_is_made_once() -> None:

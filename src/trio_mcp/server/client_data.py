@@ -173,7 +173,8 @@ class Form:
 
 
 def form_schema(form: type | JSONObject) -> JSONObject:
-    """Return the form's JSON Schema: a dict unchanged, a class translated, any other type as the one field `VALUE`.
+    """Return the form's JSON Schema: a dict unchanged, a class translated, any other type, and a list of choices, as
+    the one field `VALUE`. A list in a list lets the user choose several.
 
     A field of a class that may be `None` is not required; plain strings in ``Annotated`` describe fields. Raises
     `CodedError` (-32602) for what is neither class nor dict, for a NamedTuple, which is an array in JSON, and, naming
@@ -182,6 +183,8 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     if isinstance(form, dict):
         check_form_schema(form)
         return form
+    if isinstance(form, list | tuple) and form:
+        return _choice(cast("list[Any]", form))
     if is_one_value(form):
         return _one_field(form)
     if not isinstance(form, type):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
@@ -216,11 +219,23 @@ def _one_field(kind: Any) -> JSONObject:
     return form
 
 
+def _choice(choices: list[Any]) -> JSONObject:
+    """Return the form of one of ``choices``, or of several where the choices are in a list of their own."""
+    is_several = isinstance(choices[0], list | tuple) and len(choices) == 1
+    given = cast("list[Any]", choices[0]) if is_several else choices
+    names = [each.value if isinstance(each, Enum) else each for each in given]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise _no_form(choices)
+    field: JSONObject = {"type": "string", "enum": list(dict.fromkeys(names))}
+    field = {"type": "array", "items": field} if is_several else field
+    return {"type": "object", "properties": {VALUE: field}, "required": [VALUE]}
+
+
 def _no_form(form: object) -> CodedError:
     return CodedError(
         INVALID_PARAMS,
         "Invalid params: a form is a class with fields, such as a dataclass, or a JSON Schema as a dict, or, for one "
-        f"value, str, int, float, bool, an Enum, a Literal or a list of choices, not {form!r}",
+        f"value, str, int, float, bool, an Enum, a Literal or a list of texts to choose from, not {form!r:.200}",
     )
 
 

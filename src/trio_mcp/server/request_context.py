@@ -398,8 +398,9 @@ class RequestContext(ContextNames[L_co]):
         task_ttl: float | None = None,
     ) -> ElicitAnswer:
         """Ask the client's user to fill in ``form``: a class with plain fields, or a JSON Schema object; or to give one
-        value: `str`, `int`, `float`, `bool`, a date, an Enum, a Literal, or a list of such choices, which is
-        `ElicitAnswer.value`. ``task_ttl``: see `send_request`.
+        value: `str`, `int`, `float`, `bool`, a date, an Enum, a Literal, a list of an Enum or of a Literal, or the
+        choices themselves, ``["small", "large"]``. That value is `ElicitAnswer.value`. ``task_ttl``: see
+        `send_request`.
 
         Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for
         ``elicitation`` and ``elicitation.form``, `CodedError` (-32602) for a schema that is no flat form.
