@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         TextResourceContents,
         ToolResultContent,
         ToolUseContent,
+        UnknownContent,
     )
     from .protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
     from .protocol.types.input_required import InputRequest
@@ -239,7 +240,7 @@ _NAMES: Final = {
     ".protocol.types.apps": "AppPolicy UI",
     ".protocol.types.content": (
         "Annotations AudioContent BlobResourceContents ContentBlock EmbeddedResource ImageContent ResourceContents "
-        "ResourceLink TextContent TextResourceContents ToolResultContent ToolUseContent"
+        "ResourceLink TextContent TextResourceContents ToolResultContent ToolUseContent UnknownContent"
     ),
     ".protocol.types.elicitation": "ElicitFormParams ElicitResult ElicitURLParams",
     ".protocol.types.input_required": "InputRequest",
@@ -514,6 +515,7 @@ __all__ = [
     "TraceContext",
     "TrustedProxies",
     "Uncertain",
+    "UnknownContent",
     "UnreadableMessage",
     "UnreadableRecord",
     "VerifierUnavailable",

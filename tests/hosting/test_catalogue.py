@@ -339,7 +339,7 @@ _AB = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in "
         (_lists({**_AB, "nextCursor": "x"}, error=-32603), 2, "bo\N{REPLACEMENT CHARACTER}om"),
         (_lists(None, error=-32603), 0, "bo\N{REPLACEMENT CHARACTER}om"),
         (_lists(None, error=-32601), 0, "the peer answered"),
-        (_lists({"tools": "many"}), 0, "makes no sense"),
+        (_lists({"tools": "many"}), 0, "expected a list of Tool"),
         (_lists(None, silent=True), 0, "did not answer within 60 s"),
     ],
 )

@@ -15,7 +15,7 @@ import attrs
 from trio_mcp.protocol.fields import history_of
 from trio_mcp.protocol.methods import Method
 from trio_mcp.protocol.revisions import REVISIONS, Revision
-from trio_mcp.protocol.types.content import ResourceLink
+from trio_mcp.protocol.types.content import ResourceLink, UnknownContent
 from trio_mcp.protocol.types.elicitation import ElicitURLParams
 
 __all__ = ["CASES", "full", "minimal", "restricted", "sayable_classes"]
@@ -54,7 +54,7 @@ def kinds(method: Method, revision: Revision) -> list[Any]:
 def _sayable(kind: Any, revision: Revision) -> bool:
     if kind is ResourceLink:
         return revision.structured_content != "none"
-    return getattr(kind, "SINCE", revision.name) <= revision.name
+    return kind is not UnknownContent and getattr(kind, "SINCE", revision.name) <= revision.name
 
 
 def _said(field: attrs.Attribute[Any], revision: Revision) -> bool:

@@ -34,6 +34,7 @@ from ..protocol.types.content import (
     ResourceLink,
     TextContent,
     TextResourceContents,
+    UnknownContent,
 )
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
@@ -353,6 +354,8 @@ def words_of_block(block: ContentBlock) -> str:
             return f"[{block.type}, {block.mime_type}, {_size(block.data)}]"
         case ResourceLink():
             return f"[resource {block.uri}: {block.title or block.name}]"
+        case UnknownContent():
+            return json.dumps(block.raw, ensure_ascii=False)
         case _:
             return words_of_resource(block.resource)
 

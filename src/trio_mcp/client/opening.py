@@ -34,6 +34,7 @@ from ..protocol.types.lifecycle import (
     InitializeParams,
     InitializeResult,
     ServerCapabilities,
+    with_version,
 )
 from ..runtime.outbound import Outbound
 from ..runtime.transport import ConnectionLost, HTTPError, Transport
@@ -253,12 +254,12 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
     if isinstance(data, dict) and "supportedVersions" not in data:
         # Some legacy servers answer each request that they do not know with an empty result.
         raise UnreadableAnswer("the answer to server/discover names no revisions")
-    result = structured(_DISCOVER, data, DiscoverResult)
+    result = structured(_DISCOVER, data, DiscoverResult, client.faults)
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:
         raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server discovers, but serves legacy revisions only")
     info: Any = (result.meta or {}).get(SERVER_INFO)
-    server_info = structured(_DISCOVER, info, Implementation) if info is not None else None
+    server_info = structured(_DISCOVER, info, Implementation, client.faults) if info is not None else None
     return partial(client.adopt, common[-1], server_info, result.capabilities, result.instructions)
 
 
@@ -324,7 +325,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
             if offered is None:
                 raise
             logger.info("the server refuses the revision %s, and is offered %s", tried[-1].name, offered.name)
-    result = structured("initialize", data, InitializeResult)
+    result = structured("initialize", with_version(data, tried[-1].name), InitializeResult, client.faults)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
         # 2025-11-25 lifecycle, Version Negotiation: the client SHOULD disconnect.

@@ -42,7 +42,7 @@ from .current_call import CallContexts, CallHandlers, Made, check_handlers, maki
 from .options import ClientSettings
 from .output_schemas import OutputSchemas
 from .remote_tasks import RunningTask, TaskProgress
-from .results import InputRounds, structured
+from .results import Faults, InputRounds, structured
 from .server_messages import Callbacks
 from .timeouts import UNLIMITED, CallTimeouts
 from .tool_calls import ToolCalls
@@ -98,6 +98,8 @@ class Requests:
         self.tag: str | None = None
         """A random name for this client, which each modern request gives; `None` where the connection tells, as
         everywhere but over HTTP. See `trio_mcp.protocol.meta.CLIENT`."""
+        self.faults = Faults()
+        """What the client couldn't read of the server's results."""
         self._meta: JSONObject = {}
         self._log_level: JSONObject = {}
 
@@ -222,7 +224,7 @@ class Requests:
                 self.output_schemas.take(result)
             if self.tool_calls.supports is not None:
                 self.tool_calls.supports.take(result)
-        return structured(method, result, result_type)
+        return structured(method, result, result_type, self.faults)
 
     def _with_meta(self, data: JSONObject, meta: JSONObject | None = None) -> JSONObject:
         check_meta_keys(meta)
@@ -335,7 +337,7 @@ class Requests:
             made = await (self._with_handlers(handlers, waiting) if handlers else waiting)
         if isinstance(made, RemoteTask):
             return RunningTask(made, None, wait)
-        return RunningTask(None, self._checked(call, structured("tools/call", made, CallToolResult)), wait)
+        return RunningTask(None, self._checked(call, structured("tools/call", made, CallToolResult, self.faults)), wait)
 
     async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
         """Wait for a call that has handlers of its own."""
@@ -358,7 +360,7 @@ class Requests:
             finish = self.tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
             waiting = self._waited_for(finish, self.timeouts.around_wait())
             result = await (self._with_handlers(handlers, waiting) if handlers else waiting)
-        return self._checked(call, structured("tools/call", result, CallToolResult))
+        return self._checked(call, structured("tools/call", result, CallToolResult, self.faults))
 
     def _checked(self, call: Made | None, result: CallToolResult) -> CallToolResult:
         return result if call is None else self.output_schemas.checked(call[1]["name"], result)

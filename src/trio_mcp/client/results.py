@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar, cast
 
 from ..classes import frozen
+from ..concurrency.bounded_dict import BoundedDict
 from ..concurrency.nurseries import run_together
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, PeerError, ProtocolViolation
-from ..protocol.converters import structure, structure_result, unstructure
+from ..protocol.converters import log_faults, structure, structure_result, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest, InputRequiredResult
@@ -36,10 +38,28 @@ logger = logging.getLogger("trio_mcp")
 _MOST_IDLE: Final = 100
 """Empty pages in a row: a server that filters its pages may have some."""
 
+_MOST_FAULTS: Final = 100
 
-def structured(method: str, result: Any, result_type: type[T]) -> T:
-    """Return ``result`` as a ``result_type``. Raises `ProtocolViolation` when ``result`` does not fit."""
-    return result if result_type is dict else structure_result(method, result, result_type)
+
+class Faults:
+    """The parts of a server's results that the client left out or replaced because it can't read them."""
+
+    def __init__(self) -> None:
+        self._logged = BoundedDict[tuple[str, str], None](_MOST_FAULTS)
+
+    def __call__(self, method: str, faults: str) -> None:
+        """Report ``faults`` of a result to the list that is read, and log each text once."""
+        pages = _read_now.get()
+        is_logged = pages is None or pages.take_faults(method, faults)
+        if is_logged and (method, faults) not in self._logged:
+            self._logged[method, faults] = None
+            log_faults(method, faults)
+
+
+def structured(method: str, result: Any, result_type: type[T], faults: Faults) -> T:
+    """Return ``result`` as a ``result_type``, without the parts that can't be read, which go to ``faults``. Raises
+    `ProtocolViolation` if nothing can be made of ``result``."""
+    return result if result_type is dict else structure_result(method, result, result_type, faults)
 
 
 def check_result_type(method: str, result: Any) -> None:
@@ -118,7 +138,8 @@ class Pages(AsyncIterator[T], Generic[T]):
         self.logs_problem = True
         """False if the caller reports the problem."""
         self.problem: str | None = None
-        """Why the list was ended although the server didn't end it; `None` for a list that ended, or may go on."""
+        """What is wrong with the list: items that can't be read, or why it was ended although the server didn't end it;
+        `None` for a list that is whole as far as it was read."""
 
     def __await__(self) -> NoReturn:
         raise TypeError(f"a listing comes page by page, so it is iterated over, not awaited: [{self._list.said}]")
@@ -136,6 +157,7 @@ class Pages(AsyncIterator[T], Generic[T]):
         return self._items.popleft()
 
     async def _turn(self) -> None:
+        token = _read_now.set(self)
         try:
             page = await self._request(self._method, PageParams(self._cursor), self._list.page, refresh=self._refresh)
         except PeerError as error:
@@ -149,6 +171,8 @@ class Pages(AsyncIterator[T], Generic[T]):
             self._seen.clear()
             self._passed_over, self._given = self._given, set()
             return
+        finally:
+            _read_now.reset(token)
         items, cursor = getattr(page, self._list.items), page.next_cursor
         is_new = self._take(items)
         self._idle = 0 if is_new else self._idle + 1
@@ -163,6 +187,13 @@ class Pages(AsyncIterator[T], Generic[T]):
         elif len(self._seen) >= self._max_pages:
             self._end(f"the list has more than {self._max_pages} pages")
 
+    def take_faults(self, method: str, faults: str) -> bool:
+        """Take what can't be read of a page. Return whether it is to be logged."""
+        if method != self._method:
+            return True
+        self.problem = self.problem or f"left out or replaced: {faults}"
+        return self.logs_problem
+
     def _end(self, problem: str) -> None:
         self._complete, self.problem = True, problem
         if self.logs_problem:
@@ -176,6 +207,10 @@ class Pages(AsyncIterator[T], Generic[T]):
         wanted = [item for item, each in new if each not in self._passed_over]
         self._items += wanted if self._list.shown is None else map(self._list.shown, wanted)
         return bool(new)
+
+
+_read_now: ContextVar[Pages[Any] | None] = ContextVar("trio_mcp.read_now", default=None)
+"""The list of which a page is requested."""
 
 
 @frozen

@@ -8,12 +8,14 @@ each field. `SHAPES` has the few classes whose shape, not only their fields, dif
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from functools import cache, partial
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
@@ -36,6 +38,7 @@ from .types.content import (
     TextResourceContents,
     ToolResultContent,
     ToolUseContent,
+    UnknownContent,
 )
 from .types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits, first_form
 from .types.lifecycle import with_good_hints
@@ -66,12 +69,52 @@ def structure(data: Any, kind: type[T]) -> T:
             raise ValueError(clean("; ".join(map(_on_the_wire, faults)))) from None
 
 
-def structure_result(method: str, result: Any, kind: type[T]) -> T:
-    """Make an object of ``kind`` from the result of a request of ``method``. Faults raise `ProtocolViolation`."""
+Report: TypeAlias = Callable[[str, str], None]
+"""Gets the method of a result, and the parts of the result that were left out or replaced, in words."""
+
+logger = logging.getLogger("trio_mcp")
+
+
+def log_faults(method: str, faults: str) -> None:
+    """Log the parts of a result that can't be read."""
+    logger.warning("the result of %s breaks the specification; left out or replaced: %s", method, faults)
+
+
+def structure_result(method: str, result: Any, kind: type[T], report: Report = log_faults) -> T:
+    """Make an object of ``kind`` from the result of a request of ``method``, without the parts that can't be read:
+    see `mended_result`. Raises `ProtocolViolation` if nothing can be made of it."""
+    hook = _hook_for(kind)
     try:
-        return structure(result, kind)
+        return hook(result, kind)
+    except (KeyError, TypeError, ValueError):
+        return hook(mended_result(method, result, kind, report), kind)
+
+
+def mended_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
+    """Return a result that can be read as a ``kind``: ``result`` without the items and optional members that can't be
+    read, which go to ``report``. Content blocks that can't be read become `UnknownContent`. Raises `ProtocolViolation`.
+    """
+    try:
+        mended, faults = _mended(result, kind)
     except ValueError as error:
         raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
+    if faults:
+        report(method, faults)
+    return mended
+
+
+def _mended(data: Any, kind: Any, most: int = 10_000) -> tuple[Any, str]:
+    """Return data that can be read as a ``kind``, and what was left out or replaced. Raises `ValueError` that names all
+    faults if nothing can be made of the data, or if there are more than ``most``: a server may have the same fault in
+    each of its tools."""
+    from .lenient_reading import LenientReading  # late: only odd peers need it
+
+    reading = LenientReading(_hook_for, most)
+    try:
+        return reading.mend(data, kind), reading.in_words()
+    except ValueError:
+        structure(data, kind)
+        raise
 
 
 def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
@@ -243,6 +286,7 @@ def _is_tagged_union(kind: Any) -> bool:
 def _tagged_union(kind: Any, converter: cattrs.Converter) -> _Hook:
     by_tag = {tag: member for member in _members(kind) if (tag := _tag_of(member)) is not None}
     list_kind = next((member for member in _members(kind) if get_origin(member) is list), None)
+    takes_unknown = UnknownContent in _members(kind)
     hooks: dict[Any, _Hook] = {}
 
     def structure_union(value: Any, _: Any) -> Any:
@@ -256,6 +300,8 @@ def _tagged_union(kind: Any, converter: cattrs.Converter) -> _Hook:
             return hooks[tag](members, by_tag[tag])
         if list_kind is not None and type(value) is list:
             return converter.structure(cast("Any", value), list_kind)
+        if takes_unknown and type(value) is UnknownContent:  # from lenient reading: JSON has no such object
+            return value
         raise TypeError("expected an object")
 
     return structure_union
@@ -345,6 +391,8 @@ def converter_for(revision: Revision) -> cattrs.Converter:
 
 
 def _unstructure_class(revision: Revision, kind: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
+    if kind is UnknownContent:
+        return attrgetter("raw")
     if kind is ResourceLink and revision.structured_content == "none":
         # Links came with 2025-06-18, together with structured content; before, the URI goes as text.
         return lambda link: {"type": "text", "text": link.uri}

@@ -7,6 +7,7 @@ the same form of tasks, each task is passed on to its owner alone; else the prox
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any, Final, cast
 
 import attrs
@@ -14,7 +15,7 @@ import attrs
 from ..auth.credentials import AuthorizationError
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..protocol.converters import NotExpressible, unstructure
+from ..protocol.converters import NotExpressible, mended_result, unstructure
 from ..protocol.cursors import Cursors
 from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST, CapabilityMissing
 from ..protocol.fields import JSONObject
@@ -98,10 +99,11 @@ async def forward(
     if method == "tasks/list":
         result = only_own_tasks(scope, downstream, upstream, result)
     try:
-        return translated_result(result, request.method.result, spoken, request.revision)
+        mend = partial(mended_result, method, report=upstream.client.faults)
+        return translated_result(result, request.method.result, spoken, request.revision, mend)
     except NotExpressible as error:
         raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
-    except ValueError:
+    except (ValueError, ProtocolViolation):
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense") from None
 
 

@@ -11,8 +11,8 @@ import trio
 
 from ..classes import frozen
 from ..hosting.catalogue import Entry, parse_uri
-from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
-from ..protocol.converters import structure
+from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError, ProtocolViolation
+from ..protocol.converters import structure_result
 from ..protocol.fields import JSONObject
 from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.types.prompts import CompleteResult, Completion, Prompt
@@ -73,7 +73,7 @@ class MemberOffers:
         """Return a tool, each call of which may be a task of the gateway."""
         try:
             headers = param_headers(entry.item.input_schema)
-        except ValueError:
+        except ProtocolViolation:
             headers = tuple[ParamHeader, ...]()
         listed = attrs.evolve(entry.renamed, execution=ToolExecution("optional"))
         handler = self._function(entry)
@@ -186,7 +186,7 @@ class MemberCompletions(Completions):
             ref = {**cast("JSONObject", scope.request.params["ref"]), **own}
             try:
                 result = await self._forwarder.forward(scope, entry.member, {"ref": ref})
-                return structure(dict(result), CompleteResult).completion
+                return structure_result(scope.request.method.name, dict(result), CompleteResult).completion
             except CodedError as error:
                 if error.code != METHOD_NOT_FOUND:
                     raise

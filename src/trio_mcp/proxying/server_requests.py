@@ -6,12 +6,14 @@ revision knows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import trio
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..protocol.converters import NotExpressible, structure, unstructure
+from ..protocol.converters import NotExpressible, mended_result, structure, unstructure
 from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import PROGRESS_TOKEN, RELATED_TASK, SERVER_INFO
@@ -23,24 +25,36 @@ from ..runtime.transport import ConnectionLost
 from .downstream import Downstream, ForwardedCall
 from .tasks import KnownTasks
 
+Mend: TypeAlias = Callable[[Any, Any], Any]
+"""Returns data that can be read as the given class, of data that can't."""
 
-def translated(data: Any, kind: Any, said: Revision, wanted: Revision) -> Any:
+
+def translated(data: Any, kind: Any, said: Revision, wanted: Revision, mend: Mend | None = None) -> Any:
     """Return ``data``, a ``kind`` in the terms of revision ``said``, translated to the terms of revision ``wanted``.
 
     For equal revisions ``data`` is returned unchanged and unchecked. Otherwise members that ``kind`` does not have are
-    kept unchanged, and members that ``wanted`` does not have are left out. Raises `ValueError` for data that is no
-    ``kind``, and `NotExpressible` for data that ``wanted`` cannot express.
+    kept unchanged, and members that ``wanted`` does not have are left out. ``mend`` makes results readable that
+    aren't; content blocks that can't be read are passed on unchanged. Raises `ValueError` for data that is no ``kind``,
+    or as ``mend``, and `NotExpressible` for data that ``wanted`` cannot express.
     """
     if said is wanted:
         return data
-    meant = structure(data, kind)
+    try:
+        meant = structure(data, kind)
+    except ValueError:
+        if mend is None:
+            raise
+        data = mend(data, kind)
+        meant = structure(data, kind)
     return _merged(data, unstructure(meant, said), unstructure(meant, wanted))
 
 
-def translated_result(data: JSONObject, kind: Any, said: Revision, wanted: Revision) -> JSONObject:
+def translated_result(
+    data: JSONObject, kind: Any, said: Revision, wanted: Revision, mend: Mend | None = None
+) -> JSONObject:
     """Return a result as `translated` does, without the members that all results have in ``said`` but not in
     ``wanted``."""
-    result = cast("JSONObject", translated(data, kind, said, wanted))
+    result = cast("JSONObject", translated(data, kind, said, wanted, mend))
     if said.result_type and not wanted.result_type:
         result = {name: value for name, value in result.items() if name != "resultType"}
     return result if wanted.server_info_in_meta else without_meta(result, SERVER_INFO)
@@ -120,10 +134,12 @@ async def ask(
         try:
             if method not in METHODS:
                 return cast("JSONObject", answer)
-            return translated(answer, METHODS[method].result, respondent.revision, revision)
+            return translated(
+                answer, METHODS[method].result, respondent.revision, revision, partial(mended_result, method)
+            )
         except NotExpressible as error:
             raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
-        except ValueError:
+        except (ValueError, ProtocolViolation):
             pass
     raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense")
 

@@ -15,7 +15,7 @@ import attrs
 
 from ..classes import frozen
 from ..jsonrpc.errors import clean
-from ..protocol.converters import structure, structure_params
+from ..protocol.converters import structure_params, structure_result
 from ..protocol.fields import JSONObject
 from ..protocol.methods import METHODS
 from ..protocol.types.prompts import GetPromptParams
@@ -259,4 +259,5 @@ async def _answer(request: ServerRequest) -> Any:
         result = await request._answer(scope, request.arguments)  # pyright: ignore[reportPrivateUsage] ours
     else:
         result = await request._answer(scope)  # pyright: ignore[reportPrivateUsage] ours
-    return structure(dict(result), scope.request.method.result) if isinstance(result, Forwarded) else result
+    method = scope.request.method
+    return structure_result(method.name, dict(result), method.result) if isinstance(result, Forwarded) else result

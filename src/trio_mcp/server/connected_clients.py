@@ -15,8 +15,7 @@ from secrets import token_urlsafe
 from typing import Any, Protocol
 
 from ..concurrency.threads import TrioRun, present_run
-from ..jsonrpc.errors import ProtocolViolation
-from ..protocol.converters import structure
+from ..protocol.converters import structure_result
 from ..protocol.errors import CapabilityMissing, NoWayBack
 from ..protocol.methods import Method
 from ..protocol.revisions import LATEST_MODERN, Revision
@@ -87,10 +86,7 @@ class ConnectedClient:
         if not self._connection.state.client_capabilities.supports("roots"):
             raise CapabilityMissing("roots", self.revision)
         result = await self._connection.request("roots/list", None, self.revision)
-        try:
-            return structure(result, ListRootsResult).roots
-        except ValueError as error:
-            raise ProtocolViolation(f"the result of roots/list makes no sense: {error}") from None
+        return structure_result("roots/list", result, ListRootsResult).roots
 
 
 class Observer(Protocol):

@@ -19,7 +19,7 @@ from ..classes import frozen
 from ..concurrency.nurseries import run_together
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, ProtocolViolation
-from ..protocol.converters import NotExpressible, structure, structure_params, unstructure
+from ..protocol.converters import NotExpressible, structure_params, structure_result, unstructure
 from ..protocol.errors import BadAnswer, CapabilityMissing, NoWayBack
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
@@ -103,9 +103,9 @@ def checked_params(params: CreateMessageParams | ElicitParams, revision: Revisio
 def structured(method: str, result: Any, result_type: type[T], revision: Revision) -> T:
     """Return the answer to a question as a ``result_type``. Raises `ProtocolViolation`."""
     try:
-        return structure(result, result_type)
-    except ValueError as error:
-        raise bad_answer(f"the result of {method} makes no sense: {error}", revision) from None
+        return structure_result(method, result, result_type)
+    except ProtocolViolation as error:
+        raise bad_answer(str(error), revision) from None
 
 
 def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:

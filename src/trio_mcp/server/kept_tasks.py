@@ -17,7 +17,7 @@ from ..classes import value
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
-from ..protocol.converters import structure, unstructure
+from ..protocol.converters import structure_result, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import REVISIONS
 from ..protocol.types.content import TextContent
@@ -85,7 +85,7 @@ class KeptTasks:
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {record.phase}, and has no result")
         if record.outcome.is_error:
             raise raised(record.outcome)
-        return structure(decode_value(record.outcome.json), CallToolResult)
+        return structure_result("tools/call", decode_value(record.outcome.json), CallToolResult)
 
     async def store_task_result(
         self, task_id: str, status: Literal["completed", "failed"], result: TaskOutcome

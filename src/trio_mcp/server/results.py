@@ -29,6 +29,7 @@ from ..protocol.types.content import (
     ImageContent,
     ResourceLink,
     TextContent,
+    UnknownContent,
 )
 from ..protocol.types.tools import CallToolResult
 from .annotations import classes_in, fielded_classes, schema_of
@@ -233,7 +234,7 @@ def _as_text(plain: Any) -> TextContent:
     return TextContent(plain if isinstance(plain, str) else encode_value(plain).decode())
 
 
-BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
+BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, UnknownContent)
 
 _SINGLE: Final = (str, dict, *BLOCKS)
 _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))

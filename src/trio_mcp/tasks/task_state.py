@@ -15,7 +15,7 @@ import msgspec
 from ..classes import value
 from ..jsonrpc.codec import decode_members, decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError, MCPError, clean
-from ..protocol.converters import structure, unstructure
+from ..protocol.converters import structure_result, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.meta import with_related_task
 from ..protocol.revisions import Revision
@@ -129,7 +129,9 @@ def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONO
     if record.revision == revision.name:
         result = decode_members(outcome.json)
     else:
-        result: JSONObject = unstructure(structure(decode_value(outcome.json), CallToolResult), revision)
+        result: JSONObject = unstructure(
+            structure_result("tools/call", decode_value(outcome.json), CallToolResult), revision
+        )
     return {"resultType": "complete", **result} if revision.result_type else result
 
 

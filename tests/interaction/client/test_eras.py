@@ -317,7 +317,7 @@ async def test_a_server_that_answers_the_probe_with_nothing_is_a_legacy_one(auto
         [],
         {},
         {"supportedVersions": 5},
-        {"supportedVersions": ["2026-07-28"]},
+        {"supportedVersions": [5]},
         {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "hologram"},
         "text",
     ],
@@ -386,3 +386,14 @@ async def test_what_the_server_says_of_itself_can_be_read(autojump_clock: object
         assert client.server_capabilities.tools is not None
         assert client.server_capabilities.tools.list_changed
         assert client.server_capabilities.prompts is None
+
+
+@pytest.mark.parametrize("described", [{"capabilities": {}}, {"serverInfo": {"name": "raw"}}])
+async def test_a_server_that_names_no_version_has_taken_the_offered_one(
+    autojump_clock: object, described: dict[str, Any]
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.result(await peer.until("initialize"), described)
+
+    async with scripted(script) as (channel, _), open_client(channel, era="legacy") as client:
+        assert client.revision.name == "2025-11-25"

@@ -35,9 +35,6 @@ def _answering(*results: Any, modern: bool = False) -> Any:
         [],
         "text",
         5,
-        {"content": "text"},
-        {"content": [{"type": "text"}]},
-        {"content": [{"type": "hologram"}]},
     ],
 )
 async def test_a_result_that_makes_no_sense_is_a_protocol_violation_of_that_call(

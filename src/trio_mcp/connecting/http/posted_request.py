@@ -23,6 +23,7 @@ from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROGRESS_TOKEN
 from ...protocol.revisions import REVISIONS
+from ...protocol.types.lifecycle import with_version
 from ...runtime.transport import ConnectionLost, HTTPError, ReplyLost
 from ...transports.http_client.connection import BodyTooLong, Reply
 from ...transports.sse import EventReader, EventTooLong
@@ -214,7 +215,7 @@ class PostedRequest:
         """Hand on the message in ``data``, and return whether the message was the reply: see `arrived`."""
         frame = self._endpoint.frame(data, self._id)
         if self._message.method == "initialize":
-            session = session_of(frame.message, reply.headers.get("mcp-session-id"))
+            session = session_of(frame.message, self._message, reply.headers.get("mcp-session-id"))
             if session is not None:
                 self.session = session
                 self._endpoint.sessions.begin(session)
@@ -306,12 +307,13 @@ async def _finish(reply: Reply) -> None:
             return
 
 
-def session_of(message: object, session_id: str | None) -> Session | None:
+def session_of(message: object, request: OutboundFrame, session_id: str | None) -> Session | None:
     """Return the session with ``session_id``, `None` where the server keeps none, and the revision that ``message``
-    names; `None` for a message that names no revision of ours. Raises `HTTPError` for an id that no header can have."""
+    names, the answer to ``request``; `None` for a message that names no revision of ours. Raises `HTTPError` for an id
+    that no header can have."""
     if not isinstance(message, Response):
         return None
-    result: Any = message.result
+    result: Any = with_version(message.result, request.params.get("protocolVersion"))
     version = cast("JSONObject", result).get("protocolVersion") if isinstance(result, dict) else None
     return Session(session_id, version) if isinstance(version, str) and version in REVISIONS else None
 

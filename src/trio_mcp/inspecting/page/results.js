@@ -40,8 +40,9 @@ function repeats(block, structured) {
 
 export function blockElement(block, read = null) {
   if (block?.type === "text" && typeof block.text === "string") return longText(block.text);
-  if (block?.type === "image" || block?.type === "audio") return mediaElement(block.data, block.mimeType);
-  if (block?.type === "resource") return el("div", {}, el("h4", {}, shortName(block.resource?.uri, 300)), resourceElement(block.resource));
+  const isMedia = ["image", "audio"].includes(block?.type) && typeof block.data === "string" && typeof block.mimeType === "string";
+  if (isMedia) return mediaElement(block.data, block.mimeType);
+  if (block?.type === "resource" && typeof block.resource?.uri === "string") return el("div", {}, el("h4", {}, shortName(block.resource?.uri, 300)), resourceElement(block.resource));
   if (block?.type === "resource_link" && typeof block.uri === "string") {
     const words = `${shortName(block.title ?? block.name)} `;
     return el("p", {}, words, el("code", {}, shortName(block.uri, 300)), " ", read && button("Read", () => read(block.uri), "plain"));

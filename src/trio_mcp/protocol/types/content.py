@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import attrs
 
@@ -107,7 +107,23 @@ class EmbeddedResource:
     meta: JSONObject | None = since("2025-06-18")
 
 
-ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+@value
+class UnknownContent:
+    """A block of a kind that this version doesn't know, or that lacks something: ``raw`` is the block as it came.
+
+    Clients keep such blocks, so that the other blocks of the result can be used. Servers and proxies send ``raw``.
+    """
+
+    raw: Any
+
+    @property
+    def type(self) -> str:
+        """The kind of the block, as the peer names it; empty if it names none."""
+        name = cast("JSONObject", self.raw).get("type") if isinstance(self.raw, dict) else None  # pyright: ignore[reportUnknownMemberType]
+        return name if isinstance(name, str) else ""
+
+
+ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | UnknownContent
 """A block of the content of a result or a prompt."""
 
 

@@ -192,6 +192,14 @@ class InitializeResult:
     meta: JSONObject | None = None
 
 
+def with_version(result: Any, offered: Any) -> Any:
+    """Return a result of ``initialize``. If a server describes itself and names no version, it has taken the version
+    ``offered``, as far as anything is known."""
+    members = cast("JSONObject", result) if isinstance(result, dict) else dict[str, Any]()
+    is_described = "capabilities" in members or "serverInfo" in members
+    return {"protocolVersion": offered, **members} if is_described else cast("Any", result)
+
+
 @value
 class DiscoverResult:
     """The revisions and capabilities of a modern server (2026-07-28 server/discover)."""

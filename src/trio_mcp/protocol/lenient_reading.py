@@ -1,0 +1,245 @@
+"""Lenient reading of what a peer sends: one odd part doesn't spoil the rest.
+
+Code reads strictly first, and uses this module only after that has failed. `LenientReading` returns a copy of the data
+without the parts that can't be read, or with a replacement for them, so that strict reading succeeds. Classes outside
+of the specification are read strictly: only their authors know which members they can do without.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from copy import copy
+from operator import methodcaller
+from types import NoneType, UnionType
+from typing import Any, Final, TypeAlias, Union, cast, get_args, get_origin
+
+import attrs
+
+from ..jsonrpc.errors import clean
+from .fields import JSONObject, wire_name
+from .types import content, elicitation, lifecycle, prompts, resources, sampling, tools
+
+HookFor: TypeAlias = Callable[[Any], Callable[[Any, Any], Any]]
+"""Returns the function that reads data strictly as the given type; the function takes the data and the type."""
+
+_SHOWN: Final = 5
+_LONGEST_NAME: Final = 80
+_TYPES: Final = f"{__package__}.types."
+
+
+class Fault(ValueError):
+    """A part of the data can't be read. The message has the reason and the place."""
+
+
+class LenientReading:
+    """Makes data readable for ``hook_for``, the strict reader, with up to ``most`` faults."""
+
+    def __init__(self, hook_for: HookFor, most: int) -> None:
+        self._hook_for = hook_for
+        self._most = most
+        self._faults: list[str] = []
+
+    def in_words(self) -> str:
+        """Return what was left out or replaced: the first parts, each with its place, and how many more there are."""
+        more = len(self._faults) - _SHOWN
+        return clean("; ".join(self._faults[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else ""))
+
+    def mend(self, value: Any, kind: Any, place: str = "$") -> Any:
+        """Return ``value`` in a form that can be read as a ``kind``. Raises `Fault` if there is none, and if there are
+        too many faults."""
+        if (fault := self._fault(value, kind, place)) is None:
+            return value
+        parts = [part for part in get_args(kind) if part is not NoneType] if _is_union(kind) else [kind]
+        if kind == content.ResourceContents:
+            value = {name: each for name, each in _members(value).items() if each is not None}
+            parts = [content.TextResourceContents if "text" in value else content.BlobResourceContents]
+        lists = [part for part in parts if get_origin(part) is list]
+        if lists and (type(value) is list or len(parts) == 1):
+            return self._list(value, get_args(lists[0])[0], place, fault)
+        if content.UnknownContent in parts:
+            return self._content(value, parts, place, fault)
+        # What a user has answered is read strictly: an answer without a part of it is another answer.
+        if len(parts) == 1 and parts[0] is not elicitation.ElicitResult and _is_of_specification(parts[0]):
+            return self._object(value, parts[0], place, fault)
+        raise fault
+
+    def _fault(self, value: Any, kind: Any, place: str) -> Fault | None:
+        try:
+            self._hook_for(kind)(value, kind)
+        except KeyError as error:
+            return Fault(f"missing {wire_name(error.args[0])!r} @ {place}")
+        except (TypeError, ValueError) as error:
+            return Fault(f"{error} @ {place}")
+        return None
+
+    def _note(self, fault: Fault, item: Any = None) -> None:
+        if len(self._faults) >= self._most:
+            raise fault
+        about = _members(item)
+        name = about.get("name", about.get("uri"))
+        self._faults.append(f"{fault} ({name[:_LONGEST_NAME]!r})" if isinstance(name, str) else str(fault))
+
+    def _list(self, value: Any, kind: Any, place: str, fault: Fault) -> list[Any]:
+        """Return a list without the items that can't be read. Null counts as an empty list, as a nil slice in Go is
+        written, and an object as a list of one, and so does a text that means one."""
+        if type(value) is not list:
+            takes_text = kind in _TEXTS or content.UnknownContent in get_args(kind)
+            if value is not None and type(value) is not dict and not (takes_text and type(value) is str):
+                raise fault
+            self._note(fault)
+            value = [] if value is None else [value]
+        items: list[Any] = []
+        for index, item in enumerate(cast("list[Any]", value)):
+            try:
+                items.append(self.mend(item, kind, f"{place}[{index}]"))
+            except Fault as unreadable:
+                self._note(unreadable, item)
+        return items
+
+    def _content(self, value: Any, parts: list[Any], place: str, fault: Fault) -> Any:
+        """Return a content block: one that can't be read stays as it is, and a text is a block of text."""
+        if value is None:
+            raise fault
+        block: Any = {"text": value} if type(value) is str else value
+        if "text" in _members(block):
+            block = {"type": "text", **block}
+        known = len(self._faults)
+        try:
+            fields = {part: attrs.fields_dict(part).get("type") for part in parts if attrs.has(part)}
+            kinds = {field.default: part for part, field in fields.items() if field is not None}
+            block = self._object(block, kinds[block["type"]], place, fault)
+        except (Fault, KeyError, TypeError):
+            block = content.UnknownContent(value)
+            del self._faults[known:]
+        if len(self._faults) == known:
+            self._note(fault)
+        return block
+
+    def _object(self, value: Any, kind: Any, place: str, fault: Fault) -> JSONObject:
+        """Return an object without the optional members that can't be read, and with replacements for others."""
+        if type(value) is str and kind in _TEXTS:
+            value = {_TEXTS[kind]: value}
+        given = _with_one_block_each(value) if kind is prompts.GetPromptResult else _members(value)
+        attrs.resolve_types(kind)
+        fields = {wire_name(field.name): field for field in attrs.fields(kind)}
+        required = {name for name, field in fields.items() if field.default is attrs.NOTHING}
+        if type(value) is not dict or (len(required) > 1 and required.isdisjoint(given)):
+            raise fault  # some servers answer whatever they get with {}
+        members, replacements = given.copy(), _REPLACEMENTS.get(kind, {})
+        for name, field in fields.items():
+            if name not in given:
+                if name in required and name in replacements:
+                    self._note(Fault(f"missing {name!r} @ {place}"))
+                    members[name] = _replacement(replacements[name], given)
+                continue
+            try:
+                members[name] = self.mend(given[name], field.type, f"{place}.{name}")
+                if members[name] != [] or given[name] == [] or name in required:
+                    continue  # otherwise nothing is left of a list
+            except Fault as unreadable:
+                if name in required and name not in replacements:
+                    raise
+                self._note(unreadable)
+            del members[name]
+            if name in replacements:
+                members[name] = _replacement(replacements[name], given)
+            elif kind in _CAPABILITIES and (given[name] == [] or _is_true(given[name])):
+                members[name] = {}
+        if (missing := self._fault(members, kind, place)) is not None:
+            raise missing
+        return members
+
+
+def _members(value: object) -> JSONObject:
+    """Return an object, and an empty one for anything else."""
+    return cast("JSONObject", value) if type(value) is dict else {}
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType)
+
+
+def _is_of_specification(kind: Any) -> bool:
+    return attrs.has(kind) and kind.__module__.startswith(_TYPES)
+
+
+def _is_true(value: object) -> bool:
+    """Return whether a value in the place of a boolean means true."""
+    return value.lower() not in ("", "0", "false", "no") if isinstance(value, str) else bool(value)
+
+
+def _with_one_block_each(prompt: Any) -> JSONObject:
+    """Return a prompt in which each message has one block: some servers send several, as models take them."""
+    given = _members(prompt)
+    messages: list[Any] = []
+    for each in cast("list[Any]", given["messages"]) if type(given.get("messages")) is list else ():
+        blocks = _members(each).get("content")
+        several = cast("list[Any]", blocks) if type(blocks) is list else None
+        messages += [each] if several is None else [{"role": each.get("role"), "content": block} for block in several]
+    return {**given, "messages": messages} if messages else given
+
+
+_CAPABILITIES: Final = (
+    *(lifecycle.ServerCapabilities, lifecycle.ClientCapabilities),
+    *(lifecycle.Sampling, lifecycle.Elicitation, lifecycle.TasksCapability),
+)
+"""Classes whose members are objects that declare something by being there. Some peers write ``true``, and PHP writes an
+empty object as ``[]``."""
+
+_TEXTS: Final[Mapping[Any, str]] = {
+    lifecycle.Icon: "src",
+    lifecycle.Implementation: "name",
+    prompts.PromptArgument: "name",
+    prompts.PromptMessage: "content",
+}
+"""By class, the member that a text in the place of an object is."""
+
+
+def _role(message: JSONObject) -> str:
+    return "assistant" if str(message.get("role")).lower() in ("assistant", "model") else "user"
+
+
+def _as_text(contents: JSONObject) -> str:
+    return json.dumps(contents["text"], ensure_ascii=False)
+
+
+def _is_error(result: JSONObject) -> bool:
+    """Return whether a tool failed. What doesn't clearly mean false counts as a failure: a success that isn't one
+    misleads more."""
+    return _is_true(result["isError"])
+
+
+def _replacement(made: Any, members: JSONObject) -> Any:
+    return made(members) if callable(made) else copy(made)
+
+
+_NOBODY: Final = {"name": "unknown", "version": ""}
+_OPENING: Final = {"capabilities": {}, "serverInfo": _NOBODY}
+_IS_ERROR: Final = {"isError": _is_error}
+
+_REPLACEMENTS: Final[Mapping[Any, Mapping[str, Any]]] = {
+    content.BlobResourceContents: {"uri": ""},
+    tools.CallToolResult: _IS_ERROR,
+    prompts.CompleteResult: {"completion": {"values": []}},
+    prompts.Completion: {"values": []},
+    sampling.CreateMessageResult: {"role": "assistant", "model": "unknown"},
+    lifecycle.DiscoverResult: _OPENING,
+    lifecycle.Implementation: _NOBODY,
+    lifecycle.InitializeResult: _OPENING,
+    prompts.ListPromptsResult: {"prompts": []},
+    resources.ListResourcesResult: {"resources": []},
+    resources.ListResourceTemplatesResult: {"resourceTemplates": []},
+    tools.ListToolsResult: {"tools": []},
+    prompts.PromptMessage: {"role": _role},
+    resources.Resource: {"name": methodcaller("get", "uri")},
+    content.ResourceLink: {"name": methodcaller("get", "uri")},
+    resources.ResourceTemplate: {"name": methodcaller("get", "uriTemplate")},
+    content.TextResourceContents: {
+        "uri": "",
+        "text": _as_text,
+    },
+    tools.Tool: {"inputSchema": {"type": "object"}},
+    content.ToolResultContent: _IS_ERROR,
+}
+"""By class, values for members that can't be read, or are required and missing; a function gets the object."""
