@@ -36,6 +36,15 @@ TITLED_TAGS = {"type": "array", "items": {"anyOf": [{"const": "n", "title": "new
         (SIZES, "1", "s"),
         (TAGS, "1, odd", ["new", "odd"]),
         (TITLED_TAGS, "new", ["n"]),
+        ({"enum": ["a", "b"]}, "2", "b"),
+        ({"type": ["string", "null"]}, "x", "x"),
+        ({"type": ["null", "integer"], "minimum": 1}, "5", 5),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}, "x", "x"),
+        ({"oneOf": [{"type": "null"}, {"type": "boolean"}]}, "y", True),
+        ({"anyOf": [COLOURS, {"type": "null"}]}, "green", "g"),
+        ({"anyOf": [TAGS, {"type": "null"}]}, "1, odd", ["new", "odd"]),
+        ({"anyOf": [{"const": "n", "title": "new"}, {"const": "o"}, {"type": "null"}]}, "new", "n"),
+        ({"type": ["string", "null"], "enum": ["r", None]}, "r", "r"),
     ],
 )
 def test_answer_becomes_a_value_of_the_field(schema: dict[str, Any], typed: str, value: object):
@@ -51,6 +60,7 @@ def test_answer_becomes_a_value_of_the_field(schema: dict[str, Any], typed: str,
         ({"type": "string", "format": "uri"}, "not a uri", "uri"),
         ({"type": "integer"}, "1.5", "a whole number, please"),
         ({"type": "integer", "maximum": 3}, "4", "maximum of 3"),
+        ({"anyOf": [{"type": "integer", "maximum": 3}, {"type": "null"}]}, "4", "maximum of 3"),
         ({"type": "number"}, "nan", "a number, please"),
         ({"type": "number"}, "1e999", "a number, please"),
         ({"type": "boolean"}, "maybe", "y or n, please"),
@@ -63,6 +73,12 @@ def test_answer_becomes_a_value_of_the_field(schema: dict[str, Any], typed: str,
 def test_answer_that_does_not_fit_is_refused_with_the_reason(schema: dict[str, Any], typed: str, words: str):
     with pytest.raises(ValueError, match=words):
         field(schema).value(typed)
+
+
+def test_field_that_refers_to_a_definition_has_its_choices() -> None:
+    optional = {"anyOf": [{"$ref": "#/$defs/Colour"}, {"type": "null"}], "title": "Colour", "default": None}
+    (only,) = form_fields({"properties": {"it": optional}, "$defs": {"Colour": COLOURS}})
+    assert (only.title, only.required, only.default, only.value("green")) == ("Colour", False, None, "g")
 
 
 def test_question_says_what_an_empty_line_stands_for():
@@ -84,6 +100,13 @@ def test_question_says_what_an_empty_line_stands_for():
         (TAGS | {"default": ["old"]}, ["old"]),
         (TAGS | {"default": ["blue"]}, None),
         (TAGS | {"default": [["old"]]}, None),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}, None),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}], "default": "Ada"}, "Ada"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}], "default": "Ada"}, None),
+        ({"type": ["string", "null"], "default": None}, None),
+        ({"type": ["string", "null"], "format": "email", "default": "nobody"}, None),
+        ({"type": "number", "exclusiveMinimum": 0, "default": 0}, None),
+        ({"type": "string", "enum": ["a"], "default": 7}, None),
     ],
 )
 def test_default_that_could_not_be_sent_is_none(schema: dict[str, Any], default: object):
@@ -97,7 +120,10 @@ def test_default_that_could_not_be_sent_is_none(schema: dict[str, Any], default:
         {"properties": []},
         {"properties": {"a": "string"}},
         {"properties": {"a": {"type": "object"}}},
-        {"properties": {"a": {"type": ["string"]}}},
+        {"properties": {"a": {"type": ["string", "integer"]}}},
+        {"properties": {"a": {"type": "null"}}},
+        {"properties": {"a": {"anyOf": [{"type": "null"}]}}},
+        {"properties": {"a": {"anyOf": [{"type": "object"}, {"type": "null"}]}}},
         {"properties": {"a": {"type": "array", "items": {"type": "string"}}}},
         {"properties": {"a": {"type": "string", "minLength": "three"}}},
     ],

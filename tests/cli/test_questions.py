@@ -53,6 +53,34 @@ async def test_questions_are_left_alone_once_a_command_has_what_it_wanted(
     nursery.cancel_scope.cancel()
 
 
+class Typing(Absent):
+    """A terminal at which somebody types ``lines``."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__()
+        self.lines = list(lines)
+
+    async def read(self, prompt: str) -> str | None:
+        await trio.lowlevel.checkpoint()
+        return self.lines.pop(0)
+
+
+@pytest.mark.parametrize(
+    "nick",
+    [
+        {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "Nick"},
+        {"type": ["string", "null"], "default": None},
+        {"anyOf": [{"type": "string", "enum": ["b"]}, {"type": "null"}], "default": "zz"},
+    ],
+)
+@pytest.mark.parametrize(("typed", "content"), [("", {"name": "a"}), ("b", {"name": "a", "nick": "b"})])
+async def test_optional_field_of_python_sdk_can_be_left_out(nick: object, typed: str, content: object) -> None:
+    form = {"type": "object", "properties": {"name": {"type": "string"}, "nick": nick}, "required": ["name"]}
+    terminal = Typing("a", typed, "yes")
+    answer = await Questions(terminal, lambda: "the server").form(ElicitFormParams("Who?", form))
+    assert (answer.action, answer.content) == ("accept", content)
+
+
 @pytest.mark.parametrize("schema", [FORM.requested_schema, {"type": "object", "properties": {}}], ids=["one", "none"])
 async def test_form_with_fields_explains_an_empty_line_and_ctrl_d(schema: JSONObject, nursery: trio.Nursery) -> None:
     terminal = Absent()

@@ -89,6 +89,32 @@ async def test_defaults_count_as_filled_in(autojump_clock: object) -> None:
     assert await answer_of(SHIRT, {"colour": "red"}) == {"action": "accept", "content": {"colour": "red", "size": 40}}
 
 
+OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    ("field", "answer", "content"),
+    [
+        ({"type": "string", "enum": ["a"], "default": "zz"}, {}, {}),
+        ({"type": "string", "format": "email", "default": "nobody"}, {}, {}),
+        ({"type": "integer", "maximum": 3, "default": 4}, {}, {}),
+        ({"type": "string", "default": None}, {}, {}),
+        (OPTIONAL | {"default": None}, {}, {}),
+        (OPTIONAL | {"default": 7}, {}, {}),
+        (OPTIONAL | {"default": "x"}, {}, {"nick": "x"}),
+        (OPTIONAL | {"default": "x"}, {"nick": None}, {}),
+        (OPTIONAL, {"nick": "y"}, {"nick": "y"}),
+        ({"type": ["string", "null"], "default": None}, {"nick": None}, {}),
+    ],
+)
+async def test_default_that_does_not_fit_and_null_are_left_out(
+    autojump_clock: object, field: Any, answer: Any, content: Any
+) -> None:
+    form = {"type": "object", "properties": {"name": {"type": "string"}, "nick": field}, "required": ["name"]}
+    given = await answer_of(form, {"name": "a", **answer})
+    assert given == {"action": "accept", "content": {"name": "a", **content}}
+
+
 async def test_a_form_that_is_declined_need_not_be_filled_in(autojump_clock: object) -> None:
     assert await answer_of(SHIRT, ElicitResult("decline")) == {"action": "decline"}
 

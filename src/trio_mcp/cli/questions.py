@@ -14,6 +14,8 @@ from ..client.options import ClientOptions
 from ..hosting.speaker import current_member
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.fields import JSONObject
+from ..protocol.form_defaults import CHECKS_FORMATS, fitting_defaults
+from ..protocol.inlining import inlined
 from ..protocol.meta import related_task_of
 from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.content import TextContent
@@ -194,8 +196,6 @@ def terminal_options(*, log_level: str | None = None) -> ClientOptions:
     return options
 
 
-# This draft's validator checks formats, too.
-_DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 _CHECKED: Final = ("type", "minLength", "maxLength", "format", "minimum", "maximum", "minItems", "maxItems")
 _TYPES: Final = ("string", "number", "integer", "boolean", "array")
 _YES: Final = ("y", "yes", "true")
@@ -259,37 +259,46 @@ def form_fields(schema: JSONObject) -> list[FormField]:
     Unknown keywords are ignored, because the server checks the values, too.
     """
     check_form_size(schema)
-    properties = schema.get("properties")
+    schema = inlined(schema)
+    properties, defaults = schema.get("properties"), fitting_defaults(schema)
     if not isinstance(properties, dict):
         raise _bad("a form must have properties")
     needed = {name for name in _list(schema.get("required")) if isinstance(name, str)}
-    return [_field(name, field, name in needed) for name, field in cast("JSONObject", properties).items()]
+    fields = cast("JSONObject", properties).items()
+    return [_field(name, field, name in needed, defaults.get(name)) for name, field in fields]
 
 
-def _field(name: str, schema: Any, required: bool) -> FormField:
-    members = _object(schema)
+def _field(name: str, schema: Any, required: bool, default: Any) -> FormField:
+    members = _without_null(schema)
     kind = members.get("type")
+    choices = _choices(members if kind in (None, "string") else _without_null(members.get("items")))
+    kind = "string" if kind is None and choices else kind
     if kind not in _TYPES:
         raise _bad(f"field {name_shown(name)!r} has a type that forms do not allow")
-    choices = _choices(members if kind == "string" else _object(members.get("items")))
     if kind == "array" and not choices:
         raise _bad(f"field {name_shown(name)!r} is a list without choices")
     title = next((text for key in ("description", "title") if isinstance(text := members.get(key), str) and text), name)
     try:
-        rules = SchemaValidator({"$schema": _DIALECT} | {key: members[key] for key in _CHECKED if key in members})
+        rules = SchemaValidator({"$schema": CHECKS_FORMATS} | {key: members[key] for key in _CHECKED if key in members})
     except ValueError as error:
         raise _bad(f"field {name_shown(name)!r}: {error}") from None
-    default = members.get("default")
-    if rules.faults(default) is not None or not _is_chosen(default, choices):
-        default = None  # the user could not send it
     return FormField(
         name=name, kind=kind, title=on_one_line(title), required=required, default=default, choices=choices, rules=rules
     )
 
 
-def _is_chosen(default: Any, choices: tuple[tuple[str, str], ...]) -> bool:
-    values = {value for value, _ in choices}
-    return not choices or all(isinstance(one, str) and one in values for one in (_list(default) or [default]))
+def _without_null(schema: Any) -> JSONObject:
+    """Return ``schema`` without null among its types and alternatives: python-sdk writes each ``Optional`` so. An
+    answer leaves such a field out in place of null."""
+    field = _object(schema)
+    for key in ("anyOf", "oneOf"):
+        options = _list(field.get(key))
+        others = [option for option in options if _object(option).get("type") != "null"]
+        if len(others) < len(options):
+            rest = {name: value for name, value in field.items() if name != key}
+            field = {**_object(others[0]), **rest} if len(others) == 1 else {**rest, key: others}
+    kinds = [kind for kind in _list(field.get("type")) if kind != "null"]
+    return {**field, "type": kinds[0]} if len(kinds) == 1 else field
 
 
 def _choices(members: JSONObject) -> tuple[tuple[str, str], ...]:

@@ -21,8 +21,9 @@ from ..concurrency.workers import WorkerShare, await_result, run_in_worker
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params, unstructure
 from ..protocol.fields import JSONObject
+from ..protocol.form_defaults import with_defaults
 from ..protocol.revisions import LATEST_MODERN, Revision
-from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
+from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema
 from ..protocol.types.input_required import ASKABLE, Askable, InputRequest, capability_for
 from ..protocol.types.lifecycle import ClientCapabilities, Elicitation, Roots, Sampling, TasksCapability
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult

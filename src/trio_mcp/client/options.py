@@ -160,8 +160,8 @@ class ClientSettings:
     Time limits then stand still while the handler runs, as for elicitation: see `fail_after_work`."""
     elicitation: ElicitationHandler | None = None
     """Asks the user to fill in a form. A plain dict is an accepted form. Fields left out of an accepted form get the
-    defaults of its schema. A form that then does not fit the server's schema is an error of the handler, a
-    `ValueError`."""
+    defaults of its schema that fit; a field that is `None` stays out. A form that then does not fit the server's schema
+    is an error of the handler, a `ValueError`."""
     elicitation_url: UrlElicitationHandler | None = None
     """Asks the user to visit a URL. The handler shows the URL and gets consent before opening anything."""
     roots: Sequence[Root] | RootsHandler | None = None

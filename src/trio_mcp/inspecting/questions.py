@@ -14,6 +14,7 @@ from ..client.options import ClientOptions
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
+from ..protocol.form_defaults import CHECKS_FORMATS, with_fitting_defaults
 from ..protocol.revisions import LATEST_LEGACY, Revision
 from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.content import TextContent
@@ -25,7 +26,6 @@ MOST_QUESTIONS: Final = 32
 """Questions of one kind that wait for the user at the same time."""
 _REFUSED: Final = -1
 """The user rejected the request (2025-11-25 sampling, Error Handling)."""
-_DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 _MOST_ROOTS: Final = 100
 
 
@@ -77,7 +77,8 @@ class PageQuestions:
     async def form(self, question: ElicitFormParams) -> ElicitResult:
         """Have a form filled in. Raises `CodedError` for a form that is too large to be shown."""
         check_form_size(question.requested_schema)
-        answer = await self._answer_to("form", self._plain(question))
+        shown = attrs.evolve(question, requested_schema=with_fitting_defaults(question.requested_schema))
+        answer = await self._answer_to("form", self._plain(shown))
         return ElicitResult(answer["action"], answer.get("content"))
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
@@ -136,7 +137,7 @@ def _elicited(data: JSONObject, answer: JSONObject) -> JSONObject:
     if not isinstance(content, dict):
         raise BadAnswer("a form is an object")
     try:
-        faults = SchemaValidator({"$schema": _DIALECT} | data["requestedSchema"]).faults(content)
+        faults = SchemaValidator({"$schema": CHECKS_FORMATS} | data["requestedSchema"]).faults(content)
     except ValueError as error:
         raise BadAnswer(f"the form of the server makes no sense: {error}") from None
     if faults is not None:

@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 from unicodedata import category
 from urllib.parse import urlsplit
 
-import attrs
-
 from ...classes import value
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small
@@ -183,23 +181,6 @@ def _first_field(name: str, field: JSONObject) -> JSONObject:
     if choices := first.pop("oneOf", None):
         first |= {"enum": [one["const"] for one in choices], "enumNames": [one["title"] for one in choices]}
     return first
-
-
-def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
-    """Return an accepted form with the defaults of ``schema`` in the fields it leaves out; other answers as they are.
-
-    2025-11-25 elicitation, Requested Schema: defaults are what a form starts with. A default that no answer may
-    hold is passed over.
-    """
-    fields: Any = schema.get("properties")
-    if answer.action != "accept" or not isinstance(fields, dict):
-        return answer
-    content = dict(answer.content or {})
-    for name, field in cast("JSONObject", fields).items():
-        if name not in content and isinstance(field, dict) and "default" in field:
-            default = {name: cast("JSONObject", field)["default"]}
-            content |= default if content_fits(default) else {}
-    return attrs.evolve(answer, content=content) if content else answer
 
 
 def check_url(url: object) -> None:

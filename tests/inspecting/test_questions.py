@@ -1,0 +1,37 @@
+"""Which forms of a server the page gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import ElicitFormParams
+from trio_mcp.inspecting.feed import Feed
+from trio_mcp.inspecting.questions import PageQuestions
+
+OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    ("field", "shown"),
+    [
+        ({"type": "string", "default": "x"}, {"type": "string", "default": "x"}),
+        ({"type": "string", "enum": ["a"], "default": "zz"}, {"type": "string", "enum": ["a"]}),
+        ({"type": "integer", "minimum": 1, "default": 0}, {"type": "integer", "minimum": 1}),
+        (OPTIONAL | {"default": None}, OPTIONAL),
+        (OPTIONAL | {"default": "x"}, OPTIONAL | {"default": "x"}),
+        (True, True),
+    ],
+)
+async def test_page_gets_a_form_without_defaults_that_do_not_fit(field: Any, shown: Any, nursery: trio.Nursery) -> None:
+    questions = PageQuestions(Feed(list))
+    schema = {"type": "object", "properties": {"it": field}}
+    nursery.start_soon(questions.form, ElicitFormParams("?", schema))
+    await wait_all_tasks_blocked()
+    (question,) = questions.snapshot()
+    assert question["data"]["requestedSchema"] == {"type": "object", "properties": {"it": shown}}
+    assert schema["properties"] == {"it": field}
+    nursery.cancel_scope.cancel()
