@@ -183,10 +183,10 @@ SCRIPTS = {
         (["/nowhere/my tool --port 1"], "must be separate words: ['/nowhere/my', 'tool', '--port', '1']"),
         (["./no-interpreter"], "its first line names the interpreter '/nowhere/node', which could not be started"),
         (["./carriage-return"], "names the interpreter '/bin/sh\\r'"),
-        (["./not-executable"], "is not executable: write its interpreter before it"),
+        (["./not-executable"], "is not an executable file: write its interpreter before it"),
         (["./no-shebang"], "it may need an interpreter before it, such as python or node"),
         (["no-shebang"], "for the file in the working directory write ./no-shebang"),
-        (["./folder"], "is not a file"),
+        (["./folder"], "is not an executable file"),
         (["no-such-command"], "No such file or directory; its command: no-such-command"),
     ],
 )

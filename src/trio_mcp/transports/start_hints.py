@@ -30,10 +30,8 @@ def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: st
         if len(words := program.split()) > 1:
             return f"; the program and its arguments must be separate words: {str(words[:20])[:_LONGEST]}"
         return f"; for the file in the working directory write ./{program}" if beside.is_file() else ""
-    if not os.path.isfile(found):
-        return f"; {found[:_LONGEST]!r} is not a file"
-    if not os.access(found, os.X_OK):
-        return f"; {found[:_LONGEST]!r} is not executable: write its interpreter before it, or make it executable"
+    if not os.path.isfile(found) or not os.access(found, os.X_OK):
+        return f"; {found[:_LONGEST]!r} is not an executable file: write its interpreter before it"
     with open(found, "rb") as file:
         line = file.read(_LONGEST).split(b"\n")[0]
     if not line.startswith(b"#!"):
