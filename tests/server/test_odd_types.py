@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
 import attrs
 import msgspec
@@ -54,6 +54,7 @@ class Event:
     who: list[User | Failure] = field(default_factory=list)
     next: Event | None = None
     made: str = field(default="", init=False)
+    count: ClassVar[int] = 0
 
 
 class Row(TypedDict):
@@ -70,6 +71,11 @@ class Sealed:
 class Pair(NamedTuple):
     a: int
     b: int
+
+
+class Entry(msgspec.Struct, rename="camel"):
+    made_at: datetime.date | str
+    more: list[User | Failure] = []
 
 
 @dataclass
@@ -148,6 +154,7 @@ def _function(kind: Any, default: Any = ...) -> Any:
         (list[Event], [{"at": "x"}], [Event("x")]),
         (Row, {"at": "2026-07-28"}, {"at": DAY}),
         (Sealed, {}, Sealed()),
+        (Entry, {"madeAt": "2026-07-28", "more": [{"error": "e"}]}, Entry(DAY, [Failure("e")])),
         (Sealed, {"where": "b", "_id": str(ID)}, Sealed(Path("b"), ID)),
         (Box[User | Failure], {"it": {"error": "e"}}, Box(Failure("e"))),
         (Model | Part, {"size": 3}, Part(3)),
@@ -265,6 +272,7 @@ def test_a_default_is_in_the_schema_as_json_and_reaches_the_function(kind: Any, 
         (uuid.UUID | Path, Path("a"), "a"),
         (Box[User | Failure], Box(User("a")), {"it": {"name": "a", "age": 0}}),
         (Sealed, Sealed(Path("a"), "secret"), {"where": "a"}),
+        (Entry | None, Entry("x"), {"madeAt": "x", "more": []}),
         (list[Sealed] | list[User], [Sealed(Path("a"))], [{"where": "a"}]),
     ],
     ids=repr,

@@ -64,7 +64,7 @@ class Adapter(metaclass=_AnyInstance):
     @classmethod
     def read(cls, value: Any, hook: Callable[[type, Any], Any]) -> Any:
         """Return JSON data as the annotation. Raises `ValueError` with the faults of all parts."""
-        known: dict[Any, tuple[Any, str | None]] | None = getattr(_here, "known", None)
+        known: dict[Any, tuple[Any, ...]] | None = getattr(_here, "known", None)
         if known is None:
             _here.known = {}
             try:
@@ -74,7 +74,7 @@ class Adapter(metaclass=_AnyInstance):
         if (found := known.get((id(value), cls))) is None:
             found = cls._read(value, hook)
             if isinstance(value, dict | list):  # other values are quickly read, and may share their ids
-                known[id(cast("Any", value)), cls] = found
+                known[id(cast("Any", value)), cls] = (*found, value)  # which keeps its id for as long
         if found[1] is not None:
             raise ValueError(found[1])
         return found[0]
@@ -208,14 +208,16 @@ def _of_choices(hint: Any) -> type[Adapter]:
     return made
 
 
+_NONE: Final = (dataclasses.MISSING, attrs.NOTHING, msgspec.NODEFAULT)
+
+
 def _fields_of(kind: Any) -> list[Any]:
-    """Return the fields of a class of attrs or a dataclass that its constructor takes."""
-    known = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind) if _is_dataclass(kind) else ()
+    """Return the fields of a class of attrs, a dataclass or a Struct that its constructor takes."""
+    if inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
+        return list(msgspec.structs.fields(kind))
+    has_fields = hasattr(kind, "__dataclass_fields__")
+    known: Any = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(cast("Any", kind)) if has_fields else ()
     return [field for field in known if field.init]
-
-
-def _is_dataclass(kind: Any) -> bool:
-    return inspect.isclass(kind) and dataclasses.is_dataclass(kind)
 
 
 def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
@@ -224,19 +226,20 @@ def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
     names = {name: getattr(fields.get(name), "alias", name) for name in fields or hints}
     members: list[Any] = []
     for name in names:
-        wrapper, hint = get_origin(hints[name]), hints[name]
+        hint = hints.get(name, Any)
+        wrapper = get_origin(hint)
         if name in fields:
-            none = (dataclasses.MISSING, attrs.NOTHING)
-            given = [getattr(fields[name], each, none[0]) for each in ("default", "default_factory")]
-            is_required = not name.startswith("_") and all(each in none for each in given)  # private: never written
+            given = [getattr(fields[name], each, _NONE[0]) for each in ("default", "default_factory")]
+            is_required = not name.startswith("_") and all(each in _NONE for each in given)  # private: never written
         else:
             is_required = wrapper is Required or (name in kind.__required_keys__ and wrapper is not NotRequired)
             hint = get_args(hint)[0] if wrapper in (Required, NotRequired) else hint
         hint = _adapt(hint, {**seen, kind: made})
         optional = Union[hint, msgspec.UnsetType]  # noqa: UP007, made
         members.append((name, hint) if is_required else (name, optional, msgspec.UNSET))
+    written = {name: getattr(fields.get(name), "encode_name", name) for name in names}
     doc = "" if (kind.__doc__ or "").startswith(f"{kind.__name__}(") else kind.__doc__  # that of a dataclass
-    struct = msgspec.defstruct(kind.__name__, members, kw_only=True, namespace={"__doc__": doc})
+    struct = msgspec.defstruct(kind.__name__, members, kw_only=True, rename=written, namespace={"__doc__": doc})
 
     def make(value: Any) -> Any:
         given = msgspec.structs.asdict(value).items()
