@@ -48,9 +48,8 @@ def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
     [
         {},
         {"protocolVersion": 1, "capabilities": {}, "clientInfo": {"name": "n", "version": "1"}},
-        {"protocolVersion": "2025-06-18", "clientInfo": {"name": "n", "version": "1"}},
-        {"protocolVersion": "2025-06-18", "capabilities": {}},
-        {"protocolVersion": "2025-06-18", "capabilities": {"roots": True}, "clientInfo": {"name": "n"}},
+        {"capabilities": {}, "clientInfo": {"name": "n", "version": "1"}},
+        {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "n", "icons": [None] * 21}},
     ],
 )
 def test_a_faulty_initialize_is_invalid_and_may_be_tried_again(params: dict[str, Any]) -> None:
@@ -60,10 +59,35 @@ def test_a_faulty_initialize_is_invalid_and_may_be_tried_again(params: dict[str,
     assert accepted(server.receive(initialize("2025-06-18", 1)))
 
 
-def test_an_icon_of_no_known_theme_makes_initialize_invalid_and_nothing_worse() -> None:
+@pytest.mark.parametrize(
+    ("members", "name", "declared"),
+    [
+        ({"capabilities": []}, "pilot", set[str]()),
+        ({"capabilities": None}, "pilot", set[str]()),
+        ({"capabilities": {"roots": True, "sampling": [], "elicitation": False}}, "pilot", {"roots", "sampling"}),
+        ({"capabilities": {"roots": {"listChanged": "yes"}}}, "pilot", {"roots"}),
+        ({"clientInfo": {"name": "n"}}, "n", set[str]()),
+        ({"clientInfo": {"name": "n", "version": 1.5, "title": 3}}, "n", set[str]()),
+        ({"clientInfo": {"name": "n", "version": "1", "icons": [{"src": "u", "theme": "pink"}]}}, "n", set[str]()),
+        ({"clientInfo": "n"}, "n", set[str]()),
+        ({"clientInfo": None}, "unknown", set[str]()),
+    ],
+)
+def test_initialize_of_a_sloppy_client_is_accepted(members: dict[str, Any], name: str, declared: set[str]) -> None:
+    server = ConnectionState("server")
     message = initialize("2025-11-25")
-    message.params["clientInfo"]["icons"] = [{"src": "https://example.org/i.png", "theme": "pink"}]
-    assert "clientInfo.icons[0].theme" in refused(ConnectionState("server").receive(message)).message
+    accepted(server.receive(Request(1, "initialize", {**message.params, **members})))
+    assert server.client_info is not None
+    assert server.client_info.name == name
+    assert {
+        each for each in ("roots", "sampling", "elicitation") if server.client_capabilities.supports(each)
+    } == declared
+
+
+@pytest.mark.parametrize("left_out", ["capabilities", "clientInfo"])
+def test_initialize_without_a_description_of_the_client_is_accepted(left_out: str) -> None:
+    params = {name: value for name, value in initialize("2025-11-25").params.items() if name != left_out}
+    accepted(ConnectionState("server").receive(Request(1, "initialize", params)))
 
 
 def test_initialized_counts_after_initialize_only() -> None:

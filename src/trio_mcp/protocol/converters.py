@@ -41,7 +41,7 @@ from .types.content import (
     UnknownContent,
 )
 from .types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits, first_form
-from .types.lifecycle import with_good_hints
+from .types.lifecycle import InitializeParams, with_good_hints
 from .types.notifications import LogLevel, SubscriptionFilter, log_level_rank
 from .types.sampling import CreateMessageResult, SamplingMessage
 from .types.tools import CallToolResult, Task, Tool
@@ -52,6 +52,8 @@ _Hook: TypeAlias = Callable[[Any, Any], Any]
 
 _PARTS: Final = 1000
 _CHARACTERS: Final = 1_000_000
+_MOST_FAULTS: Final = 20
+"""Bound of faults in the parameters of ``initialize``."""
 
 
 def structure(data: Any, kind: type[T]) -> T:
@@ -127,6 +129,8 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
         with suppress(KeyError, TypeError, ValueError):
             return _hook_for(kind, revision)(members, kind)
     try:
+        if kind is InitializeParams:  # sloppy clients leave out what nothing depends on
+            members, _ = _mended(members, kind, _MOST_FAULTS)
         return structure(members, kind)
     except ValueError as error:
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None

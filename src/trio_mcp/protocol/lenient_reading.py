@@ -215,7 +215,7 @@ def _replacement(made: Any, members: JSONObject) -> Any:
 
 
 _NOBODY: Final = {"name": "unknown", "version": ""}
-_OPENING: Final = {"capabilities": {}, "serverInfo": _NOBODY}
+_OPENING: Final = {"capabilities": {}, "clientInfo": _NOBODY, "serverInfo": _NOBODY}
 _IS_ERROR: Final = {"isError": _is_error}
 
 _REPLACEMENTS: Final[Mapping[Any, Mapping[str, Any]]] = {
@@ -226,6 +226,7 @@ _REPLACEMENTS: Final[Mapping[Any, Mapping[str, Any]]] = {
     sampling.CreateMessageResult: {"role": "assistant", "model": "unknown"},
     lifecycle.DiscoverResult: _OPENING,
     lifecycle.Implementation: _NOBODY,
+    lifecycle.InitializeParams: _OPENING,
     lifecycle.InitializeResult: _OPENING,
     prompts.ListPromptsResult: {"prompts": []},
     resources.ListResourcesResult: {"resources": []},

@@ -1229,7 +1229,7 @@ async def test_delete_of_one_session_leaves_the_others_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "params", [{}, {"protocolVersion": 1, "capabilities": {}}, {"protocolVersion": LEGACY, "capabilities": 1}]
+    "params", [{}, {"protocolVersion": 1, "capabilities": {}}, {"protocolVersion": None, "clientInfo": {"name": "c"}}]
 )
 async def test_a_refused_initialize_leaves_no_session_behind(params: Any) -> None:
     async with serving(Limits(max_sessions=1)) as (endpoint, _):

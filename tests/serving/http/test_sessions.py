@@ -231,7 +231,7 @@ async def test_htt_23_there_is_room_for_a_session_once_the_end_of_another_is_ans
 
 
 async def test_htt_23_there_is_room_for_a_session_once_another_one_is_refused(scene: Scene) -> None:
-    bad = {**INITIALIZE, "params": {"protocolVersion": LEGACY}}
+    bad = {**INITIALIZE, "params": {"protocolVersion": 1}}
     async with in_memory(scene.server, max_sessions=1) as endpoint:
         connection = await endpoint.connect()
         await connection.stream.send_all(
