@@ -12,6 +12,7 @@ from tests.hosting.members import Scripted
 from tests.inspecting.opened import Opened, inspected
 from tests.interaction.client.raw import RawPeer
 from tests.patience import LONG
+from tests.proxying.test_odd_results import UNKNOWN, odd_server
 from trio.testing import MockClock
 
 from trio_mcp import CancelCause, Command, ConnectionLost, Image, RequestContext, Server, TaskSettings, TextContent
@@ -478,3 +479,12 @@ async def test_messages_are_searched_for_secrets_in_a_thread(monkeypatch: pytest
         assert ">repeat<" in await opened.inspection.picture(None)
     assert here not in threads
     assert len(set(threads)) > 1
+
+
+async def test_page_shows_what_can_be_read_of_an_odd_server() -> None:
+    async with inspected(Scripted(odd_server), era="legacy") as opened:
+        listed = await opened.do("list", kind="tools")
+        assert [tool["name"] for tool in listed["items"]] == ["good", "bare"]
+        run = await opened.start("call", "good", {})
+        await opened.ended(run)
+        assert opened.result(run)["content"][1] == UNKNOWN

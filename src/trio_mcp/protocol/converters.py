@@ -105,7 +105,7 @@ def mended_result(method: str, result: Any, kind: Any, report: Report = log_faul
     return mended
 
 
-def _mended(data: Any, kind: Any, most: int = 10_000) -> tuple[Any, str]:
+def _mended(data: Any, kind: Any, most: int = 2000) -> tuple[Any, str]:
     """Return data that can be read as a ``kind``, and what was left out or replaced. Raises `ValueError` that names all
     faults if nothing can be made of the data, or if there are more than ``most``: a server may have the same fault in
     each of its tools."""
@@ -129,7 +129,8 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
         with suppress(KeyError, TypeError, ValueError):
             return _hook_for(kind, revision)(members, kind)
     try:
-        if kind is InitializeParams:  # sloppy clients leave out what nothing depends on
+        # Sloppy clients leave out what nothing depends on.
+        if kind is InitializeParams and is_small(members, _PARTS, _CHARACTERS, MOST_LEVELS):
             members, _ = _mended(members, kind, _MOST_FAULTS)
         return structure(members, kind)
     except ValueError as error:
