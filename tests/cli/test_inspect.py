@@ -333,7 +333,7 @@ _BOTH = {"tools": {}, "prompts": {}}
         (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": {"result": {}}}, "prompts", "makes no sense", 0),
         (_BOTH, {"tools/list": {"result": _TOOLS}}, "prompts", "Method not found", 0),
         (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "exit"}, "prompts", "crashed", 0),
-        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "silence"}, "prompts", "did not answer in time", 5),
+        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "silence"}, "prompts", "has not answered yet", 5),
         ({}, {"tools/list": {"result": _TOOLS}}, "tools", "without declaring", 0),
     ],
 )
@@ -357,7 +357,7 @@ async def test_server_with_an_odd_list_is_shown_with_its_other_lists_and_the_pro
 
 async def test_server_that_refuses_undeclared_tools_has_none_and_no_problem(tmp_path: Path):
     file = written(tmp_path / "odd.py", ODD)
-    for answers in ({}, {"tools/list": {"result": {"tools": []}}}, {"tools/list": "silence"}):
+    for answers in ({}, {"tools/list": {"result": {"tools": []}}}):
         command = ["--json", "--", sys.executable, file, json.dumps([{}, answers])]
         offers = json.loads((await run([*INSPECT, *command])).stdout)
         assert (offers["tools"], offers["problems"]) == (None, {})

@@ -155,10 +155,10 @@ async def test_tools_that_are_not_declared_are_requested_once(autojump_clock: Mo
 
     target = Scripted(script)
     async with open_group({"a": MemberDescription(target)}) as group:
-        with trio.fail_after(3):
+        with trio.fail_after(11):
             await group.settled()
         assert list(group.catalogue.tools) == (["a__x"] if answer == "tools" else [])
-        assert group.statuses["a"].problems == {}
+        assert ("tools" in group.statuses["a"].problems) is (answer == "silence")
     methods = [message["method"] for message in target.peers[0].wire]
     assert [name for name in methods if name.endswith("/list")] == ["tools/list"]
 
@@ -375,7 +375,7 @@ async def test_status_says_at_once_that_a_list_is_not_answered_and_forgets_it_wi
 
     async with open_group({"a": describe(script)}) as group:
         await trio.sleep(5)
-        assert "did not answer within 2 s" in group.statuses["a"].problems["tools"]
+        assert "has not answered yet" in group.statuses["a"].problems["tools"]
         assert list(group.catalogue.prompts) == ["a__good"]
         await group.settled()
         assert group.statuses["a"].problems == {}

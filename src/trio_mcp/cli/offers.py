@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
-import trio
 
 from ..auth.credentials import AuthorizationError
 from ..classes import frozen
 from ..client.client import Client
-from ..client.collecting import PATIENCE, Collected, collect_each
+from ..client.collecting import SILENT, Collected, collect_each
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
@@ -22,8 +21,6 @@ from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.skills import SKILLS_EXTENSION, Skill
 from ..protocol.types.tools import Tool
 from ..runtime.transport import ConnectionLost, HTTPError
-
-_NO_ANSWER: Final = "the server did not answer in time"
 
 
 @frozen(kw_only=True)
@@ -84,7 +81,7 @@ class OfferLists:
             "prompts": declared.prompts is not None,
             "skills": SKILLS_EXTENSION in (declared.extensions or {}),
         }
-        self._found = dict[str, Collected[Any] | None]()
+        self._found = dict[str, Collected[Any]]()
         self._problems: dict[str, str] = {}
 
     async def collect(self) -> None:
@@ -98,15 +95,17 @@ class OfferLists:
             "prompts": client.list_prompts(),
             "skills": client.list_skills(),
         }
-        wanted = {name: (pages, math.inf) for name, pages in lists.items() if declared[name]}
-        wanted.setdefault("tools", (lists["tools"], PATIENCE))
-        await collect_each(wanted, self._found.__setitem__)
-        errors = [each.error for each in self._found.values() if each is not None and each.error and not each.items]
+        wanted = {name: pages for name, pages in lists.items() if declared[name]}
+        wanted.setdefault("tools", lists["tools"])
+        self._found = dict.fromkeys(wanted, SILENT)
+        optional = ("resourceTemplates", *(() if declared["tools"] else ("tools",)))
+        await collect_each(wanted, optional, math.inf, self._found.__setitem__)
+        errors = [each.error for each in self._found.values() if each.error and not each.items]
         if len(errors) == len(wanted) and isinstance(errors[0], ConnectionLost | HTTPError | AuthorizationError):
             raise errors[0]
 
     def offers(self) -> ServerOffers:
-        """Return what is listed so far. A list that isn't, though it is declared, has a problem."""
+        """Return what is listed so far. A list that isn't has a problem."""
         client = self._client
         return ServerOffers(
             info=client.server_info,
@@ -123,18 +122,14 @@ class OfferLists:
 
     def _items(self, name: str) -> list[Any] | None:
         is_declared, found = self._declared[name], self._found.get(name)
-        problem = _NO_ANSWER if found is None else found.problem
-        if is_declared:
-            # One capability stands for resources and for templates; some servers know only one of the methods.
-            if found is not None and found.is_unknown and name == "resourceTemplates":
-                return None
-        elif found is None or found.is_unknown or isinstance(found.error, trio.TooSlowError):
+        if found is None:
             return None
-        elif found.items and problem is None:
+        problem = found.problem
+        if found.items and not is_declared and problem is None:
             problem = "the server lists them without declaring the capability"
         if problem is not None:
             self._problems[name] = problem
-        return found.items if found is not None and (found.items or (is_declared and found.error is None)) else None
+        return found.items if found.items or (is_declared and found.error is None) else None
 
 
 async def ask_for_offers(client: Client) -> ServerOffers:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import trio
@@ -19,7 +19,6 @@ from .results import Pages
 T = TypeVar("T")
 K = TypeVar("K", bound=str)
 
-MOST_ITEMS: Final = 10_000
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _LONGEST_PROBLEM: Final = 300
 PATIENCE: Final = 2.0
@@ -36,15 +35,16 @@ class Collected(Generic[T]):
     error: Exception | None = None
     """The exception that ended the list, if any."""
 
-    @property
-    def is_unknown(self) -> bool:
-        """True if the server doesn't know the method of the list."""
-        return isinstance(self.error, PeerError) and self.error.code == METHOD_NOT_FOUND
+
+SILENT: Final = Collected[Any]([], "the server has not answered yet", trio.TooSlowError())
+"""What is known of a list while the server doesn't answer."""
 
 
-async def collect(pages: AsyncIterator[T], seconds: float = math.inf, most: int = MOST_ITEMS) -> Collected[T]:
-    """Return the items of ``pages`` that come within ``seconds``, up to ``most`` items and 16 MiB. Raises nothing that
-    a server causes. The caller reports the problem."""
+async def collect(
+    pages: AsyncIterator[T], seconds: float = math.inf, most: int = 10_000, *, optional: bool = False
+) -> Collected[T]:
+    """Return the items of ``pages`` that come within ``seconds``, up to ``most`` items and 16 MiB. ``optional``: a
+    server that doesn't know the list has no items. Raises nothing that a server causes, and logs nothing."""
     assert isinstance(pages, Pages), "the method of a client returns it"
     pages.logs_problem = False
     items: list[T] = []
@@ -59,25 +59,32 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, most: int 
     except trio.TooSlowError as error:
         return Collected(items, f"the server did not answer within {seconds:g} s", error)
     except MCPError as error:
+        if optional and isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND:
+            return Collected(items)
         return Collected(items, clean(str(error)[:_LONGEST_PROBLEM]), error)
     return Collected(items, pages.problem)
 
 
 async def collect_each(
-    lists: Mapping[K, tuple[AsyncIterator[Any], float]], take: Callable[[K, Collected[Any] | None], None]
+    lists: Mapping[K, AsyncIterator[Any]],
+    optional: Container[K],
+    seconds: float,
+    take: Callable[[K, Collected[Any]], None],
 ) -> None:
-    """Collect each of ``lists`` within its seconds, and call ``take`` with its name and the result. A list that isn't
-    complete after `PATIENCE` doesn't delay the next one: ``take`` gets `None` for it first."""
+    """Collect each of ``lists`` within so many ``seconds``, and call ``take`` with its name and the result. A list that
+    isn't complete after `PATIENCE` doesn't delay the next one: ``take`` gets `SILENT` for it first. ``optional``: see
+    `collect`; these lists have 10 seconds at most, since some servers ignore methods that they don't know."""
 
-    async def collected(name: K, pages: AsyncIterator[Any], seconds: float, done: trio.Event) -> None:
-        take(name, await collect(pages, seconds))
+    async def collected(name: K, pages: AsyncIterator[Any], done: trio.Event) -> None:
+        is_optional = name in optional
+        take(name, await collect(pages, min(seconds, 10) if is_optional else seconds, optional=is_optional))
         done.set()
 
     async with trio.open_nursery() as nursery:
-        for name, (pages, seconds) in lists.items():
+        for name, pages in lists.items():
             done = trio.Event()
-            nursery.start_soon(collected, name, pages, seconds, done)
+            nursery.start_soon(collected, name, pages, done)
             with trio.move_on_after(PATIENCE):
                 await done.wait()
             if not done.is_set():
-                take(name, None)
+                take(name, SILENT)

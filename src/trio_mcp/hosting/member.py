@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from functools import partial
 from typing import Any, Final, cast
 
 import attrs
@@ -19,7 +18,7 @@ from ..auth.credentials import AuthorizationError, ClientAuth, Credentials, User
 from ..classes import frozen
 from ..client.cache import Change
 from ..client.client import Client
-from ..client.collecting import PATIENCE, Collected, collect_each
+from ..client.collecting import SILENT, Collected, collect_each
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import only_member
@@ -275,7 +274,7 @@ class Listing:
         from now on."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
-        self._stale["tools"] = None  # some servers have tools without declaring any
+        self._stale["tools"] = None
         self._problems = {}
         self.read = self._lost = False
         client.callbacks.watchers.append(self._heard)
@@ -294,11 +293,10 @@ class Listing:
         while True:
             began = trio.current_time()
             due, self._stale = self._stale, {}  # a change that comes during the reading makes a list stale again
-            lists: dict[ListName, tuple[AsyncIterator[Any], float]] = {
-                name: (getattr(client, f"list_{name}")(), _MOST_SECONDS if self._has(client, name) else PATIENCE)
-                for name in due
-            }
-            await collect_each(lists, partial(self._take, client))
+            lists: dict[ListName, AsyncIterator[Any]] = {name: getattr(client, f"list_{name}")() for name in due}
+            # Some servers have tools without declaring any. No capability says whether a server has resource templates.
+            optional = ("resource_templates", *(("tools",) if client.server_capabilities.tools is None else ()))
+            await collect_each(lists, optional, _MOST_SECONDS, self._take)
             if self._lost:
                 return
             self.read = True
@@ -307,34 +305,18 @@ class Listing:
             while not self._stale:
                 await self._changed.park()
 
-    def _has(self, client: Client, name: ListName) -> bool:
-        """Return whether the server declares the list."""
-        return name != "tools" or client.server_capabilities.tools is not None
-
-    def _take(self, client: Client, name: ListName, found: Collected[Any] | None) -> None:
-        """Take what was found of a list; `None` while the server is silent."""
-        is_declared = self._has(client, name)
-        if found is None:
-            if is_declared and name not in self._problems:
-                self._report(name, f"the server did not answer within {PATIENCE:g} s; waiting for its answer")
-            return
+    def _take(self, name: ListName, found: Collected[Any]) -> None:
+        """Take what was found of a list."""
         if isinstance(found.error, ConnectionLost):
             self._lost = True
             return
-        # No capability says whether a server has resource templates, so some servers with resources do not know the
-        # method.
-        if found.is_unknown and (name == "resource_templates" or not is_declared):
-            found = Collected[Any]([])
-        if isinstance(found.error, trio.TooSlowError) and not is_declared:
-            found = Collected[Any]([])
-        if found.problem is not None and self._problems.get(name) != found.problem:
-            logger.warning("the %s of member %s are incomplete: %s", name, self._member, found.problem)
-        self._report(name, found.problem)
+        problems = {key: words for key, words in self._problems.items() if key != name}
+        if found.problem is not None:
+            problems[name] = found.problem
+        if problems != self._problems:
+            if found.problem is not None and found is not SILENT:
+                logger.warning("the %s of member %s are incomplete: %s", name, self._member, found.problem)
+            self._problems = problems
+            self._problems_changed(problems)
         if not self._over and (found.error is None or not self._catalogue.has_any(self._member, name)):
             self._catalogue.replace(self._member, name, found.items)
-
-    def _report(self, name: ListName, problem: str | None) -> None:
-        if self._problems.get(name) != problem:
-            others = {key: words for key, words in self._problems.items() if key != name}
-            self._problems = others if problem is None else {**others, name: problem}
-            self._problems_changed(self._problems)

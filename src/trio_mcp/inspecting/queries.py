@@ -39,13 +39,12 @@ async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
     kind = asked.get("kind")
     if not (isinstance(kind, str) and kind in lists):
         raise BadAsking("there is no such list")
-    found = await collect(lists[kind](), most=MOST_LISTED)
+    is_undeclared = kind == "tools" and client.server_capabilities.tools is None
+    found = await collect(lists[kind](), most=MOST_LISTED, optional=is_undeclared)
     if found.error is not None and not found.items:
-        if kind != "tools" or client.server_capabilities.tools is not None or not found.is_unknown:
-            raise found.error
-        return {"items": [], "more": False, "problem": None}
+        raise found.error
     problem = found.problem
-    if problem is None and found.items and kind == "tools" and client.server_capabilities.tools is None:
+    if found.items and is_undeclared and problem is None:
         problem = "the server lists them without declaring the capability"
     items = [unstructure(item, client.revision) for item in found.items]
     return {"items": items, "more": found.problem is not None, "problem": problem}
