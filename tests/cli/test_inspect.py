@@ -333,7 +333,7 @@ _BOTH = {"tools": {}, "prompts": {}}
         (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": {"result": {}}}, "prompts", "makes no sense", 0),
         (_BOTH, {"tools/list": {"result": _TOOLS}}, "prompts", "Method not found", 0),
         (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "exit"}, "prompts", "crashed", 0),
-        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "silence"}, "prompts", "has not answered yet", 5),
+        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "silence"}, "prompts", "has not answered", 5),
         ({}, {"tools/list": {"result": _TOOLS}}, "tools", "without declaring", 0),
     ],
 )

@@ -36,7 +36,7 @@ class Collected(Generic[T]):
     """The exception that ended the list, if any."""
 
 
-SILENT: Final = Collected[Any]([], "the server has not answered yet", trio.TooSlowError())
+SILENT: Final = Collected[Any]([], "the server has not answered", trio.TooSlowError())
 """What is known of a list while the server doesn't answer."""
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...client.client import Client
 from ...connecting.targets import Address, Target
 from ...protocol.converters import unstructure
 from ...protocol.fields import JSONObject
@@ -24,7 +25,7 @@ from ...protocol.types.skills import Skill
 from ...protocol.types.tools import Tool
 from ..arguments import SchemaReader
 from ..discovering import differences, find_endpoint, is_host_alone
-from ..offers import OfferLists, ServerOffers
+from ..offers import ServerOffers
 from ..printable import CopiedToStderr, Unusable, name_shown, on_one_line, printable, say
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
@@ -118,19 +119,18 @@ def inspect_server(
     """Print the offers of ``target`` on standard output, within ``timeout`` seconds, and on standard error where
     ``card`` says something else; return the exit status."""
 
-    asked: list[OfferLists] = []
+    asked: list[ServerOffers] = []
     shown: list[str] = []
     differing: list[str] = []
 
     def show() -> None:
-        offers = asked[0].offers()
-        shown.append(_json(offers) if as_json else _tables(offers))
+        shown.append(_json(asked[0]) if as_json else _tables(asked[0]))
 
     async def ask() -> None:
         async with target.open(era=era) as client:
             if card is not None:
                 differing.extend(await differences(card, client))
-            asked.append(OfferLists(client))
+            asked.append(ServerOffers(client))
             await asked[0].collect()
             show()  # the time of this counts, too
 
@@ -186,14 +186,14 @@ def _show(offers: ServerOffers, console: Console) -> None:
     for label, words in _facts(offers):
         console.print(Text(f"{label:<13}", "bold") + Text(printable(words)), soft_wrap=True)
     tools, tool = ("tool", "arguments", "description"), partial(_tool, reader)
-    if any(map(_task_support, offers.tools or ())):
+    if any(map(_task_support, offers.items("tools") or ())):
         tools, tool = (*tools, "task"), partial(_tool_with_task, reader)
     tables: list[tuple[str, tuple[str, ...], list[tuple[str, ...]] | None]] = [
-        ("tools", tools, _rows(offers.tools, tool)),
-        ("resources", ("resource", "name", "type", "description"), _rows(offers.resources, _resource)),
-        ("templates", ("template", "name", "type", "description"), _rows(offers.templates, _resource)),
-        ("prompts", ("prompt", "arguments", "description"), _rows(offers.prompts, _prompt)),
-        ("skills", ("skill", "name", "files", "description"), _rows(offers.skills, _skill)),
+        ("tools", tools, _rows(offers.items("tools"), tool)),
+        ("resources", ("resource", "name", "type", "description"), _rows(offers.items("resources"), _resource)),
+        ("templates", ("template", "name", "type", "description"), _rows(offers.items("resourceTemplates"), _resource)),
+        ("prompts", ("prompt", "arguments", "description"), _rows(offers.items("prompts"), _prompt)),
+        ("skills", ("skill", "name", "files", "description"), _rows(offers.items("skills"), _skill)),
     ]
     for kind, columns, rows in tables:
         if rows is None:
@@ -209,22 +209,23 @@ def _show(offers: ServerOffers, console: Console) -> None:
 
 
 def _facts(offers: ServerOffers) -> Iterable[tuple[str, str]]:
-    if offers.info is not None:
-        yield "server", f"{name_shown(offers.info.name)} {name_shown(offers.info.version)}"
-        if offers.info.title:
-            yield "title", name_shown(offers.info.title)
-        if offers.info.website_url:
-            yield "website", name_shown(offers.info.website_url)
-    yield "revision", f"{offers.revision.name} ({offers.era})"
-    yield "capabilities", ", ".join(map(name_shown, _capabilities(offers))) or "none"
+    info = offers.client.server_info
+    if info is not None:
+        yield "server", f"{name_shown(info.name)} {name_shown(info.version)}"
+        if info.title:
+            yield "title", name_shown(info.title)
+        if info.website_url:
+            yield "website", name_shown(info.website_url)
+    yield "revision", f"{offers.client.revision.name} ({offers.era})"
+    yield "capabilities", ", ".join(map(name_shown, _capabilities(offers.client))) or "none"
     for kind, problem in offers.problems.items():
         yield "problem", f"{kind}: {name_shown(problem, _LONGEST_URI)}"
-    if offers.instructions:
-        yield "instructions", offers.instructions
+    if offers.client.instructions:
+        yield "instructions", offers.client.instructions
 
 
-def _capabilities(offers: ServerOffers) -> Iterable[str]:
-    declared = cast("JSONObject", unstructure(offers.capabilities, offers.revision))
+def _capabilities(client: Client) -> Iterable[str]:
+    declared = cast("JSONObject", unstructure(client.server_capabilities, client.revision))
     for name, value in declared.items():
         parts = cast("JSONObject", value) if isinstance(value, dict) else {}
         details = [part for part, setting in parts.items() if setting not in (False, None)]

@@ -12,7 +12,7 @@ from ...classes import frozen
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
 from ..file_edits import CannotChange, EditedFile, NotEditable, parse_object, shown_change, with_value
-from ..offers import ServerOffers, ask_for_offers
+from ..offers import ServerOffers
 from ..printable import name_shown, say
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
@@ -151,15 +151,18 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
 async def _tried(wanted: Installation) -> ServerOffers:
     """Start the server as hosts do, with few variables and in no directory of its own, and return its offers."""
     async with Command(wanted.command, env=wanted.env, cwd="/").open() as client:
-        return await ask_for_offers(client)
+        offers = ServerOffers(client)
+        await offers.collect()
+        return offers
 
 
 def _name_of(offers: ServerOffers) -> str:
-    return name_shown(offers.info.name, 64) if offers.info is not None and offers.info.name else "server"
+    info = offers.client.server_info
+    return name_shown(info.name, 64) if info is not None and info.name else "server"
 
 
 def _write(file: EditedFile, text: str, name: str, wanted: Installation, offers: ServerOffers) -> int:
-    tools = len(offers.tools or ())
+    tools = len(offers.items("tools") or ())
     say(f"the server answered, with {tools} tool{'' if tools == 1 else 's'}")
     for kind, problem in offers.problems.items():
         say(f"{kind}: {problem}")
