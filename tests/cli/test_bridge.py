@@ -167,8 +167,8 @@ async def test_a_server_can_be_named_as_in_the_file_of_a_host(behind: str, tmp_p
             assert client.server_info.name == "behind"
 
 
-@pytest.mark.parametrize("behind_era", ["legacy", "modern"])
-async def test_the_era_of_the_server_can_be_named(behind_era: str, era: Any, socket_folder: Path) -> None:
+@pytest.mark.parametrize(("option", "named"), [("--era", "legacy"), ("--era", "modern"), ("--revision", "2025-03-26")])
+async def test_the_era_of_the_server_can_be_named(option: str, named: str, era: Any, socket_folder: Path) -> None:
     server = Server("s")
 
     @server.tool
@@ -176,9 +176,10 @@ async def test_the_era_of_the_server_can_be_named(behind_era: str, era: Any, soc
         return ctx.revision.name
 
     with trio.fail_after(PATIENCE):
-        async with listening(server, "tcp", socket_folder) as url, bridged(url, "--era", behind_era, era=era) as client:
+        async with listening(server, "tcp", socket_folder) as url, bridged(url, option, named, era=era) as client:
             spoken = (await client.call_tool("revision")).text
-            assert (spoken == "2026-07-28") is (behind_era == "modern")
+            assert (spoken == "2026-07-28") is (named == "modern")
+            assert spoken == named or option == "--era"
             assert (client.revision.name == "2026-07-28") is (era == "modern")
 
 

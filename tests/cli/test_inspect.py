@@ -98,6 +98,21 @@ async def test_json_holds_all_of_it_as_the_wire_says_it(shop: str):
     assert [prompt["name"] for prompt in offers["prompts"]] == ["praise"]
 
 
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2026-07-28"])
+async def test_revision_on_the_command_line_or_in_a_file_is_spoken(shop: str, tmp_path: Path, revision: str):
+    entry = {"command": sys.executable, "args": ["-m", "trio_mcp.cli", "run", shop], "protocolVersion": revision}
+    config = written(tmp_path / "config.json", json.dumps({"mcpServers": {"named": entry}}))
+    for typed in ([shop, "--revision", revision], ["named", "--config", config]):
+        ended = await run([*INSPECT, *typed, "--json"])
+        assert json.loads(ended.stdout)["revision"] == revision
+
+
+async def test_unknown_revision_on_the_command_line_is_refused(shop: str):
+    ended = await run([*INSPECT, shop, "--revision", "2025-01-01"])
+    assert ended.status == 2
+    assert "must be one of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28, not '2025-01-01'" in ended.stderr
+
+
 async def test_a_column_shows_which_tools_are_called_as_tasks(tmp_path: Path):
     code = """
         from trio_mcp import Server

@@ -12,7 +12,19 @@ from trio_mcp.cli.commands.complete import complete
 from trio_mcp.cli.commands.prompt import prompt
 from trio_mcp.cli.commands.read import read
 
-SHARED = ["log_level", "config", "era", "timeout", "stderr", "headers", "env", "asks", "bearer_env", "tokens"]
+SHARED = [
+    "log_level",
+    "config",
+    "era",
+    "timeout",
+    "stderr",
+    "headers",
+    "env",
+    "revision",
+    "asks",
+    "bearer_env",
+    "tokens",
+]
 
 each = pytest.mark.parametrize("command", [call, read, prompt, complete], ids=lambda command: command.name)
 

@@ -45,6 +45,18 @@ def test_a_command_with_all_that_belongs_to_it(tmp_path: Path) -> None:
     ) == MemberDescription(Command(["npx", "-y", "server"], env={"TOKEN": "x"}, cwd="/tmp"))
 
 
+@pytest.mark.parametrize("fields", [{"command": "server"}, {"url": "https://example.com/mcp"}])
+def test_entry_with_a_protocol_version_speaks_that_alone(tmp_path: Path, fields: dict[str, Any]) -> None:
+    for version in ("2024-11-05", "2025-06-18", "2026-07-28"):
+        target = entry_of(tmp_path, **fields, protocolVersion=version).target
+        assert isinstance(target, (Address, Command))
+        assert target.revision == version
+    for version in ("", None):
+        assert entry_of(tmp_path, **fields, protocolVersion=version) == entry_of(tmp_path, **fields)
+    assert "(protocolVersion) must be one of 2024-11-05, " in problem_of(tmp_path, {**fields, "protocolVersion": "1"})
+    assert "protocolVersion: must be a text" in problem_of(tmp_path, {**fields, "protocolVersion": 20250618})
+
+
 def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
     url = "http+unix://%2Frun%2Fuser%2F1000%2Fmcp.sock/mcp"
     for fields in ({}, {"type": "http"}, {"headers": {"Authorization": "Bearer x"}}):

@@ -179,10 +179,12 @@ def target_typed(
     raise NoTarget("a token is sent over https or wss alone, or to this machine over http, http+unix or ws")
 
 
-def with_extras(target: Target, headers: Sequence[str], env: Sequence[str]) -> Target:
+def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revision: str | None = None) -> Target:
     """Return ``target`` with ``headers``, each like ``Name: value``, for a server over HTTP or WebSocket, and the
-    variables ``env``, each like ``NAME=value``, for a command. Raises `NoTarget`."""
+    variables ``env``, each like ``NAME=value``, for a command; and spoken to in ``revision``. Raises `NoTarget`."""
     try:
+        if revision is not None:
+            target = attrs.evolve(target, revision=revision)
         if headers:
             if not isinstance(target, Address):
                 raise NoTarget("--header is for a URL")
@@ -191,7 +193,7 @@ def with_extras(target: Target, headers: Sequence[str], env: Sequence[str]) -> T
             if not isinstance(target, Command):
                 raise NoTarget("--env is for a command, or a file")
             target = attrs.evolve(target, env={**(target.env or {}), **dict(map(_variable, env))})
-    except BadTarget as error:
+    except ValueError as error:  # BadTarget is one
         raise NoTarget(str(error)) from None
     return target
 

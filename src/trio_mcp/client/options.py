@@ -17,7 +17,7 @@ import attrs
 
 from ..classes import frozen, positive, show_fields
 from ..protocol.fields import JSONObject
-from ..protocol.revisions import LEGACY_REVISIONS
+from ..protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation
 from ..protocol.types.notifications import LogParams
@@ -270,6 +270,23 @@ class ClientSettings:
     caller opened around calls replaces the limit. So a caller may grant more time, too."""
     keep_alive: KeepAlive | None = None
     """Pings for a server that is idle; `None`: no pings."""
+
+
+def speaking(revision: str | None, options: ClientOptions) -> ClientOptions:
+    """Return ``options`` for a client that only speaks ``revision``; the same for `None`. Raises `ValueError` for an
+    unknown revision."""
+    if revision is None:
+        return options
+    if revision not in REVISIONS:
+        raise ValueError(f"the revision (protocolVersion) must be one of {', '.join(REVISIONS)}, not {revision[:40]!r}")
+    if REVISIONS[revision].handshake:
+        return {**options, "era": "legacy", "revision": revision}
+    return {**options, "era": "modern"}
+
+
+def check_revision(_: Any, __: Any, revision: str | None) -> None:
+    """Raise as `speaking`. A validator of fields."""
+    speaking(revision, {})
 
 
 logger = logging.getLogger("trio_mcp")

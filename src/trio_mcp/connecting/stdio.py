@@ -18,7 +18,7 @@ import trio
 from ..classes import frozen
 from ..client.client import Client
 from ..client.opening import LegacyServers, LostInProbe, open_over
-from ..client.options import ClientOptions, ClientSettings
+from ..client.options import ClientOptions, ClientSettings, check_revision, speaking
 from ..client.timeouts import answers, in_progress
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_keywords, check_opened_under_trio, entered
@@ -132,6 +132,8 @@ class Command:
     """Gets a copy of the child's standard error."""
     close_grace: float = attrs.field(default=2.0, kw_only=True)
     """Seconds that the child has to exit by itself, and once more after SIGTERM."""
+    revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
+    """The revision to speak, whatever the options of `open` say; `None`: any."""
 
     @property
     def identity(self) -> Hashable:
@@ -145,7 +147,7 @@ class Command:
         """Start the child and connect to it: see `open_stdio`."""
         check_opened_under_trio("open_stdio")
         check_keywords(Command.open, options)
-        begun, settings = trio.current_time(), ClientSettings(**options)
+        begun, settings = trio.current_time(), ClientSettings(**speaking(self.revision, options))
         legacy_first = settings.era == "auto" and _LEGACY_COMMANDS.holds(self.identity)
         opened = False
         try:

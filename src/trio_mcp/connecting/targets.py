@@ -15,7 +15,7 @@ import attrs
 from ..auth.credentials import ClientAuth
 from ..classes import frozen
 from ..client.client import Client
-from ..client.options import ClientOptions
+from ..client.options import ClientOptions, check_revision, speaking
 from ..concurrency.misuse import check_keywords
 from ..server.server import Server
 from ..transports.http_client.origins import split_socket_url
@@ -61,6 +61,9 @@ class Address:
     cookies: bool = attrs.field(default=True, kw_only=True)
     """False ignores the cookies of the server, over HTTP: see `open_http`."""
 
+    revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
+    """The revision to speak, whatever the options of `open` say; `None`: any."""
+
     def __attrs_post_init__(self) -> None:
         parts = urlsplit(self.url)
         only_there = bool(self.headers) or self.ssl_context is not None or self.auth is not None
@@ -88,6 +91,7 @@ class Address:
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Connect to the server: see `open_http`, `open_websocket`, `open_tcp` and `open_unix`."""
         check_keywords(Address.open, options)
+        options = speaking(self.revision, options)
         parts = urlsplit(self.url)
         if parts.scheme in ("http", "https", "http+unix"):
             opening = partial(open_http, self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth)

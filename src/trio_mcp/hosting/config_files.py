@@ -37,7 +37,7 @@ _KINDS: Final = ("type", "transport", "transportType")
 _ENVS: Final = ("environment", "env")
 _FOR_COMMANDS: Final = frozenset({"args", "cwd", *_ENVS})
 _FOR_URLS: Final = frozenset({"headers", "oauth", "auth"})
-_KNOWN: Final = frozenset({"command", *_FOR_COMMANDS, *_FOR_URLS, *_OFF, *_KINDS})
+_KNOWN: Final = frozenset({"command", *_FOR_COMMANDS, *_FOR_URLS, *_OFF, *_KINDS, "protocolVersion"})
 _TYPES: Final = {
     **dict.fromkeys(("stdio", "local"), "command"),
     **dict.fromkeys(
@@ -80,7 +80,8 @@ def read_config(
     """Read the ``mcpServers`` (or ``servers``) of a JSON file, with ``restart`` and ``options`` for all.
 
     The file may have comments and trailing commas, which some hosts allow. An entry has ``command`` with ``args``,
-    ``env`` and ``cwd``, or ``url`` with ``headers`` and ``oauth``; and may have ``type`` and ``disabled``. The
+    ``env`` and ``cwd``, or ``url`` with ``headers`` and ``oauth``; and may have ``type``, ``disabled`` and
+    ``protocolVersion``, the only revision to speak. The
     spellings of other hosts are read as well: ``serverUrl``, ``httpUrl``, ``transport``, ``"enabled": false`` and
     ``"isActive": false``. Null and empty values count as absent.
 
@@ -110,8 +111,12 @@ def read_config(
             fields = entry if variables is None else cast("dict[str, Any]", _expanded(entry, variables))
             fields = {key: value for key, value in fields.items() if not _is_absent(key, value)}
             disabled = any(_flag(fields, key, not off) is off for key, off in _OFF.items())
+            revision = _of(fields, "protocolVersion", str | None, None)
             config.members[name] = MemberDescription(
-                _target(fields, auth), restart=restart, options=options or {}, disabled=disabled
+                attrs.evolve(_target(fields, auth), revision=revision),
+                restart=restart,
+                options=options or {},
+                disabled=disabled,
             )
         except ValueError as error:
             problems.append(str(error))

@@ -24,8 +24,15 @@ from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, address_options, serving_on
 from ..printable import CopiedToStderr, log_to_stderr
 from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED
-from ..targets import SignIn, target_typed
-from .options import TARGET, TargetCommand, config_option_of_starters, sign_in_options, words_after_dashes
+from ..targets import SignIn, target_typed, with_extras
+from .options import (
+    TARGET,
+    TargetCommand,
+    config_option_of_starters,
+    revision_option,
+    sign_in_options,
+    words_after_dashes,
+)
 
 
 @click.command(cls=TargetCommand)
@@ -40,6 +47,7 @@ from .options import TARGET, TargetCommand, config_option_of_starters, sign_in_o
     show_default=True,
     help="Era of the protocol to speak to the server; auto: the era of each client, if the server has it.",
 )
+@revision_option
 @click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
@@ -52,6 +60,7 @@ def bridge(
     config: Path | None,
     addresses: Addresses,
     era: Literal["auto", "modern", "legacy"],
+    revision: str | None,
     log_level: str,
     sign_in: SignIn,
 ) -> int:
@@ -80,6 +89,7 @@ def bridge(
     not be reached, or was lost, and 6 when TARGET wanted a token, and there was no good one.
     """
     where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr().write), sign_in)
+    where = with_extras(where, (), (), revision)
     serve = serving_on(addresses)
     log_to_stderr(log_level)
     way = _Way(where, era)

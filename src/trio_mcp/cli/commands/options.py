@@ -63,6 +63,11 @@ config_option_of_starters = click.option("--config", type=_CONFIG, help=f"{_LOOK
 """The same for a command that may start a server."""
 
 
+revision_option = click.option(
+    "--revision", metavar="DATE", help="The revision of the protocol to speak, such as 2025-06-18, in place of --era."
+)
+
+
 def connection_options(command: F) -> F:
     """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr, --header, --env,
     and those of `sign_in_options`. The function gets the argument ``extras`` for the headers and variables: a function
@@ -90,18 +95,19 @@ def connection_options(command: F) -> F:
 
 
 def extras_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --header and --env. The function gets the argument ``extras``, which adds both to a target."""
+    """Add --header, --env and --revision. The function gets the argument ``extras``, which adds them to a target."""
 
     @wraps(command)
-    def run(*args: Any, headers: tuple[str, ...], env: tuple[str, ...], **named: Any) -> Any:
+    def run(*args: Any, headers: tuple[str, ...], env: tuple[str, ...], revision: str | None, **named: Any) -> Any:
         def extras(target: Target) -> Target:
             from ..targets import with_extras
 
-            return with_extras(target, headers, env)
+            return with_extras(target, headers, env, revision)
 
         return command(*args, extras=extras, **named)
 
     for option in (
+        revision_option,
         click.option(
             "--env",
             multiple=True,
