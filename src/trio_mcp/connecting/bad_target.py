@@ -26,7 +26,10 @@ def check_server_url(url: str, example: str) -> None:
     """Raise as `check_url`, and `BadTarget` for a URL with a user or a password."""
     check_url(url, example)
     if _USER.match(url):
-        raise BadTarget("a URL must not contain a user or a password: use headers={'Authorization': 'Basic ...'}")
+        raise BadTarget(
+            "a URL must not contain a user or a password: use headers={'Authorization': 'Basic ...'}, or --header on "
+            "the command line"
+        )
 
 
 def check_address(host: str, port: int) -> None:

@@ -12,7 +12,7 @@ from tests.patience import PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import HTTPError, MCPError, open_http
-from trio_mcp.connecting.http import transport
+from trio_mcp.connecting.http import endpoint, transport
 
 INITIALIZED = "notifications/initialized"
 
@@ -111,6 +111,21 @@ async def test_refusal_that_comes_again_opens_no_other_session(refuse: Handler) 
             with pytest.raises(MCPError):
                 await client.call_tool("any")
     assert server.names.count("initialize") == 2
+
+
+async def test_refusal_that_comes_again_much_later_opens_a_new_session(
+    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mock_clock.rate = 50
+    monkeypatch.setattr(endpoint, "_YOUNG", 0.0)
+    handler = Restarted(in_words)
+    async with serving(handler) as server, open_http(server.url) as client:
+        for session in (2, 3):
+            handler.restart()
+            with pytest.raises(HTTPError, match="Invalid session ID"):
+                await client.call_tool("any")
+            await server.until(INITIALIZED, session)
+        assert (await client.call_tool("any")).text == "done"
 
 
 @pytest.mark.parametrize("words", [b"", b"bad argument", b'{"error": "no such file"}'])

@@ -52,6 +52,7 @@ Seen: TypeAlias = Callable[[bool], None]
 """Callback that is told true before the server may see a message, and false where the server has not let the message
 in."""
 
+_YOUNG: Final = 60.0
 _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-\x20\x7f])?")
 
 
@@ -107,13 +108,14 @@ class Endpoint:
         """Return whether ``error`` says that the server has forgotten ``session``, which is over then: the client
         doesn't wait for answers to its questions any more.
 
-        404 always says so (2025-11-25 transports, Session Management 4). Other refusals count once: if they come again
-        in the next session, before any answer, they are about something else."""
+        404 always says so (2025-11-25 transports, Session Management 4). Other refusals count once: if they soon come
+        again in the next session, before any answer, they are about something else."""
         if session is None or session.id is None or not is_about_session(error):
             return False
         if session.over.is_set():
             return True
-        if error.status != HTTPStatus.NOT_FOUND and self.sessions.unanswered:
+        is_young = trio.current_time() - self.sessions.began < _YOUNG
+        if error.status != HTTPStatus.NOT_FOUND and self.sessions.unanswered and is_young:
             return False
         self.sessions.lose(session, error)
         self.inbox.put(QuestionsLost(self.questions.forget(session), "the server has forgotten the session"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
@@ -67,6 +68,8 @@ class Sessions:
         """The modern revision that the server speaks, which has no sessions; `None` in the legacy era."""
         self.unanswered = 0
         """Number of lost sessions since the last answer to a request in a session."""
+        self.began = -math.inf
+        """Time at which the server has agreed to the last session."""
         self._failure: MCPError | None = None
         """The reason why the last attempt has opened no session; `None` after one that has."""
         self.is_wanted = False
@@ -93,6 +96,7 @@ class Sessions:
     def begin(self, session: Session) -> None:
         """Note that the server has agreed to ``session``, which is not open yet."""
         self.present, self._failure, self.is_wanted = session, None, False
+        self.began = trio.current_time()
         self._messages.unpark_all()
 
     async def opened(self) -> Session:

@@ -69,6 +69,8 @@ class Cookies:
 
     def added(self, target: str, headers: Headers) -> Headers:
         """Return ``headers`` with the cookies for a request to ``target``, after those of the user."""
+        if not self._cookies:
+            return headers
         path = target.partition("?")[0]
         pairs = [each.pair.encode("latin-1") for each in self._cookies.values() if each.goes_to(self._origin, path)]
         if not pairs:
