@@ -155,7 +155,7 @@ def parts() -> Generator[Part]:
         (defaultdict[str, list[int]], defaultdict(list, {"a": [1]})),
         (dict[str, deque[Part]], {"a": deque([PART])}),
     ],
-    ids=lambda value: str(value)[:60],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
 def test_result_of_an_annotation_matches_its_output_schema(returns: Any, value: Any) -> None:
     schema, make = result_maker(returns, None)
