@@ -109,7 +109,7 @@ def test_a_result_that_the_revision_cannot_express_is_a_failure_that_says_so(
     assert record.getMessage().startswith("tools/call (request 7) gave what cannot be sent: ")
 
 
-@pytest.mark.parametrize("value", [float("nan"), "\ud800", object()])
+@pytest.mark.parametrize("value", [float("nan"), {"\ud800": float("nan")}, object()])
 def test_a_result_that_json_cannot_carry_is_a_failure_that_says_no_more_than_that(
     replies: Replies, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -82,7 +82,7 @@ async def test_what_the_client_does_not_want_is_no_loss(bridged: Bridged) -> Non
     assert bridged[1].dropped == 0
 
 
-async def test_a_lone_surrogate_is_dropped_and_costs_nothing_else(bridged: Bridged) -> None:
+async def test_record_with_a_lone_surrogate_is_sent_with_an_escape(bridged: Bridged) -> None:
     server = Server("s")
 
     @server.tool
@@ -92,6 +92,7 @@ async def test_a_lone_surrogate_is_dropped_and_costs_nothing_else(bridged: Bridg
         await trio.lowlevel.checkpoint()
         return "fine"
 
-    async with open_memory(server, era="legacy") as client:
+    seen = list[LogParams]()
+    async with open_memory(server, era="legacy", on_log=seen.append) as client:
         await client.call_tool("work")
-    assert bridged[1].dropped == 1
+    assert (bridged[1].dropped, [message.data for message in seen]) == (0, ["\\ud800"])

@@ -295,6 +295,35 @@ def encode_value(value: Any, around: int = 0) -> bytes:
     return text
 
 
+def encode_readable(value: Any, around: int = 0) -> bytes:
+    """Encode as `encode_value`, with lone surrogates as escapes, ``\\udce9`` in six characters: Python has these in
+    names of files that are not UTF-8. For what people and models read, where names stay distinct."""
+    try:
+        return encode_value(value, around)
+    except NotSerializable:
+        pass
+    return encode_value(readable_value(value), around)
+
+
+def readable_value(value: Any) -> Any:
+    """Return ``value`` with lone surrogates as escapes: see `encode_readable`. Raises `NotSerializable` for a value
+    that is nested too deeply."""
+    try:
+        return _escaped(value)
+    except RecursionError:
+        raise NotSerializable(_NESTED) from None
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(name): _escaped(each) for name, each in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_escaped(each) for each in cast("list[Any]", value)]
+    return value
+
+
 def canonical_value(value: Any) -> bytes:
     """Encode as `encode_value`, with the members of objects sorted by name, whatever their order of insertion."""
     encode_value(value)  # raises for what JSON cannot carry
@@ -374,7 +403,11 @@ def frame_notification(method: str, params: Any) -> bytes:
 
 def frame_result(request_id: RequestId, result: Any) -> bytes:
     """Return the line of a result."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(request_id), encode_value(result, 1))
+    try:
+        text = encode_value(result, 1)
+    except NotSerializable:
+        text = encode_readable(result, 1)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(request_id), text)
 
 
 def frame_error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:

@@ -15,7 +15,7 @@ import trio
 
 from ..classes import value
 from ..concurrency.contexts import contextmanager
-from ..jsonrpc.codec import decode_value, encode_value
+from ..jsonrpc.codec import decode_value, encode_readable
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ..protocol.converters import structure_result, unstructure
 from ..protocol.fields import JSONObject
@@ -139,11 +139,11 @@ def _outcome(status: str, result: TaskOutcome, record: TaskRecord, most: int) ->
         if status != "failed":
             raise ValueError("a task that is completed has a result, not an error")
         error = {"code": result.code, "message": result.message}
-        return Outcome(encode_value(error if result.data is None else {**error, "data": result.data}), is_error=True)
+        return Outcome(encode_readable(error if result.data is None else {**error, "data": result.data}), is_error=True)
     value = CallToolResult([TextContent(result)]) if isinstance(result, str) else result
     if status == "failed":
         value = attrs.evolve(value, is_error=True)
-    text = encode_value(cast("object", unstructure(value, REVISIONS[record.revision])))
+    text = encode_readable(cast("object", unstructure(value, REVISIONS[record.revision])))
     return bounded(Outcome(text, tells_failure=value.is_error is True), most)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import attrs
 
 from ..classes import frozen
-from ..jsonrpc.codec import encode_value
+from ..jsonrpc.codec import encode_readable
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError, NotSerializable, UnsendableResult
 from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
@@ -244,4 +244,6 @@ def _contents(uri: str, value: Any, mime_type: str | None, encoders: Encoders | 
         return TextResourceContents(uri, value, mime_type or "text/plain")
     if isinstance(value, bytes):
         return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type or "application/octet-stream")
-    return TextResourceContents(uri, encode_value(to_plain(value, encoders)).decode(), mime_type or "application/json")
+    return TextResourceContents(
+        uri, encode_readable(to_plain(value, encoders)).decode(), mime_type or "application/json"
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ..concurrency.wakeups import Sleeper
-from ..jsonrpc.codec import encode_value
+from ..jsonrpc.codec import encode_readable, encode_value
 from ..jsonrpc.errors import CodedError, NotSerializable
 from ..protocol.converters import unstructure
 from ..protocol.meta import SERVER_INFO
@@ -52,14 +52,14 @@ class Outcomes(Replies):
             if meta := {key: each for key, each in meta.items() if key != SERVER_INFO}:
                 data["_meta"] = meta
         request.failed = data.get("isError") is True
-        return encode_value(data, 1 if revision.tasks == "core" else 2)  # inside the reply to tasks/get
+        return encode_readable(data, 1 if revision.tasks == "core" else 2)  # inside the reply to tasks/get
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
         code = request.revision.renamed_errors.get(error.code, error.code)
         request.error = CodedError(code, error.message, error.data)
         told: dict[str, Any] = {"code": code, "message": error.message}
         try:
-            return encode_value(told if error.data is None else {**told, "data": error.data}, 2)
+            return encode_readable(told if error.data is None else {**told, "data": error.data}, 2)
         except NotSerializable:
             return encode_value({"code": code, "message": "Internal error: the error cannot be sent as JSON"})
 

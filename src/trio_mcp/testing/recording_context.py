@@ -27,7 +27,7 @@ from ..concurrency.misuse import check_keywords
 from ..concurrency.nurseries import failures_in
 from ..concurrency.time_limits import Graces
 from ..concurrency.workers import Workers
-from ..jsonrpc.codec import encode_value, frame_notification
+from ..jsonrpc.codec import encode_readable, encode_value, frame_notification
 from ..jsonrpc.errors import CodedError, PeerError
 from ..jsonrpc.messages import RequestId
 from ..protocol.converters import unstructure
@@ -347,7 +347,7 @@ class _RecordedLog(RequestLog):
         """Record a log message: see `RequestLog.log_nowait`."""
         if self._context.is_cancelled or not should_log(level, self._minimum):
             return False
-        encode_value(data)
+        encode_readable(data)
         self._context.logs.append(LogParams(level, data, logger))
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -94,13 +94,13 @@ async def test_nothing_is_sent_for_a_request_that_sends_no_more(scope: Any) -> N
     assert scope.sent() == []
 
 
-@pytest.mark.parametrize("data", [float("nan"), "\ud800", object()])
+@pytest.mark.parametrize("data", [float("nan"), object()])
 async def test_what_is_no_json_is_told_and_nothing_is_sent(scope: Any, data: Any) -> None:
     log = RequestLog(scope)
     with pytest.raises(NotSerializable):
         await log.info(data)
     with pytest.raises(NotSerializable):
-        await log.info("x", "\ud800")
+        await log.info("x", cast("Any", data))
     with pytest.raises(NotSerializable):
         log.log_nowait("info", data)
     assert scope.sent() == []

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import trio
 
-from ...jsonrpc.codec import encode_value
+from ...jsonrpc.codec import encode_readable, encode_value
+from ...jsonrpc.errors import NotSerializable
 from ...protocol.types.notifications import LogLevel, log_level_rank
 
 if TYPE_CHECKING:
@@ -168,6 +169,10 @@ class RequestLog:
 
 
 def _line(head: bytes, data: Any, logger: str | None, end: bytes) -> bytes:
-    if logger is not None:
-        head += b',"logger":' + encode_value(logger)
-    return head + b',"data":' + encode_value(data, 2) + end
+    try:
+        if logger is not None:
+            return head + b',"logger":' + encode_value(logger) + b',"data":' + encode_value(data, 2) + end
+        return head + b',"data":' + encode_value(data, 2) + end
+    except NotSerializable:
+        named = head if logger is None else head + b',"logger":' + encode_readable(logger)
+        return named + b',"data":' + encode_readable(data, 2) + end
