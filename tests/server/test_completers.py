@@ -55,11 +55,14 @@ def declared(server: Server) -> None:
 
 
 MISSING: list[tuple[dict[str, str], str]] = [
-    ({"prompt": "plan", "argument": "yaer"}, "prompt 'plan' has no argument 'yaer', only year"),
-    ({"resource": "note://{author}/{title}", "argument": "name"}, "has no argument 'name', only author, title"),
-    ({"prompt": "plam", "argument": "year"}, "this server has no prompt 'plam'"),
-    ({"resource": "note://{writer}", "argument": "writer"}, "this server has no resource template 'note://{writer}'"),
-    ({"resource": "note://fixed", "argument": "x"}, "this server has no resource template 'note://fixed'"),
+    ({"prompt": "plan", "argument": "yaer"}, "prompt 'plan' has no argument 'yaer': it has only year"),
+    ({"resource": "note://{author}/{title}", "argument": "name"}, "has no argument 'name': it has only author, title"),
+    ({"prompt": "plam", "argument": "year"}, "prompt 'plam' has no argument 'year': there is none"),
+    (
+        {"resource": "note://{writer}", "argument": "writer"},
+        "'note://{writer}' has no argument 'writer': there is none",
+    ),
+    ({"resource": "note://fixed", "argument": "x"}, "'note://fixed' has no argument 'x': there is none"),
 ]
 
 

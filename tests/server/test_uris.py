@@ -19,7 +19,6 @@ SPELLINGS = [
     ("Config://App/Settings", ["config://app/Settings", "CONFIG://APP/Settings"]),
     ("https://example.com", ["https://example.com/", "HTTPS://Example.com:443", "https://example.com:/"]),
     ("https://example.com/?q=é", ["https://example.com?q=%C3%A9"]),
-    ("https://münchen.example/x", ["https://xn--mnchen-3ya.example/x"]),
     ("x://a/%c3%a9", ["x://a/%C3%A9", "x://a/é"]),
     ("x://a/%7Eme/%61", ["x://a/~me/a", "x://a/%7eme/a"]),
     ("x://a/b/../c/./d", ["x://a/c/d", "x://a/c/%2E/d", "x://a/b/%2e%2e/c/d"]),

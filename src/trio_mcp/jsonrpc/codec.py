@@ -300,18 +300,12 @@ def encode_readable(value: Any, around: int = 0) -> bytes:
     names of files that are not UTF-8. For what people and models read, where names stay distinct."""
     try:
         return encode_value(value, around)
-    except NotSerializable:
-        pass
-    return encode_value(readable_value(value), around)
-
-
-def readable_value(value: Any) -> Any:
-    """Return ``value`` with lone surrogates as escapes: see `encode_readable`. Raises `NotSerializable` for a value
-    that is nested too deeply."""
-    try:
-        return _escaped(value)
-    except RecursionError:
-        raise NotSerializable(_NESTED) from None
+    except NotSerializable as fault:
+        try:
+            value = _escaped(value)
+        except RecursionError:
+            raise fault from None
+    return encode_value(value, around)
 
 
 def _escaped(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import trio
 
 from ..concurrency.nurseries import failures_in, only_member
-from ..jsonrpc.codec import frame_error, frame_result, readable_value
+from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable, UnsendableResult
 from ..jsonrpc.messages import ErrorResponse
 from ..protocol.converters import NotExpressible, unstructure
@@ -184,10 +184,5 @@ def error_line(reply: ErrorResponse) -> bytes:
     so."""
     try:
         return frame_error(reply.id, reply.code, reply.message, reply.data) + b"\n"
-    except NotSerializable:
-        pass
-    try:
-        message, data = readable_value([reply.message, reply.data])
-        return frame_error(reply.id, reply.code, message, data) + b"\n"
     except NotSerializable:
         return frame_error(reply.id, reply.code, "Internal error: the error cannot be sent as JSON") + b"\n"

@@ -145,9 +145,9 @@ class Offering:
         The function takes ``value``, the text typed so far, and, as an option, ``arguments``, the arguments settled
         already. The function returns suggestions, best first, of which 100 at most are sent, numbers and enums as text.
 
-        Raises `TypeError` for both or neither of ``prompt`` and ``resource`` and for other parameters. Raises
-        `ValueError` when the argument has a completer already, or the prompt or template lacks the argument. The server
-        doesn't start if the prompt or template doesn't exist by then.
+        Raises `TypeError` for both or neither of ``prompt`` and ``resource`` and for other parameters, and `ValueError`
+        when the argument has a completer already. The start of the server raises `ValueError` if the prompt, the
+        template or its argument doesn't exist by then.
         """
 
         def register(function: F) -> F:

@@ -31,7 +31,7 @@ from ..protocol.types.prompts import (
 from ..runtime.requests.scope import RequestScope
 from .input_required import FINISHED, InputRequired, settle
 from .registration import PromptOptions, Registry
-from .resources import RegisteredResource, Resources
+from .resources import Resources
 from .results import BLOCKS, media_kinds
 from .signature import BadArguments, UserFunction
 from .uris import normal_uri
@@ -129,7 +129,7 @@ class Completions:
         self._resources = resources
         self._completers: dict[tuple[str, str, str], UserFunction] = {}
         self._unchecked = set[tuple[str, str, str]]()
-        """Keys of completers that may belong to a prompt or template that is declared later."""
+        """Keys of completers whose prompt or template may be declared later."""
         self.mounted: list[Completions] = []
         """The completers of mounted servers, under the names that they have here."""
 
@@ -153,30 +153,21 @@ class Completions:
         key = kind, name, argument
         if key in self._completers:
             raise ValueError(f"there is a completer for {key[1]!r}, {argument!r} already")
-        if not self._fits(key):
-            self._unchecked.add(key)
+        self._unchecked.add(key)
         self._completers[key] = handler
 
-    def _fits(self, key: tuple[str, str, str]) -> bool:
-        """Return whether the prompt or template exists. Raises `ValueError` if it lacks the argument."""
-        kind, name, argument = key
-        entry = self._prompts.registry.known(name) if kind == "prompt" else self._resources.templates.known(name)
-        if entry is None:
-            return False
-        pattern = entry.pattern if isinstance(entry, RegisteredResource) else None
-        names = entry.handler.names if pattern is None else pattern.names
-        if argument not in names:
-            raise ValueError(
-                f"@server.completion: {kind} {name!r} has no argument {argument!r}, only {', '.join(names) or 'none'}"
-            )
-        return True
-
     def check(self) -> None:
-        """Raise `ValueError` for a completer whose prompt, template or argument does not exist when the server
-        starts."""
-        for kind, name, argument in [key for key in self._unchecked if not self._fits(key)]:
-            what = "prompt" if kind == "prompt" else "resource template"
-            raise ValueError(f"@server.completion(argument={argument!r}): this server has no {what} {name!r}")
+        """Raise `ValueError` for a completer whose prompt, template or argument doesn't exist at the first start."""
+        for kind, name, argument in self._unchecked:
+            if kind == "prompt":
+                prompt = self._prompts.registry.known(name)
+                names = None if prompt is None else prompt.handler.names
+            else:
+                template = self._resources.templates.known(name)
+                names = None if template is None or template.pattern is None else template.pattern.names
+            if names is None or argument not in names:
+                lacks = "there is none" if names is None else f"it has only {', '.join(names) or 'none'}"
+                raise ValueError(f"@server.completion: the {kind} {name!r} has no argument {argument!r}: {lacks}")
         self._unchecked.clear()
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, Uni
 import attrs
 import msgspec
 
-from ..jsonrpc.codec import encode_readable, encode_value
+from ..jsonrpc.codec import encode_readable
 from ..jsonrpc.errors import NotSerializable
 from ..jsonrpc.sizes import MOST_LEVELS
 from ..protocol.converters import unstructure
@@ -231,12 +231,7 @@ def _wrapped(value: Any, encoders: Encoders | None = None) -> CallToolResult:
 
 
 def _as_text(plain: Any) -> TextContent:
-    if isinstance(plain, str):
-        return TextContent(plain)
-    try:
-        return TextContent(encode_value(plain).decode())
-    except NotSerializable:
-        return TextContent(encode_readable(plain).decode())
+    return TextContent(plain if isinstance(plain, str) else encode_readable(plain).decode())
 
 
 BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, UnknownContent)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
-from urllib.parse import quote, unquote, unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 
@@ -23,9 +23,7 @@ _BEFORE_PATH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|
 _PATH: Final = re.compile("[?#]")
 _AUTHORITY: Final = re.compile(r"(?:[^]\[@ \"<>\\^`|]*@)?(?:\[[0-9A-Fa-f:.]+\]|[^]\[@: \"<>\\^`|]*)(?::[0-9]{0,5})?")
 _LEGAL: Final = r"!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~%\-"
-_IN_URI: Final = re.compile(rf"%[0-9A-Fa-f]{{2}}|[^{_LEGAL}]+")
-_IN_TEMPLATE: Final = re.compile(rf"\{{[^{{}}]*\}}|%[0-9A-Fa-f]{{2}}|[^{_LEGAL}{{}}]+")
-_NOT_LEGAL: Final = re.compile(rf"\{{[^{{}}]*\}}|[^{_LEGAL}{{}}]+")
+_CODED: Final = re.compile(rf"\{{[^{{}}]*\}}|%[0-9A-Fa-f]{{2}}|[^{_LEGAL}{{}}]+")
 _UPPER: Final = re.compile(r"\{[^{}]*\}|(?:%[0-9A-F]{2})+|[A-Z]+")
 _PLAIN: Final = re.compile(
     r"(?!https?:|wss?:|ftp:)[a-z][a-z0-9+.-]*+:(?://[!$&'()*+,.0-9:;=@_a-z~-]*+(?=[/?#]|\Z)|(?!//))"
@@ -35,7 +33,6 @@ _PLAIN: Final = re.compile(
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
 """Schemes whose empty path is ``/`` (RFC 3986, 6.2.3), with their default ports."""
-_LONGEST_HOST: Final = 255
 _RECENT: Final = 64
 """URIs whose forms are kept."""
 
@@ -75,7 +72,7 @@ def checked_uri(uri: str) -> str:
             f"{shown!r} is no URI: a host, the part between // and the next /, has no spaces, and a colon only before "
             f"a port. If it is no host, write {f'{scheme}///{rest}'!r}"
         )
-    return _NOT_LEGAL.sub(lambda found: found[0] if found[0][0] == "{" else quote(found[0], safe=""), uri)
+    return _CODED.sub(lambda found: found[0] if found[0][0] in "{%" else quote(found[0], safe=""), uri)
 
 
 @lru_cache(_RECENT)
@@ -94,20 +91,9 @@ def normal_uri(uri: str) -> str:
     host = _UPPER.sub(lambda found: found[0] if found[0][0] in "{%" else found[0].lower(), host)
     if scheme in _PORTS:
         name, _, port = host.rpartition(":")
-        has_default = port in ("", _PORTS[scheme]) and (":" not in name or name[-1] == "]")
-        host = _in_dns(name if has_default and name else host)
+        host = name if port in ("", _PORTS[scheme]) and (name[-1:] == "]" or ":" not in name) and name else host
     rest = encoded[end:] if UriTemplate.is_template(uri) else _without_dots(encoded[end:])
     return f"{scheme}{slashes}{user}{at}{host}{rest}"
-
-
-def _in_dns(host: str) -> str:
-    """Return a host with characters outside ASCII as DNS has them, and as clients write them (RFC 3987, 3.1)."""
-    if "%" not in host or len(host) > _LONGEST_HOST:
-        return host
-    try:
-        return unquote(host, errors="strict").encode("idna").decode()
-    except UnicodeError:
-        return host
 
 
 @lru_cache(_RECENT)
@@ -116,7 +102,7 @@ def _encoded(uri: str) -> str:
     value, and for the segments ``.`` and ``..``, which no value may have."""
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
         return uri  # with a % that begins nothing, decoding a part could begin something: "%%32e"
-    encoded = (_IN_TEMPLATE if UriTemplate.is_template(uri) else _IN_URI).sub(_encoded_one, uri)
+    encoded = _CODED.sub(_encoded_one, uri)
     scheme, colon, rest = encoded.partition(":")
     encoded = scheme.lower() + colon + rest
     end = _end_of_host(encoded)
