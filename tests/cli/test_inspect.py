@@ -345,7 +345,7 @@ _BOTH = {"tools": {}, "prompts": {}}
     [
         ({"tools": {}}, {"tools/list": {"result": {**_TOOLS, "nextCursor": "x"}}}, "tools", "repeats a cursor", 0),
         (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": _BOOM}, "prompts", "boom", 0),
-        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": {"result": {}}}, "prompts", "makes no sense", 0),
+        (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": {"result": {}}}, "prompts", "missing 'prompts'", 0),
         (_BOTH, {"tools/list": {"result": _TOOLS}}, "prompts", "Method not found", 0),
         (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "exit"}, "prompts", "crashed", 0),
         (_BOTH, {"tools/list": {"result": _TOOLS}, "prompts/list": "silence"}, "prompts", "has not answered", 5),

@@ -41,8 +41,10 @@ async def test_inspect_of_an_odd_server_shows_what_can_be_read_and_what_is_wrong
     ended = await run([*TRIO_MCP, "inspect", odd])
     assert ended.status == 0, ended
     assert all(word in ended.stdout for word in ("odd", "good", "bare", "a:b"))
-    for fault in ("$.capabilities.tools", "missing 'version'", "$.tools[0].annotations.readOnlyHint", "$.tools[3]"):
-        assert fault in ended.stderr
+    assert all(fault in ended.stderr for fault in ("$.capabilities.tools", "missing 'version'"))
+    assert all(
+        fault in ended.stdout for fault in ("$.tools[0].annotations.readOnlyHint", "missing 'name' @ $.tools[3]")
+    )
     assert "Traceback" not in ended.stderr
 
 
