@@ -125,3 +125,18 @@ async def test_gateway_passes_unknown_content_on(autojump_clock: object, front: 
             assert (await client.complete(PromptReference("m__p"), "a", "u")).values == ["useful"]
 
     await _with_member(use)
+
+
+async def test_gateway_lists_a_tool_whose_headers_cannot_be_mirrored(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "x-mcp-header": "A"}}}
+    monkeypatch.setitem(RESULTS, "tools/list", {"tools": [GOOD, {"name": "bare", "inputSchema": schema}]})
+    monkeypatch.setitem(RESULTS, "completion/complete", {"completions": 5})
+
+    async def use(group: Any) -> None:
+        async with open_memory(gateway(group)) as client:
+            assert [tool.name async for tool in client.list_tools()] == ["m__good", "m__bare"]
+            assert (await client.complete(PromptReference("m__p"), "a", "u")).values == []
+
+    await _with_member(use)

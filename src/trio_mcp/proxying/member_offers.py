@@ -73,7 +73,7 @@ class MemberOffers:
         """Return a tool, each call of which may be a task of the gateway."""
         try:
             headers = param_headers(entry.item.input_schema)
-        except ProtocolViolation:
+        except ValueError:
             headers = tuple[ParamHeader, ...]()
         listed = attrs.evolve(entry.renamed, execution=ToolExecution("optional"))
         handler = self._function(entry)
@@ -191,7 +191,7 @@ class MemberCompletions(Completions):
                 if error.code != METHOD_NOT_FOUND:
                     raise
                 return Completion([])
-            except ValueError:
+            except ProtocolViolation:
                 words = "Internal error: the suggestions of the server behind make no sense"
                 raise CodedError(INTERNAL_ERROR, words) from None
 
