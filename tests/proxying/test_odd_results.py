@@ -115,6 +115,21 @@ async def test_member_with_odd_tools_offers_the_good_ones_and_names_the_problem(
     await _with_member(use)
 
 
+@pytest.mark.parametrize("schema", [{}, {"anyOf": [{"type": "object"}]}, {"type": ["object", "null"]}, {"type": 5}])
+async def test_gateway_writes_input_schemas_as_the_specification_wants(
+    autojump_clock: object, schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RESULTS, "tools/list", {"tools": [GOOD, {"name": "bare", "inputSchema": schema}]})
+
+    async def use(group: Any) -> None:
+        assert group.catalogue.tools["m__bare"].item.input_schema == schema
+        async with open_memory(gateway(group)) as client:
+            _, bare = [tool async for tool in client.list_tools()]
+            assert bare.input_schema == {**schema, "type": "object"}
+
+    await _with_member(use)
+
+
 @pytest.mark.parametrize("front", ["legacy", "modern"])
 async def test_gateway_passes_unknown_content_on(autojump_clock: object, front: Any) -> None:
     async def use(group: Any) -> None:

@@ -75,7 +75,10 @@ class MemberOffers:
             headers = param_headers(entry.item.input_schema)
         except ValueError:
             headers = tuple[ParamHeader, ...]()
-        listed = attrs.evolve(entry.renamed, execution=ToolExecution("optional"))
+        schema = entry.item.input_schema
+        if schema.get("type") != "object":  # some clients lose all tools by one schema like that
+            schema = {**schema, "type": "object"}
+        listed = attrs.evolve(entry.renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)
         return attrs.evolve(self.a_tool, listed=listed, param_headers=headers, handler=handler, input_validator=None)
 
