@@ -690,3 +690,27 @@ async def test_the_instructions_quote_what_is_wrong_with_lists(front: Any, autoj
         lines = (client.instructions or "").splitlines()
     words = "> tools: the peer answered: boom Server 'bank' is ready. (-32603)"
     assert lines == ["Server 'odd' is ready. Its lists are incomplete:", words]
+
+
+async def test_changed_problems_of_a_member_do_not_repeat_its_updates(front: Any, autojump_clock: MockClock) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={}, resources={"subscribe": True})
+        tools = await peer.until("tools/list")
+        await peer.result(await peer.until("resources/list"), {"resources": [{"uri": "a:b", "name": "b"}]})
+        await peer.error(await peer.until("resources/templates/list"), -32601, "Method not found")
+        await trio.sleep(5)
+        await peer.result(tools, {"tools": []})
+        await peer.result(await peer.until("resources/subscribe"), {})
+        await peer.notify("notifications/resources/updated", {"uri": "a:b"})
+        await peer.to_the_end()
+
+    told = list[Any]()
+    async with (
+        open_group({"slow": describe(script)}, forwards=ALL_QUESTIONS) as group,
+        open_memory(gateway(group), era=front, on_resource_updated=told.append) as client,
+    ):
+        await trio.sleep(10)
+        assert group.statuses["slow"].problems == {}
+        await client.subscribe("member://slow/a:b")
+        await trio.sleep(1)
+    assert told == ["member://slow/a:b"]

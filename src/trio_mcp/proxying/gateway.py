@@ -11,11 +11,13 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
+from weakref import WeakSet
 
 import attrs
 import trio
 
 from ..client.cache import Change
+from ..client.client import Client
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..hosting.catalogue import LISTS, Entry, ListName, catalogue_uri
@@ -189,10 +191,11 @@ class Gateway(Server):
             self.list_changed(f"notifications/{kind}/list_changed")
 
     async def _follow_members(self, nursery: ServiceNursery) -> None:
+        followed: WeakSet[Client] = WeakSet()
         async for status in self.group.watch():
             self._tell_states()
             if status.state is MemberState.READY:
-                nursery.start_soon(self._keep, status.name)
+                nursery.start_soon(self._keep, status.name, followed)
 
     def _tell_states(self) -> None:
         """Have the instructions tell how the members are."""
@@ -211,10 +214,13 @@ class Gateway(Server):
             parts.append(words)
         self.instructions = "\n\n".join(parts) or None
 
-    async def _keep(self, member: str) -> None:
+    async def _keep(self, member: str, followed: WeakSet[Client]) -> None:
         """Keep ``member`` subscribed to what clients watch, and tell them of changes, until its connection is lost."""
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self.group.client(member)
+            if client in followed:  # only the problems of its lists have changed
+                return
+            followed.add(client)
             self._tell_states()
             upstream, heard = MemberUpstream.shared_through(client), partial(self._heard, member)
             client.callbacks.watchers.append(heard)
