@@ -62,7 +62,7 @@ async def collect(
         if optional and isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND:
             return Collected(items)
         return Collected(items, clean(str(error)[:_LONGEST_PROBLEM]), error)
-    return Collected(items, pages.problem)
+    return Collected(items, pages.problem and clean(pages.problem[:_LONGEST_PROBLEM]))
 
 
 async def collect_each(

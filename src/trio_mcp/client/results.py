@@ -195,9 +195,10 @@ class Pages(AsyncIterator[T], Generic[T]):
         return self.logs_problem
 
     def _end(self, problem: str) -> None:
-        self._complete, self.problem = True, problem
+        self._complete = True
+        self.problem = problem if self.problem is None else f"{problem}; {self.problem}"
         if self.logs_problem:
-            logger.warning("%s: %s", self._method, self.problem)
+            logger.warning("%s: %s", self._method, problem)
 
     def _take(self, items: list[T]) -> bool:
         """Return whether any of ``items`` is new."""

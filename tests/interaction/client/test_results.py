@@ -300,6 +300,11 @@ def _page(names: str, cursor: Any = None) -> dict[str, Any]:
         ([_page("a", "1"), _page("b", "2"), _page("ab", "3")], "ab", "nothing new"),
         ([_page("", str(number)) for number in range(200)], "", "nothing new"),
         ([_page("a"[number:], str(number)) for number in range(200)], "a", "nothing new"),
+        ([_page("ab", 2)], "ab", "$.nextCursor"),
+        ([_page("ab", 0)], "ab", "$.nextCursor"),
+        ([_page("ab", False)], "ab", "$.nextCursor"),
+        ([_page("ab", [])], "ab", "$.nextCursor"),
+        ([_page("a", "1"), _page("b", {"page": 2})], "ab", "$.nextCursor"),
         ([_page(name, name) for name in "abcd"], "abc", "more than 3 pages"),
     ],
 )
