@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from tests.connecting.http.scripted import Answer, Got, Handler, error, legacy, serving, text
-from tests.patience import PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import HTTPError, MCPError, open_http
@@ -91,8 +91,15 @@ class Restarted:
         await legacy(call, self.known)(got, answer)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent before the answer to ``notifications/initialized``, however slow this machine is."""
+    monkeypatch.setattr(transport, "_SLOW", math.inf)
+
+
 @pytest.mark.parametrize("refuse", REFUSALS)
-async def test_refusal_about_the_session_opens_a_new_one(refuse: Handler) -> None:
+async def test_refusal_about_the_session_opens_a_new_one(mock_clock: MockClock, patient: None, refuse: Handler) -> None:
+    mock_clock.rate = 20
     handler = Restarted(refuse)
     async with serving(handler) as server, open_http(server.url) as client:
         for _ in range(2):
@@ -114,7 +121,7 @@ async def test_refusal_that_comes_again_opens_no_other_session(refuse: Handler) 
 
 
 async def test_refusal_that_comes_again_much_later_opens_a_new_session(
-    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    mock_clock: MockClock, patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mock_clock.rate = 50
     monkeypatch.setattr(endpoint, "_YOUNG", 0.0)
@@ -153,7 +160,7 @@ async def test_error_with_the_code_of_unknown_sessions_about_something_else_keep
 
 @pytest.mark.parametrize("refused", [INITIALIZED, "tools/call"])
 async def test_calls_fail_with_the_last_refusal_after_three_sessions_without_an_answer(
-    mock_clock: MockClock, refused: str
+    mock_clock: MockClock, patient: None, refused: str
 ) -> None:
     mock_clock.rate = 50
 
@@ -184,7 +191,9 @@ async def test_calls_fail_with_the_last_refusal_after_three_sessions_without_an_
             assert server.names.count("initialize") == 4, "one more session for one more call"
 
 
-async def test_server_that_comes_back_after_three_lost_sessions_is_used_again(mock_clock: MockClock) -> None:
+async def test_server_that_comes_back_after_three_lost_sessions_is_used_again(
+    mock_clock: MockClock, patient: None
+) -> None:
     mock_clock.rate = 50
     is_down = True
 
@@ -202,9 +211,9 @@ async def test_server_that_comes_back_after_three_lost_sessions_is_used_again(mo
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short pauses before ``notifications/initialized`` is sent again, and no haste to send anything else."""
-    for name, seconds in (("_SLOW", PATIENCE), ("_FIRST_PAUSE", 0.001), ("_LONGEST_PAUSE", 0.002)):
+def quick(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short pauses before ``notifications/initialized`` is sent again."""
+    for name, seconds in (("_FIRST_PAUSE", 0.001), ("_LONGEST_PAUSE", 0.002)):
         monkeypatch.setattr(transport, name, seconds)
 
 
