@@ -333,7 +333,15 @@ async def test_redirect_that_is_not_followed_names_its_place(status: int, locati
 
 
 @pytest.mark.parametrize(
-    "location", ["", "javascript:secret", "data:text/html,secret", "http://[secret", "mailto:a@secret"]
+    "location",
+    [
+        "",
+        "javascript:secret",
+        "data:text/html,secret",
+        "http://[secret",
+        "mailto:a@secret",
+        f"https://{'secret' * 1500}@a.example/",
+    ],
 )
 async def test_redirect_without_a_usable_place_names_none(location: str) -> None:
     async def then(got: Got, answer: Answer) -> None:

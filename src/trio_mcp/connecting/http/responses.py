@@ -29,7 +29,7 @@ JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 
 REDIRECTS: Final = range(300, 400)
-_LONGEST_LOCATION: Final = 2000
+_LONGEST_LOCATION: Final = 8192
 _LONGEST_PLACE: Final = 300
 SESSION_NOT_FOUND: Final = -32001
 _NO_SESSION: Final = re.compile(r"session|not (?:been |yet )?initiali[sz]ed", re.IGNORECASE)
@@ -107,10 +107,10 @@ def _place_of(reply: Reply) -> str:
     """Return the URL to which a redirect leads. Empty without one. The URL has neither a user nor a query, since both
     may have secrets, and 300 characters at most."""
     location = reply.headers.get("location", "")
-    if not location or reply.status not in REDIRECTS:
+    if not 0 < len(location) <= _LONGEST_LOCATION or reply.status not in REDIRECTS:
         return ""
     try:
-        parts = urlsplit(urljoin(reply.url, location[:_LONGEST_LOCATION]))
+        parts = urlsplit(urljoin(reply.url, location))
     except ValueError:
         return ""
     if parts.scheme not in ("http", "https") or not parts.netloc:
