@@ -228,7 +228,7 @@ class Reply:
 
     @property
     def url(self) -> str:
-        """The URL that was asked: its origin, and the target of the request."""
+        """The URL of the request."""
         return "{}{}".format(*self._place)
 
     async def receive_some(self) -> bytes:
