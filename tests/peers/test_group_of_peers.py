@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -15,7 +16,19 @@ from tests.peers.http_servers import HttpServers
 from tests.peers.journals import Journal
 from trio.testing import MockClock
 
-from trio_mcp import Command, ConnectionLost, ElicitFormParams, MemberDescription, RestartPolicy, open_group
+from trio_mcp import (
+    ALL_QUESTIONS,
+    Command,
+    ConnectionLost,
+    ElicitFormParams,
+    ElicitResult,
+    MemberDescription,
+    PeerError,
+    RestartPolicy,
+    gateway,
+    open_group,
+    open_memory,
+)
 
 SERVERS = Path(__file__).parent / "servers"
 NAMES = ("official", "fastmcp", "trio_mcp")
@@ -116,3 +129,50 @@ async def test_the_limit_of_calls_stands_still_while_they_ask_the_user(
             async with trio.open_nursery() as nursery:
                 for name in NAMES:
                     nursery.start_soon(ask, name)
+
+
+ASKING = {
+    "official": """
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from pydantic import BaseModel
+
+class Name(BaseModel):
+    value: str
+
+server = MCPServer("asking")
+
+@server.tool()
+async def ask(ctx: Context) -> str:
+    return (await ctx.elicit("Who?", Name)).data.value
+
+server.run()
+""",
+    "fastmcp": """
+from fastmcp import Context, FastMCP
+
+server = FastMCP("asking")
+
+@server.tool
+async def ask(ctx: Context) -> str:
+    return (await ctx.elicit("Who?", response_type=str)).data
+
+server.run(show_banner=False)
+""",
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+async def test_gateway_connects_in_a_revision_in_which_the_handler_can_ask(name: str) -> None:
+    described = {"m": MemberDescription([sys.executable, "-W", "ignore", "-c", ASKING[name]])}
+    with trio.fail_after(PATIENCE):
+        async with (
+            open_group(described, forwards=ALL_QUESTIONS) as group,
+            open_memory(
+                gateway(group, patience=PATIENCE), elicitation=lambda _: ElicitResult("accept", {"value": "Ann"})
+            ) as client,
+        ):
+            await group.settled()
+            with suppress(PeerError):  # of mcp; fastmcp's is a result
+                assert (await client.call_tool("m__ask")).is_error
+            assert (await client.call_tool("m__ask")).text == "Ann"

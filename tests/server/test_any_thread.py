@@ -114,7 +114,7 @@ def test_each_method_of_a_server_is_called_from_threads_here() -> None:
 
 OTHERS: dict[type, set[str]] = {
     # What changes is made in trio's thread, or refused; the rest reads.
-    Group: {"add", "close", "present", "resume_task", "statuses", "watch"},
+    Group: {"add", "close", "present", "reconnect_as_legacy", "resume_task", "statuses", "watch"},
     Skills: {
         *("add_files", "add_folder", "add_folders", "remove"),
         *("check", "method", "notification", "register", "row_of", "serves", "settings_in"),
@@ -134,7 +134,7 @@ OTHERS: dict[type, set[str]] = {
         "trace",
     },
     Catalogue: {
-        *("prompts", "resource_templates", "resources", "tools", "watch", "find", "known"),
+        *("prompts", "resource_templates", "resources", "tools", "watch", "find", "has_any", "known"),
         *("add", "close", "remove", "replace", "show"),  # for the group
     },
     Watch: {"end", "put"},
@@ -365,6 +365,8 @@ async def test_a_thread_adds_a_member_to_a_group() -> None:
             assert (await group.call_tool("one__echo", {"text": "hi"})).text == "hi"
             watch = await trio.to_thread.run_sync(group.catalogue.watch)
             assert await watch.__anext__() in ("tools", "resources", "prompts", "resource_templates")
+            await trio.to_thread.run_sync(group.reconnect_as_legacy, "one")
+            assert (await group.client("one")).revision.handshake
         with pytest.raises(trio.ClosedResourceError):
             await trio.to_thread.run_sync(group.add, "two", description)
 

@@ -143,6 +143,13 @@ class Group:
         member = self._members.get(name)
         return None if member is None else member.present
 
+    def reconnect_as_legacy(self, name: str) -> None:
+        """Connect a member anew in a legacy revision, in which its server may send requests. Calls in flight get
+        `ConnectionLost`. Does nothing for a member that isn't connected, or whose description names the era or the
+        revision. May be called from any thread: see `add`."""
+        if name in self._members:
+            self._run.call(self._members[name].reconnect_as_legacy)
+
     @property
     def statuses(self) -> dict[str, MemberStatus]:
         """The status of each member, in order of addition."""

@@ -69,6 +69,7 @@ class Member:
         self._user_was_asked = False
         """True once the user was asked to sign in, for the present connection."""
         self._scope = trio.CancelScope()
+        self._present_scope = trio.CancelScope()
         self._news = trio.lowlevel.ParkingLot()
         self.ended = trio.Event()
         """Set once nothing of the member is left."""
@@ -108,6 +109,16 @@ class Member:
 
     # Life
 
+    def reconnect_as_legacy(self) -> None:
+        """Connect anew, in a legacy revision, unless the description names the era or the revision."""
+        named = self._options.get("revision") or getattr(self.description.target, "revision", None)
+        if self.present is None or named is not None or self._options.get("era", "auto") != "auto":
+            return
+        self._options["era"] = "legacy"
+        self._client = None
+        self._become(attrs.evolve(self.status, state=MemberState.RESTARTING, retry_in=0.0))
+        self._present_scope.cancel(reason="the member is to speak a legacy revision")
+
     def close(self) -> None:
         """Refuse further calls and end; calls in flight get `ConnectionLost`. The member ends later, in its own
         task."""
@@ -145,7 +156,8 @@ class Member:
         try:
             async with self._connected() as client:
                 try:
-                    await client.until_lost()
+                    with trio.CancelScope() as self._present_scope:
+                        await client.until_lost()
                 except ConnectionLost as error:
                     failure = error
                     self._failed(error)

@@ -36,6 +36,9 @@ from .forwarding import forward
 from .tasks import TaskOwners
 from .upstream import Upstream
 
+_CANNOT_ASK: Final = "server-initiated requests"
+"""Words of mcp 2.3 and fastmcp 4.2 for a handler that asks by a request, which 2026-07-28 doesn't have."""
+_CALL_AGAIN: Final = "The gateway connects to this server in an older revision now, in which it can ask. Call it again."
 _COMPLETE: Final = "notifications/elicitation/complete"
 
 
@@ -103,6 +106,19 @@ class MemberUpstream(Upstream):
         super().__init__(client, TaskOwners(), shared=True)
         self._callers: dict[object, GatewayCaller] = {}
         self._calls: Counter[GatewayCaller] = Counter()
+        self.cannot_ask = False
+        """True once the member has refused to ask because it speaks a modern revision."""
+
+    def cannot_ask_if(self, error: str) -> bool:
+        """Return whether the member's ``error`` says that its question needs a legacy revision."""
+        is_refusal = not self.revision.handshake and _CANNOT_ASK in error
+        self.cannot_ask = self.cannot_ask or is_refusal
+        return is_refusal
+
+    @property
+    def is_idle(self) -> bool:
+        """True without a call in flight."""
+        return not self._calls
 
     def passes_tasks(self, revision: Revision) -> bool:
         """Return false: no client is told of a task of the member."""
@@ -151,17 +167,25 @@ class Forwarder:
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
         request.unpack()  # a task has kept its parameters as text
-        with upstream.caller_of(scope) as caller:
-            if request.revision.handshake:
-                await upstream.admit_level(caller.log_level)
-            try:
+        try:
+            with upstream.caller_of(scope) as caller:
+                if request.revision.handshake:
+                    await upstream.admit_level(caller.log_level)
                 result = await forward(scope, caller, upstream, named)
-            except trio.TooSlowError:
-                raise CodedError(UPSTREAM_LOST, f"{member!r} has not answered in time") from None
-            except CodedError as error:
-                if error.code != UPSTREAM_LOST or client.lost is None:
-                    raise
+        except trio.TooSlowError:
+            raise CodedError(UPSTREAM_LOST, f"{member!r} has not answered in time") from None
+        except CodedError as error:
+            if error.code == UPSTREAM_LOST and client.lost is not None:
                 raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is gone") from None
+            if upstream.cannot_ask_if(error.message):
+                raise CodedError(error.code, f"{error.message} {_CALL_AGAIN}", error.data) from None
+            raise
+        else:
+            if result.get("isError") and upstream.cannot_ask_if(str(result.get("content"))):
+                result = {**result, "content": [*result["content"], {"type": "text", "text": _CALL_AGAIN}]}
+        finally:
+            if upstream.cannot_ask and upstream.is_idle:
+                self.group.reconnect_as_legacy(member)
         return Forwarded(in_catalogue(member, request.method.name, result))
 
 
