@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import trio
 from tests.bridging.seen import Seen, run
 from tests.interaction.client.raw import RawServer
 from tests.patience import PATIENCE
@@ -151,5 +153,38 @@ def test_a_failing_callback_cancels_the_call_and_is_raised(seen: Seen) -> None:
         async with aio.open_memory(seen.server) as client:
             with pytest.raises(ZeroDivisionError):
                 await client.call_tool("count", {"to": 5}, on_progress=fail)
+
+    run(main)
+
+
+USES: list[Callable[[Any], Any]] = [
+    lambda _: aio.open_memory(Seen().server).__aenter__(),
+    lambda _: aio.open_stdio(["python", "server.py"]).__aenter__(),
+    lambda _: aio.open_group({}).__aenter__(),
+    lambda client: client.call_tool("echo", {"text": "a"}),
+    lambda client: client.call_tool("ask", elicitation=print),
+    lambda client: client.start_task("wait"),
+    lambda client: anext(client.list_tools()),
+    lambda client: client.listen().__aenter__(),
+]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_aio_outside_asyncio_raises_and_names_what_to_use(seen: Seen, use: Callable[[Any], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_memory(seen.server) as client:
+
+            async def under_trio() -> None:
+                with pytest.raises(RuntimeError, match="trio runs this task: use trio_mcp itself"):
+                    await use(client)
+
+            await asyncio.to_thread(trio.run, under_trio)
+
+            def without_loop() -> None:
+                with pytest.raises(RuntimeError, match=r"there is none: .* use trio_mcp\.blocking"):
+                    use(client).send(None)
+
+            await asyncio.to_thread(without_loop)
+            assert (await client.call_tool("echo", {"text": "hi"})).is_error is not True
 
     run(main)

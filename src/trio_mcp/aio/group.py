@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
@@ -23,7 +22,7 @@ from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
 from .client import Client, LoadedSkill
-from .loop import Loop, Opened
+from .loop import Loop, Opened, running_loop
 from .members import awaited, iterated, viewed
 
 
@@ -70,7 +69,7 @@ class Group(View):
 
     @wraps(of_group.Group.add)
     def add(self, name: str, description: MemberDescription) -> None:
-        described = _described(Loop(asyncio.get_running_loop()), description)
+        described = _described(Loop(running_loop()), description)
         run_at_once(self._begin, lambda: self._original.add(name, described))
 
     @wraps(of_group.Group.resume_task)

@@ -39,12 +39,28 @@ T = TypeVar("T")
 V = TypeVar("V", bound=View)
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of the present task. Raises `RuntimeError` if asyncio doesn't run the task."""
+    if trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            "trio_mcp.aio is for asyncio, and trio runs this task: use trio_mcp itself, for example"
+            " trio_mcp.open_stdio in place of trio_mcp.aio.open_stdio"
+        )
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "trio_mcp.aio needs a running event loop of asyncio, and there is none: call it in a coroutine that"
+            " asyncio.run runs, after a fork too, or use trio_mcp.blocking"
+        ) from None
+
+
 async def run_in_trio(by: Begin, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
     """Run the coroutine that ``make`` returns in the trio thread, and return the result. This task waits, and runs the
     errands of the call. A cancel of this task cancels the call, and is raised when the call has ended."""
     inbox: asyncio.Queue[Errand | None] = asyncio.Queue()
     call: BridgedCall[T] = BridgedCall(
-        lambda: make(call), partial(asyncio.get_running_loop().call_soon_threadsafe, inbox.put_nowait)
+        lambda: make(call), partial(running_loop().call_soon_threadsafe, inbox.put_nowait)
     )
     begin(call, by)
     failure: BaseException | None = None
@@ -106,7 +122,7 @@ class Opened(AbstractAsyncContextManager[V]):
         self._ended = _news()
 
     async def __aenter__(self) -> V:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         opened, ended = _news(), self._ended
 
         def tell(_: Errand | None) -> None:  # without this object, which is closed when nobody else refers to it

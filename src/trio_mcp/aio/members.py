@@ -3,7 +3,6 @@ comes to the member. Docstrings, parameters and types are those of the original.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
@@ -13,7 +12,7 @@ from ..bridging.calls import CALL_HANDLERS
 from ..bridging.thread import TrioThread
 from ..bridging.views import View
 from ..concurrency.misuse import entered
-from .loop import Loop, Opened, Steps, run_in_trio
+from .loop import Loop, Opened, Steps, run_in_trio, running_loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +28,7 @@ def awaited(
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         original = getattr(self._original, method.__name__)
         if not CALL_HANDLERS.isdisjoint(kwargs):
-            kwargs = Loop(asyncio.get_running_loop()).adapt(kwargs)
+            kwargs = Loop(running_loop()).adapt(kwargs)
         return await run_in_trio(self._begin, lambda call: original(*args, **call.with_callbacks(kwargs)))
 
     return cast("Any", call)
