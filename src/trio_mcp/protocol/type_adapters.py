@@ -7,30 +7,14 @@ adapter reads each value once, however many unions are around it.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import inspect
 import sys
-import threading
+import typing
 from collections.abc import Callable
 from functools import lru_cache
-from operator import itemgetter
 from types import SimpleNamespace, UnionType
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Final,
-    Literal,
-    NotRequired,
-    Required,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    is_typeddict,
-)
-from typing import get_type_hints as hints_of
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, Union, cast, get_args, get_origin, is_typeddict
 
 import attrs
 import msgspec
@@ -39,7 +23,10 @@ from .fields import JSONObject
 
 _LONGEST: Final = 300
 """Characters of the fault of one part."""
-_here: Final = threading.local()
+_Hook: TypeAlias = Callable[[Any, Any], Any]
+"""Reads JSON data as a class that msgspec does not know."""
+_FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__", "__struct_fields__")
+"""Attributes of a class of attrs, a dataclass, a TypedDict and a Struct."""
 
 
 class _AnyInstance(type):
@@ -56,35 +43,34 @@ class Adapter(metaclass=_AnyInstance):
     parts: ClassVar[tuple[Any, ...]]
     make: ClassVar[Callable[[Any], Any]]
     """Makes the value of what a part has read."""
-    choices: ClassVar[list[Any] | None] = None
-    """The JSON values of an enum."""
     _infos: ClassVar[list[msgspec.inspect.Type] | None] = None
     _is_described: ClassVar[bool] = False
 
     @classmethod
-    def read(cls, value: Any, hook: Callable[[type, Any], Any]) -> Any:
-        """Return JSON data as the annotation. Raises `ValueError` with the faults of all parts."""
-        known: dict[Any, tuple[Any, ...]] | None = getattr(_here, "known", None)
-        if known is None:
-            _here.known = {}
-            try:
-                return cls.read(value, hook)
-            finally:
-                del _here.known
-        if (found := known.get((id(value), cls))) is None:
-            found = cls._read(value, hook)
-            if isinstance(value, dict | list):  # other values are quickly read, and may share their ids
-                known[id(cast("Any", value)), cls] = (*found, value)  # which keeps its id for as long
-        if found[1] is not None:
-            raise ValueError(found[1])
-        return found[0]
+    def read(cls, value: Any, hook: _Hook) -> Any:
+        """Return JSON data as the annotation; ``hook`` reads other classes. Raises `ValueError` with the faults of all
+        parts."""
+        known: dict[Any, tuple[Any, str | None, Any]] = {}
+
+        def read_once(kind: Any, value: Any) -> Any:
+            if not issubclass(kind, Adapter):
+                return hook(kind, value)
+            if (found := known.get((id(value), kind))) is None:
+                found = (*kind._read(value, read_once), value)  # with the value, whose id nothing else has then
+                if isinstance(value, dict | list):  # all else is quickly read
+                    known[id(cast("Any", value)), kind] = found
+            if found[1] is not None:
+                raise ValueError(found[1])
+            return found[0]
+
+        return read_once(cls, value)
 
     @classmethod
-    def _read(cls, value: Any, hook: Callable[[type, Any], Any]) -> tuple[Any, str | None]:
+    def _read(cls, value: Any, hook: _Hook) -> tuple[Any, str | None]:
+        """Return what a part reads, or `None` and the faults of all parts."""
         faults: list[str] = []
-        members = cast("JSONObject", value).keys() if isinstance(value, dict) else frozenset[str]()
-        lacks = [(names := _names_in(info)) is not None and bool(members - names) for info in cls.infos()]
-        for _, part in sorted(zip(lacks, cls.parts, strict=True), key=itemgetter(0)):
+        parts = zip(cls.parts, cls.infos(), strict=True)
+        for part, _ in sorted(parts, key=lambda each: _lacks_fields(each[1], value)):
             try:
                 return cls.make(msgspec.convert(value, part, str_keys=True, dec_hook=hook)), None
             except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
@@ -100,8 +86,8 @@ class Adapter(metaclass=_AnyInstance):
     @classmethod
     def schema(cls, of: Callable[[Any], JSONObject]) -> JSONObject:
         """Return the JSON Schema, made of those of the parts, which ``of`` returns."""
-        if cls.choices is not None or cls._is_described:  # the latter: a class that is made of itself
-            return {"type": "object"} if cls.choices is None else {"enum": cls.choices}
+        if cls._is_described:  # a class that is made of itself
+            return {"type": "object"}
         cls._is_described = True
         try:
             schemas = list(map(of, cls.parts))
@@ -128,8 +114,9 @@ def _adapt(hint: Any, seen: dict[Any, Any]) -> Any:
     """Return ``hint`` as `adapted` does. ``seen``: the adapters of the classes and aliases around it."""
     origin: Any = get_origin(hint)
     parts: tuple[Any, ...] = get_args(hint)
-    if _is_alias(kind := origin or hint):
-        return _adapt(Any if kind in seen else unaliased(hint), {**seen, kind: Any})
+    if (meant := unaliased(hint)) is not hint:
+        alias = origin or hint
+        return _adapt(Any if alias in seen else meant, {**seen, alias: Any})
     if inspect.isclass(hint) and hint in seen:
         return seen[hint]
     if _is_read(hint):
@@ -143,36 +130,34 @@ def _adapt(hint: Any, seen: dict[Any, Any]) -> Any:
         whole = Union[parts]  # noqa: UP007, made
         return whole if _is_read(whole) else _adapter(hint, parts)
     if origin is not None and parts:
-        return origin[parts]
-    return cast("Any", _of_class(hint, seen) if is_typeddict(hint) or _fields_of(hint) else hint)
+        return origin[parts[0] if len(parts) == 1 else parts]
+    has_fields = inspect.isclass(hint) and any(hasattr(hint, name) for name in _FIELDS)
+    return cast("Any", _of_class(hint, seen) if has_fields else hint)
 
 
 def _is_read(hint: Any) -> bool:
     try:
         msgspec.json.schema_components([hint], schema_hook=lambda _: {"description": "known to others"})
+    except NameError:  # reported at the declaration
+        pass
     except (TypeError, RecursionError):
         return False
-    except NameError:  # reported at the declaration
-        return True
     return True
 
 
 _is_known: Final = lru_cache(maxsize=1024)(_is_read)
 
 
-def _is_alias(kind: Any) -> bool:
-    return type(kind).__name__ == "TypeAliasType"
-
-
 def unaliased(hint: Any) -> Any:
     """Return what a ``TypeAliasType`` stands for; any other annotation as it is."""
-    if not _is_alias(alias := get_origin(hint) or hint):
+    alias: Any = get_origin(hint) or hint
+    if type(alias).__name__ != "TypeAliasType":
         return hint
     if alias.__name__ == "JsonValue" and alias.__module__.startswith("pydantic"):
         return Any
     holder = SimpleNamespace(__annotations__={"it": alias.__value__})
     try:
-        value = hints_of(holder, vars(sys.modules[alias.__module__]), include_extras=True)["it"]
+        value = typing.get_type_hints(holder, vars(sys.modules[alias.__module__]), include_extras=True)["it"]
     except NameError:  # it names a class of a function, or itself in one
         return Any
     return unaliased(value[get_args(hint)] if get_args(hint) else value)
@@ -184,18 +169,19 @@ def _adapter(hint: Any, parts: tuple[Any, ...], make: Callable[[Any], Any] = lam
     return made
 
 
-def _names_in(info: Any) -> frozenset[str] | None:
-    """Return the names of the fields of a type; `None` for one without fields."""
+def _lacks_fields(info: Any, value: Any) -> bool:
+    """Return whether a member of an object has no field in the class of ``info``; false for types without fields."""
     while isinstance(info, msgspec.inspect.CustomType) and issubclass(info.cls, Adapter) and len(info.cls.parts) == 1:
         (info,) = info.cls.infos()
-    fields = getattr(info, "fields", None)
-    return None if fields is None else frozenset(field.encode_name for field in fields)
+    fields: Any = getattr(info, "fields", None)
+    if not isinstance(value, dict) or fields is None:
+        return False
+    return not cast("JSONObject", value).keys() <= {field.encode_name for field in fields}
 
 
 def _of_choices(hint: Any) -> type[Adapter]:
     members: list[Any] = list(get_args(hint) or hint)
-    values = [member.value if isinstance(member, enum.Enum) else member for member in members]
-    plain = msgspec.json.decode(msgspec.json.encode(values))
+    plain = msgspec.json.decode(msgspec.json.encode(members))
 
     def choose(value: Any) -> Any:
         for each, member in zip(plain, members, strict=True):
@@ -203,47 +189,37 @@ def _of_choices(hint: Any) -> type[Adapter]:
                 return member
         raise ValueError(f"expected one of {', '.join(map(str, plain))}"[:_LONGEST])
 
-    made = _adapter(hint, (Any,), choose)
-    made.choices = plain
-    return made
-
-
-_NONE: Final = (dataclasses.MISSING, attrs.NOTHING, msgspec.NODEFAULT)
-
-
-def _fields_of(kind: Any) -> list[Any]:
-    """Return the fields of a class of attrs, a dataclass or a Struct that its constructor takes."""
-    if inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
-        return list(msgspec.structs.fields(kind))
-    has_fields = hasattr(kind, "__dataclass_fields__")
-    known: Any = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(cast("Any", kind)) if has_fields else ()
-    return [field for field in known if field.init]
+    return _adapter(hint, (Annotated[Any, msgspec.Meta(extra_json_schema={"enum": plain})],), choose)
 
 
 def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
     made = _adapter(kind, ())
-    hints, fields = hints_of(kind, include_extras=True), {field.name: field for field in _fields_of(kind)}
-    names = {name: getattr(fields.get(name), "alias", name) for name in fields or hints}
+    seen = {**seen, kind: made}
+    hints = typing.get_type_hints(kind, include_extras=True)
+    if is_typeddict(kind):
+        for name in kind.__optional_keys__:
+            if get_origin(hints[name]) not in (typing.Required, typing.NotRequired):
+                hints[name] = typing.NotRequired[hints[name]]
+        make_dict: Any = typing.TypedDict
+        made.parts = (make_dict(kind.__name__, {name: _adapt(hint, seen) for name, hint in hints.items()}),)
+        made.parts[0].__doc__ = kind.__doc__
+        return made
+    is_struct = issubclass(kind, msgspec.Struct)
+    fields: Any = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind) if attrs.has(kind) else ()
+    names = {getattr(field, "alias", field.name): getattr(field, "encode_name", field.name) for field in fields}
     members: list[Any] = []
-    for name in names:
-        hint = hints.get(name, Any)
-        wrapper = get_origin(hint)
-        if name in fields:
-            given = [getattr(fields[name], each, _NONE[0]) for each in ("default", "default_factory")]
-            is_required = not name.startswith("_") and all(each in _NONE for each in given)  # private: never written
-        else:
-            is_required = wrapper is Required or (name in kind.__required_keys__ and wrapper is not NotRequired)
-            hint = get_args(hint)[0] if wrapper in (Required, NotRequired) else hint
-        hint = _adapt(hint, {**seen, kind: made})
+    for name, parameter in inspect.signature(kind).parameters.items():
+        written = names.get(name, name)
+        hint = _adapt(hints.get(name, hints.get(written, Any)), seen)
+        is_required = parameter.default is parameter.empty and not written.startswith("_")  # private: never written
         optional = Union[hint, msgspec.UnsetType]  # noqa: UP007, made
         members.append((name, hint) if is_required else (name, optional, msgspec.UNSET))
-    written = {name: getattr(fields.get(name), "encode_name", name) for name in names}
     doc = "" if (kind.__doc__ or "").startswith(f"{kind.__name__}(") else kind.__doc__  # that of a dataclass
-    struct = msgspec.defstruct(kind.__name__, members, kw_only=True, rename=written, namespace={"__doc__": doc})
+    struct = msgspec.defstruct(kind.__name__, members, kw_only=True, rename=names, namespace={"__doc__": doc})
 
     def make(value: Any) -> Any:
         given = msgspec.structs.asdict(value).items()
-        return kind(**{names[name]: each for name, each in given if each is not msgspec.UNSET})
+        return kind(**{name: each for name, each in given if each is not msgspec.UNSET})
 
     made.parts, made.make = (struct,), staticmethod(make)
     return made
