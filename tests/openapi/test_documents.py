@@ -231,7 +231,8 @@ async def test_data_and_properties_that_look_like_references_are_none() -> None:
     data = {"$ref": "#/components/schemas/Missing"}
     schema = {
         "type": "object",
-        "properties": {"$ref": {"type": "string"}, "p": {"const": data, "default": data, "enum": [data]}},
+        "properties": {"$ref": {"type": "string"}, "p": {"type": "object", "const": data, "enum": [data]}},
+        "default": data,
     }
     described = document(parameters=[{"name": "q", "in": "query", "schema": schema}])
     made = (await tools_of(from_openapi(described, http=HTTP, operations=everything)))["do"].input_schema

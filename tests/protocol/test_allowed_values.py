@@ -32,6 +32,14 @@ class Step:
     next: Step | None = None
 
 
+class Cat(msgspec.Struct, tag="cat"):
+    lives: int = 9
+
+
+class Dog(msgspec.Struct, tag="dog"):
+    age: int = 1
+
+
 async def run(
     level: Level | int = 1,
     size: Size = Size.ONE,
@@ -41,6 +49,7 @@ async def run(
     pair: tuple[int, Literal["x"]] = (1, "x"),
     some: set[Level] = set(),  # noqa: B006
     step: Step | None = None,
+    pet: Cat | Dog | None = None,
 ) -> None: ...
 
 
@@ -61,6 +70,7 @@ LEVELS = '"low", "high", "extreme"'
         ({"step": {"mode": "x"}}, '"w", "r"'),
         ({"step": {"mode": "w", "next": {"mode": "w", "next": {"mode": "x"}}}}, '"w", "r"'),
         ({"step": {"mode": "w", "levels": ["x"]}}, LEVELS),
+        ({"pet": {"type": "cow"}}, '"cat", "dog"'),
         ({"step": 3}, None),
         ({"other": 3}, None),
         ({"pair": []}, None),

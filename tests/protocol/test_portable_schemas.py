@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -27,7 +28,13 @@ AB = {"type": "string", "enum": ["b", "a"]}
             {"default": 1, "anyOf": [AB, {"type": "integer", "enum": [1]}, {"type": "boolean", "enum": [True]}]},
         ),
         ({"enum": ["b", 1], "anyOf": [{}]}, None),
-        ({"enum": ["b", {"a": 1}]}, None),
+        (
+            {"enum": [[1, 2], {"a": 1}]},
+            {"anyOf": [{"type": "array", "enum": [[1, 2]]}, {"type": "object", "enum": [{"a": 1}]}]},
+        ),
+        ({"const": [1, 2]}, {"type": "array", "const": [1, 2]}),
+        ({"type": "number", "default": math.inf, "minimum": -math.inf}, {"type": "number"}),
+        ({"type": "number", "default": math.nan}, {"type": "number"}),
         ({"enum": []}, None),
         ({"type": ["string", "null"], "enum": ["a", None]}, None),
         ({"type": "string", "format": "path"}, {"type": "string"}),

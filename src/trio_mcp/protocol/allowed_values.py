@@ -10,7 +10,7 @@ import msgspec
 
 from .fields import JSONObject
 
-_PLACE: Final = re.compile(r"^(?:Invalid enum|Expected).* at (`key` in )?`\$([^`]*)`$", re.DOTALL)
+_PLACE: Final = re.compile(r"^(?:Invalid enum|Invalid value|Expected).* at (`key` in )?`\$([^`]*)`$", re.DOTALL)
 """An error of msgspec about one value, and its place."""
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 """The name of a member, or the index of an item; three dots are any member, or item of a set."""

@@ -7,6 +7,7 @@ define. Generators of schemas write both.
 from __future__ import annotations
 
 import copy
+from math import isfinite
 from typing import Any, Final, TypeVar, cast
 
 from .fields import JSONObject
@@ -23,14 +24,17 @@ _FORMATS: Final = frozenset(
 """The formats of JSON Schema (2020-12 validation, 7.3)."""
 _ENCODINGS: Final = {"byte": "base64", "base64": "base64", "base64url": "base64url"}
 """Formats of other vocabularies that JSON Schema writes as ``contentEncoding``."""
-_TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"} | {
+    list: "array",
+    dict: "object",
+}
 
 
 def portable(schema: T) -> T:
     """Return ``schema`` in portable keywords; the same object if nothing changes.
 
     An ``enum`` or ``const`` gets the ``type`` of its values. Repeated values of an ``enum``, unknown formats, OpenAPI's
-    ``discriminator`` and conditions on names that no name can meet are left out.
+    ``discriminator``, infinite bounds and defaults, and conditions on names that no name can meet are left out.
     """
     if all(_fixed(node) == node for node in schemas_in(schema)):
         return schema
@@ -44,7 +48,11 @@ def portable(schema: T) -> T:
 
 def _fixed(node: JSONObject) -> JSONObject:
     """Return one schema in portable keywords. The schemas inside are not changed."""
-    made = {key: value for key, value in node.items() if key != "discriminator"}
+    made = {
+        key: value
+        for key, value in node.items()
+        if key != "discriminator" and not (isinstance(value, float) and not isfinite(value))  # JSON has no infinity
+    }
     kind, names = made.get("format"), made.get("propertyNames")
     if isinstance(kind, str) and kind not in _FORMATS:
         del made["format"]
