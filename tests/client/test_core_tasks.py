@@ -272,9 +272,7 @@ async def test_a_failure_of_the_tool_is_a_result(autojump_clock: object) -> None
         assert (await client.call_tool("any")).is_error
 
 
-@pytest.mark.parametrize(
-    "nonsense", [{}, [], core(status="new"), core(taskId="another"), core(ttl="x"), core(pollInterval="x")]
-)
+@pytest.mark.parametrize("nonsense", [{}, [], core(status="new"), core(taskId="another"), core(ttl="x")])
 async def test_a_state_that_makes_no_sense_ends_the_call(autojump_clock: object, nonsense: Any) -> None:
     async with with_core_tasks(lambda: nonsense) as (client, peer):
         with pytest.raises(ProtocolViolation):
