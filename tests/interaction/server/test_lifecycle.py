@@ -64,7 +64,7 @@ def test_api_03_unknown_revision_is_answered_with_the_latest(start: Start, asked
 
 def test_api_03_broken_initialize_is_refused_and_a_good_one_still_works(start: Start) -> None:
     with start() as client:
-        for params in ({}, {"protocolVersion": 1}, {"protocolVersion": LATEST_LEGACY, "capabilities": []}):
+        for params in ({}, {"protocolVersion": 1}, {"capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}):
             assert client.error(client.request("initialize", params))["code"] == -32602
         client.initialize()
         assert client.echo("on") == "on"
