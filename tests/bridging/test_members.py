@@ -26,7 +26,7 @@ FOR_CODE_THAT_OPENS_AND_FORWARDS = {
         "told_by_streams",
     },
     "Group": {"close", "present"},
-    "Catalogue": {"add", "close", "find", "has_any", "known", "remove", "replace", "show"},
+    "Catalogue": {"add", "close", "find", "has_any", "known", "may_name", "name_of", "remove", "replace", "show"},
     "Changes": {"run"},
 }
 CLASSES = ["Catalogue", "Changes", "Client", "Group", "GroupTask", "LoadedSkill", "RunningTask"]

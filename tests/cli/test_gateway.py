@@ -48,6 +48,10 @@ def add_entry(config: str, name: str, entry: dict[str, Any]) -> None:
     Path(config).write_text(json.dumps(entries))
 
 
+def entry_of(config: str, name: str) -> dict[str, Any]:
+    return json.loads(Path(config).read_text())["mcpServers"][name]
+
+
 async def test_over_http_the_servers_of_the_file_are_one_and_one_that_dies_comes_back(config: str) -> None:
     async with running("gateway", "--config", config, "--http", "0") as gate:
         await gate.line("(bad) in .* is left out")
@@ -114,6 +118,17 @@ async def test_many_tools_can_be_searched(config: str) -> None:
             assert (await client.call_tool("call_tool", {"name": "one__pid"})).text.isdigit()
 
 
+async def test_names_of_tools_can_be_limited(config: str) -> None:
+    add_entry(config, "m" * 70, entry_of(config, "one"))
+    with trio.fail_after(PATIENCE):
+        async with open_stdio([*TRIO_MCP, "gateway", "--config", config, "--max-name-length", "64"]) as client:
+            names = [tool.name async for tool in client.list_tools()]
+            assert {"one__pid", "two__pid"} <= set(names)
+            (limited,) = [name for name in names if name.startswith("mm") and "_pid_" in name]
+            assert len(limited) <= 64
+            assert (await client.call_tool(limited)).text.isdigit()
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "wanted"),
     [
@@ -122,6 +137,7 @@ async def test_many_tools_can_be_searched(config: str) -> None:
         ('{"mcpServers": {"a": {"command": "a", "enabled": false}}}', [], "has no server that can be used"),
         ('{"mcpServers": {"": {"command": "a"}}}', [], "'' in /"),
         ('{"mcpServers": {}}', ["--pinned", "one__pid"], "--pinned goes with --searchable"),
+        ('{"mcpServers": {}}', ["--max-name-length", "20"], "20 is not in the range 32<=x<=128"),
         ('{"mcpServers": {}}', ["--bearer-env", "TOKEN"], "--bearer-env is for one server"),
         ('{"mcpServers": {"a": {"command": "a"}}}', ["--health"], "--health goes with --http"),
         ('{"mcpServers": {"a": {"command": "a"}}}', ["--http", "0", "--workers", "2"], "--workers goes with --shared"),

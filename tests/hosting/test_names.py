@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trio_mcp.hosting.catalogue import catalogue_name, catalogue_uri, may_name, parse_uri
+from trio_mcp.hosting.catalogue import Catalogue, catalogue_name, catalogue_uri, may_name, parse_uri
 
+LIMITS = st.sampled_from([None, 32, 33, 64, 100, 128])
 AWKWARD = st.text(alphabet="ab_-.!é ", max_size=8) | st.text(max_size=200) | st.text(alphabet="ab_", max_size=140)
 
 
@@ -39,34 +40,62 @@ def test_other_names_keep_what_can_be_read_and_get_a_digest(member: str, name: s
 
 def test_a_name_is_the_same_tomorrow() -> None:
     assert catalogue_name("my files", "search") == "my_files_search_39be5dbb91865d4c"
+    assert catalogue_name("my files", "search", 64) == "my_files_search_39be5dbb91865d4c"
+    assert catalogue_name("a" * 40, "b" * 40, 64) == "aaaaaaaaaaaaaaaa_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb_15c480cf82327d94"
 
 
-@given(AWKWARD, AWKWARD)
-@example("", "")
-@example("\ud800", "\udfff")
-@example("a" * 300, "b" * 300)
-def test_every_name_is_valid_and_may_be_its_members(member: str, name: str) -> None:
-    made = catalogue_name(member, name)
-    assert re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", made)
-    assert may_name(member, made)
+@pytest.mark.parametrize(
+    ("member", "name", "expected"),
+    [
+        ("files", "search", "files__search"),
+        ("a", "b" * 61, "a__" + "b" * 61),
+        ("a", "b" * 62, "a_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb_X"),
+        ("my.files", "search", "my_files_search_X"),
+        ("files", "search.all", "files_search_all_X"),
+        ("ü.ö", "suche/alle", "_suche_alle_X"),
+    ],
+)
+def test_name_with_a_limit_is_changed_only_if_models_refuse_it(member: str, name: str, expected: str) -> None:
+    assert re.sub(r"_[0-9a-f]{16}$", "_X", catalogue_name(member, name, 64)) == expected
 
 
-@given(AWKWARD, AWKWARD, AWKWARD, AWKWARD)
-@example("a", "b__c", "a__b", "c")
-@example("a", "_b", "a_", "b")
-@example("a!", "b", "a?", "b")
-@example("a", "b" * 200, "a", "b" * 201)
-def test_two_things_never_share_a_name(member: str, name: str, other: str, other_name: str) -> None:
+@given(AWKWARD, AWKWARD, LIMITS)
+@example("", "", 32)
+@example("\ud800", "\udfff", 64)
+@example("a" * 300, "b" * 300, None)
+@example("a.b" * 300, "b." * 300, 32)
+def test_every_name_is_valid_and_may_be_its_members(member: str, name: str, limit: int | None) -> None:
+    made = catalogue_name(member, name, limit)
+    assert re.fullmatch(r"[A-Za-z0-9_.-]{1,128}" if limit is None else rf"[A-Za-z0-9_-]{{1,{limit}}}", made)
+    assert may_name(member, made, limit)
+
+
+@given(AWKWARD, AWKWARD, AWKWARD, AWKWARD, LIMITS)
+@example("a", "b__c", "a__b", "c", None)
+@example("a", "_b", "a_", "b", 64)
+@example("a!", "b", "a?", "b", None)
+@example("a", "b" * 200, "a", "b" * 201, 64)
+@example("a.b", "c", "a_b", "c", 64)
+@example("a", "b.c", "a", "b_c", 64)
+def test_two_things_never_share_a_name(member: str, name: str, other: str, other_name: str, limit: int | None) -> None:
     if (member, name) != (other, other_name):
-        assert catalogue_name(member, name) != catalogue_name(other, other_name)
+        assert catalogue_name(member, name, limit) != catalogue_name(other, other_name, limit)
 
 
-@given(AWKWARD, AWKWARD, AWKWARD)
-def test_a_server_cannot_take_the_name_of_another_members_tool(hostile: str, member: str, name: str) -> None:
-    victim = catalogue_name(member, name)
+@given(AWKWARD, AWKWARD, AWKWARD, LIMITS)
+def test_a_server_cannot_take_the_name_of_another_members_tool(
+    hostile: str, member: str, name: str, limit: int | None
+) -> None:
+    victim = catalogue_name(member, name, limit)
     if hostile != member:
-        assert catalogue_name(hostile, victim.removeprefix(hostile).lstrip("_")) != victim
-        assert catalogue_name(hostile, victim.removeprefix(f"{hostile}__")) != victim
+        assert catalogue_name(hostile, victim.removeprefix(hostile).lstrip("_"), limit) != victim
+        assert catalogue_name(hostile, victim.removeprefix(f"{hostile}__"), limit) != victim
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 31, 129])
+def test_limit_of_names_out_of_range_raises_value_error(limit: int) -> None:
+    with pytest.raises(ValueError, match=f"max_name_length must be from 32 to 128, not {limit}"):
+        Catalogue(limit)
 
 
 @given(st.text(min_size=1), st.text())

@@ -90,11 +90,15 @@ class Group(View):
 @entered("group")
 @wraps(of_group.open_group)
 def open_group(
-    members: Mapping[str, MemberDescription] | None = None, /, **options: Unpack[ClientOptions]
+    members: Mapping[str, MemberDescription] | None = None,
+    /,
+    *,
+    max_name_length: int | None = None,
+    **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[Group]:
     def manager(loop: Loop) -> AbstractAsyncContextManager[Any]:
         described = {name: _described(loop, description) for name, description in (members or {}).items()}
-        return of_group.open_group(described, **_adapted(loop, options))
+        return of_group.open_group(described, max_name_length=max_name_length, **_adapted(loop, options))
 
     return Opened(manager, Group, TrioThread.begin)
 

@@ -89,11 +89,19 @@ class Group(View):
 
 @wraps(of_group.open_group)
 def open_group(
-    members: Mapping[str, MemberDescription] | None = None, /, **options: Unpack[ClientOptions]
+    members: Mapping[str, MemberDescription] | None = None,
+    /,
+    *,
+    max_name_length: int | None = None,
+    **options: Unpack[ClientOptions],
 ) -> AbstractContextManager[Group]:
     check_keywords(of_group.open_group, options)
     described = {name: _described(description) for name, description in (members or {}).items()}
-    return Opened(lambda: of_group.open_group(described, **_adapted(options)), Group, TrioThread.begin)
+    return Opened(
+        lambda: of_group.open_group(described, max_name_length=max_name_length, **_adapted(options)),
+        Group,
+        TrioThread.begin,
+    )
 
 
 def _described(description: MemberDescription) -> MemberDescription:

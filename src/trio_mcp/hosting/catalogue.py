@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from ..protocol.types.tools import Tool
 
 _SEPARATOR: Final = "__"
 _LONGEST_NAME: Final = 128
+_SHORTEST_LIMIT: Final = 32
 _DIGEST: Final = 16
 _STEM: Final = 24
 _SCHEME: Final = "member://"
@@ -39,34 +40,40 @@ _VALID: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
-def catalogue_name(member: str, name: str) -> str:
+def catalogue_name(member: str, name: str, max_length: int | None = None) -> str:
     """Return ``member__name``; if invalid or ambiguous, both parts are cut to valid characters and followed by a
-    digest.
+    digest. With ``max_length``, longer names and names with a dot are invalid, too.
 
-    The name depends on nothing but the two parts, so other members never change a name. In the usual form the first
+    The name depends on nothing but the arguments, so other members never change a name. In the usual form the first
     ``__`` ends the member, because a member of the usual form neither holds ``__`` nor ends in ``_``; the other form
     holds no ``__`` at all. The two forms therefore never collide, whatever names a server chooses, and within the
     second form the digest decides.
     """
+    longest = max_length or _LONGEST_NAME
     plain = f"{member}{_SEPARATOR}{name}"
-    if name and _VALID.fullmatch(plain) and len(plain) <= _LONGEST_NAME and _is_plain(member):
+    is_valid = _VALID.fullmatch(plain) and len(plain) <= longest and not (max_length and "." in plain)
+    if name and is_valid and _is_plain(member):
         return plain
     digest = sha256(f"{len(member)}:{member}{name}".encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
-    stem = _stem(name)[: _LONGEST_NAME - _STEM - _DIGEST - 2]
-    return _RUNS.sub("_", f"{_stem(member)[:_STEM]}_{stem}_{digest}")
+    stem = _stem(name, max_length)[: longest - min(_STEM, longest // 4) - _DIGEST - 2]
+    return _RUNS.sub("_", f"{_beginning(member, max_length)}_{stem}_{digest}")
 
 
 def _is_plain(member: str) -> bool:
     return bool(member) and _SEPARATOR not in member and not member.endswith("_")
 
 
-def _stem(name: str) -> str:
-    return _RUNS.sub("_", name)
+def _stem(name: str, max_length: int | None) -> str:
+    return _RUNS.sub("_", name.replace(".", "_") if max_length else name)
 
 
-def may_name(member: str, name: str) -> bool:
+def _beginning(member: str, max_length: int | None) -> str:
+    return _stem(member, max_length)[: min(_STEM, (max_length or _LONGEST_NAME) // 4)]
+
+
+def may_name(member: str, name: str, max_length: int | None = None) -> bool:
     """Return whether ``name`` could be the catalogue name of an item of ``member``."""
-    return name.startswith(_stem(member)[:_STEM])
+    return name.startswith(_beginning(member, max_length))
 
 
 def catalogue_uri(member: str, uri: str) -> str:
@@ -142,12 +149,8 @@ class Entry(Generic[T]):
         return None if view is None else catalogue_uri(self.member, view)
 
 
-_NAMED: Final[dict[ListName, tuple[Callable[[str, str], str], str]]] = {
-    "tools": (catalogue_name, "name"),
-    "prompts": (catalogue_name, "name"),
-    "resources": (catalogue_uri, "uri"),
-    "resource_templates": (catalogue_uri, "uri_template"),
-}
+_OWN: Final = {"tools": "name", "prompts": "name", "resources": "uri", "resource_templates": "uri_template"}
+"""The attribute of an item that has its name, or its URI, at its server."""
 
 
 class Catalogue:
@@ -157,9 +160,15 @@ class Catalogue:
     the name. A resource is ``member://MEMBER/URI``, the view ``ui://REST`` of a tool ``ui://MEMBER/REST``, and a
     file ``skill://REST`` of a skill ``skill://MEMBER/REST``. The names of a member's items do not depend on other
     members or on restarts. The items stay while their member is restarted, and are gone once the member has failed.
+    ``max_name_length`` limits the names of tools and prompts: see `open_group`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_name_length: int | None = None) -> None:
+        if max_name_length is not None and not _SHORTEST_LIMIT <= max_name_length <= _LONGEST_NAME:
+            raise ValueError(
+                f"max_name_length must be from {_SHORTEST_LIMIT} to {_LONGEST_NAME}, not {max_name_length}"
+            )
+        self._max_name_length = max_name_length
         self._offers: dict[str, dict[ListName, dict[str, Entry[Any]]]] = {}
         self._hidden: set[str] = set()
         self._merged: dict[ListName, Mapping[str, Entry[Any]]] = dict.fromkeys(LISTS, MappingProxyType({}))
@@ -192,6 +201,14 @@ class Catalogue:
 
     # For the group
 
+    def name_of(self, member: str, name: str) -> str:
+        """Return the name here of a tool or prompt of ``member``."""
+        return catalogue_name(member, name, self._max_name_length)
+
+    def may_name(self, member: str, name: str) -> bool:
+        """Return whether ``name`` could be a name here of a tool or prompt of ``member``."""
+        return may_name(member, name, self._max_name_length)
+
     def known(self, name: ListName) -> dict[str, Entry[Any]]:
         """Return the entries of a list, also of members that have failed, as they were last."""
         entries: dict[str, Entry[Any]] = {}
@@ -213,7 +230,8 @@ class Catalogue:
 
     def replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
         """Replace a list of ``member`` with ``items``."""
-        in_catalogue, own = _NAMED[name]
+        own = _OWN[name]
+        in_catalogue = self.name_of if own == "name" else catalogue_uri
         entries: dict[str, Entry[Any]] = {}
         for item in items:
             entry = Entry[Any](in_catalogue(member, getattr(item, own)), member, item)

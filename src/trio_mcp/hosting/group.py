@@ -32,7 +32,7 @@ from ..protocol.types.resources import ReadResourceResult
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
-from .catalogue import Catalogue, Entry, Feed, ListName, Watch, catalogue_name, catalogue_uri, may_name, parse_uri
+from .catalogue import Catalogue, Entry, Feed, ListName, Watch, catalogue_uri, parse_uri
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
 from .member import Member
 from .speaker import spoken_by
@@ -72,8 +72,8 @@ class Group:
     member that is starting or restarting; the caller limits the wait with trio's own scopes.
     """
 
-    def __init__(self, nursery: ServiceNursery, options: ClientOptions) -> None:
-        self.catalogue = Catalogue()
+    def __init__(self, nursery: ServiceNursery, options: ClientOptions, max_name_length: int | None = None) -> None:
+        self.catalogue = Catalogue(max_name_length)
         """The tools, prompts and resources of the members."""
         self._nursery = nursery
         self._options = options
@@ -223,7 +223,7 @@ class Group:
         (SEP-1865, Visibility).
         """
         check_keywords(Group.call_from_app, handlers)
-        entry, client = await self._offered("tools", catalogue_name(member, name))
+        entry, client = await self._offered("tools", self.catalogue.name_of(member, name))
         if not entry.for_app:
             raise NotInCatalogue(f"no view may call {name!r} of {member!r}")
         own = spoken_by(member, handlers)
@@ -318,7 +318,7 @@ class Group:
         entry = self.catalogue.find(kind, name)
         if entry is None:
             for member_name, member in tuple(self._members.items()):
-                if may_name(member_name, name):
+                if self.catalogue.may_name(member_name, name):
                     await member.listed()
             entry = self.catalogue.find(kind, name)
         if entry is None:
@@ -329,13 +329,22 @@ class Group:
 @entered("group")
 @asynccontextmanager
 async def open_group(
-    members: Mapping[str, MemberDescription] | None = None, /, **options: Unpack[ClientOptions]
+    members: Mapping[str, MemberDescription] | None = None,
+    /,
+    *,
+    max_name_length: int | None = None,
+    **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Group]:
     """Open a group of ``members``, by name; disabled ones are skipped. All are closed with the block, at once.
 
         async with open_group({"files": MemberDescription(["python", "files.py"])}) as group:
             await group.settled()
             result = await group.call_tool("files__search", {"text": "trio"})
+
+    ``max_name_length=64`` limits the names of tools and prompts in the catalogue to 64 characters of
+    ``[a-zA-Z0-9_-]``, which most model providers accept. Longer names, and names with other characters, are cut and
+    get a digest; they stay the same after restarts. The limit can be from 32 to 128. Without it, names have up to 128
+    characters of ``[a-zA-Z0-9_.-]``.
 
     ``options`` are those of `ClientSettings`, for all members whose descriptions do not say otherwise. The block
     is entered at once; exceptions of the body leave as they are.
@@ -344,7 +353,7 @@ async def open_group(
     async with open_service_nursery("the group was closed") as nursery:
         if (record := options.get("record")) is not None:  # one recorder, which numbers the files of all members
             options["record"] = ClientSettings(record=record).record
-        group = Group(nursery, options)
+        group = Group(nursery, options, max_name_length)
         try:
             for name, description in (members or {}).items():
                 if not description.disabled:

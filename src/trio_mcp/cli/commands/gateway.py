@@ -12,6 +12,7 @@ import attrs
 import click
 import trio
 
+from ...client.options import ClientOptions
 from ...concurrency.nurseries import open_service_nursery
 from ...connecting.stdio import Command
 from ...connecting.targets import Address
@@ -66,6 +67,12 @@ _WITH_LISTS: Final = (
     "--pinned", multiple=True, metavar="NAME", help="A tool that is listed in spite of --searchable. Repeatable."
 )
 @click.option(
+    "--max-name-length",
+    type=click.IntRange(32, 128),
+    metavar="LENGTH",
+    help="Limit names of tools and prompts to so many characters of [a-zA-Z0-9_-]. Most model providers accept 64.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
     default="warning",
@@ -73,11 +80,18 @@ _WITH_LISTS: Final = (
     help="Lowest level of the gateway's own messages on standard error.",
 )
 def gateway(
-    config: Path, addresses: Addresses, searchable: bool, pinned: tuple[str, ...], log_level: str, sign_in: SignIn
+    config: Path,
+    addresses: Addresses,
+    searchable: bool,
+    pinned: tuple[str, ...],
+    max_name_length: int | None,
+    log_level: str,
+    sign_in: SignIn,
 ) -> int:
     """Serve the servers of a configuration file as one server.
 
-    Tools and prompts are named SERVER__NAME, resources member://SERVER/URI. The gateway connects to each server once,
+    Tools and prompts are named SERVER__NAME, resources member://SERVER/URI. Use --max-name-length 64 if your model
+    provider refuses long names. The gateway connects to each server once,
     starts those that have failed again, and goes on with the others meanwhile: what a server offered last stays in the
     lists, and its calls fail until it is back.
 
@@ -104,19 +118,21 @@ def gateway(
         return status
     serve = serving_on(addresses) or serve_stdio
     log_to_stderr(log_level)
-    trio.run(_serve, serve, members, config.stem, pinned if searchable else None, addresses.link)
+    trio.run(_serve, serve, members, max_name_length, config.stem, pinned if searchable else None, addresses.link)
     return ENDED_WELL
 
 
 async def _serve(
     serve: Callable[[Servable], Awaitable[None]],
     members: Mapping[str, MemberDescription],
+    max_name_length: int | None,
     name: str,
     pinned: tuple[str, ...] | None,
     link: WorkerLink | None,
 ) -> None:
+    options: ClientOptions = {"forwards": ALL_QUESTIONS, "extensions": [CancelAcknowledged()]}
     async with (
-        open_group(members, forwards=ALL_QUESTIONS, extensions=[CancelAcknowledged()]) as group,
+        open_group(members, max_name_length=max_name_length, **options) as group,
         open_service_nursery("the gateway has ended") as services,
     ):
         server = gateways.gateway(group, name=name)
