@@ -17,6 +17,8 @@ DIES_OF_A_CANCEL = """
 opened()
 first = until("tools/call")
 second = read()
+while second["method"] == "tools/list":  # of a group, which asks for tools that aren't declared
+    second = read()
 if second["method"] == "notifications/cancelled":
     os._exit(1)
 text(first, "late")
