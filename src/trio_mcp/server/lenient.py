@@ -8,12 +8,12 @@ Clients may be hostile: steps, levels of nesting and JSON inside of text are bou
 from __future__ import annotations
 
 from typing import Any, Final, cast
-from urllib.parse import unquote
 
 import msgspec
 
 from ..jsonrpc.sizes import is_too_deep
 from ..protocol.fields import JSONObject
+from ..protocol.schema_growth import targets_of
 
 _MOST_TEXT: Final = 256 * 1024
 """Characters of all JSON texts inside of the arguments of one call."""
@@ -22,10 +22,9 @@ _MOST_STEPS: Final = 100_000
 _MOST_NESTED: Final = 64
 """Levels of nesting, those inside of texts included. Each takes a few frames of the stack."""
 
-_EVERY: Final = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
 _TYPES: Final = {bool: "boolean", dict: "object", float: "number", int: "integer", list: "array", str: "string"}
+_EVERY: Final = frozenset(("null", *_TYPES.values()))
 _WORDS: Final = {"": None, "null": None, "none": None, "true": True, "false": False}
-_BEGINNINGS: Final = frozenset('[{"-0123456789')
 _LIMITS: Final = frozenset(("const", "enum", "format", "minLength", "pattern"))
 """Keywords of a text that may refuse the empty text."""
 
@@ -67,57 +66,43 @@ class _Reader:
         """Return the schemas that together describe ``value``; of alternatives the first that seems to be meant."""
         parts: list[JSONObject] = []
         ahead = [node]
-        while ahead:
-            schema = ahead.pop()
+        for schema in ahead:  # grows
             if isinstance(schema, dict) and all(schema is not part for part in parts):
                 parts.append(cast("JSONObject", schema))
-                ahead += self._required(parts[-1])
+                ahead += self._beside(schema)
                 for keyword in ("anyOf", "oneOf"):
-                    fitting = [one for one in _listed(parts[-1], keyword) if _name(value) in self._types_of(one)]
+                    fitting = [one for one in _listed(schema, keyword) if _name(value) in self._types_of(one)]
                     ahead += [one for one in fitting if self._seems_meant(one, value)][:1] or fitting[:1]
         return parts
 
+    def _beside(self, schema: Any) -> list[Any]:
+        """Return the schemas that a value of ``schema`` meets as well."""
+        references = _listed(schema, "$ref")
+        targets = [target for reference in references for target in targets_of(self._schema, reference, {})]
+        return targets + _listed(schema, "allOf")
+
     def _seems_meant(self, node: Any, value: Any) -> bool:
-        schema = self._target(node) or node
-        members = _members(schema) if isinstance(value, dict) else {}
-        self._step(1 + len(members))
-        return (
-            (not members or all(name in value for name in _listed(schema, "required")))
-            and all(name not in value or _may_be(said, value[name]) for name, said in members.items())
-            and _may_be(schema, value)
-        )
-
-    def _required(self, schema: JSONObject) -> list[Any]:
-        """Return the schemas that hold beside ``schema``."""
-        return [self._target(schema), *_listed(schema, "allOf")]
-
-    def _target(self, node: Any) -> Any:
-        """Return the schema that a ``$ref`` inside of this document refers to; `None` if there is none."""
-        reference = cast("JSONObject", node).get("$ref") if isinstance(node, dict) else None
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            return None
-        found: Any = self._schema
-        for token in unquote(reference).split("/")[1:]:
-            name = token.replace("~1", "/").replace("~0", "~")
-            found = cast("JSONObject", found).get(name) if isinstance(found, dict) else None
-        return found
+        for schema in (node, *self._beside(node)):
+            members = _properties(schema) if isinstance(value, dict) else {}
+            self._step(1 + len(members))
+            fits = all(_may_be(said, value[name]) for name, said in members.items() if name in value)
+            has_all = not members or all(name in value for name in _listed(schema, "required"))
+            if not (fits and has_all and _may_be(schema, value)):
+                return False
+        return True
 
     def _types_of(self, node: Any) -> frozenset[str]:
         """Return the names of the JSON types that a schema takes."""
-        if not isinstance(node, dict):
-            return _EVERY
-        schema = cast("JSONObject", node)
-        if (types := self._types.get(id(schema))) is None:
-            self._types[id(schema)] = _EVERY  # for a schema that refers to itself
-            types = frozenset(_listed(schema, "type") or _EVERY)
-            if (choices := _choices(schema)) is not None:
-                types &= frozenset(map(_name, choices))
+        if (types := self._types.get(id(node))) is None:
+            self._types[id(node)] = _EVERY  # for a schema that refers to itself
+            types = frozenset(_listed(node, "type") or _EVERY)
             types |= {"integer"} if "number" in types else types
-            types = types.intersection(*map(self._types_of, self._required(schema)))
-            for keyword in ("anyOf", "oneOf"):
-                if alternatives := _listed(schema, keyword):
-                    types &= frozenset[str]().union(*map(self._types_of, alternatives))
-            self._types[id(schema)] = types
+            if choices := _choices(node):
+                types &= set(map(_name, choices))
+            alternatives = [_listed(node, keyword) for keyword in ("anyOf", "oneOf")]
+            for ones in (*filter(None, alternatives), *([one] for one in self._beside(node))):
+                types &= set[str]().union(*map(self._types_of, ones))
+            self._types[id(node)] = types
         return types
 
     def _as_type(self, types: frozenset[str], value: Any) -> Any:
@@ -125,11 +110,7 @@ class _Reader:
         ``value``."""
         text: Any = value
         while isinstance(text, str) and "string" not in types:
-            found: Any = _WORDS.get(text.strip().lower(), text)
-            if text.lstrip()[:1] in _BEGINNINGS:
-                found = self._decoded(text)
-            if found in (0, 1) and "boolean" in types and "integer" not in types:
-                found = bool(found)
+            found: Any = self._said_by(text)
             if type(found) is float and found.is_integer() and "number" not in types:
                 found = int(found)
             if _name(found) in types:
@@ -137,8 +118,10 @@ class _Reader:
             text = None if found is text else found  # JSON text inside of JSON text
         return value
 
-    def _decoded(self, text: str) -> Any:
-        self._text -= len(text) if text.lstrip()[0] in "[{" else 0
+    def _said_by(self, text: str) -> Any:
+        if (word := text.strip().lower()) in _WORDS:
+            return _WORDS[word]
+        self._text -= len(text)
         if self._text < 0:
             raise ValueError(f"too large: JSON in texts has at most {_MOST_TEXT:,} characters")
         try:
@@ -151,7 +134,7 @@ class _Reader:
         if isinstance(value, list):
             rest = schema.get("items")
             return [self.read(rest, item, levels) for item in cast("list[Any]", value)] if rest else cast("Any", value)
-        properties, required = _members(schema), _listed(schema, "required")
+        properties, required = _properties(schema), _listed(schema, "required")
         read: JSONObject = {}
         for name, item in cast("JSONObject", value).items():
             below = properties.get(name, schema.get("additionalProperties"))
@@ -168,23 +151,21 @@ class _Reader:
         return word == "" and limits
 
 
-def _listed(schema: JSONObject, keyword: str) -> list[Any]:
-    said: Any = schema.get(keyword, [])
+def _listed(schema: Any, keyword: str) -> list[Any]:
+    said: Any = cast("JSONObject", schema).get(keyword, []) if isinstance(schema, dict) else []
     return cast("list[Any]", said) if isinstance(said, list) else [said]
 
 
-def _members(schema: Any) -> JSONObject:
+def _properties(schema: Any) -> JSONObject:
     return cast("JSONObject", schema).get("properties", {}) if isinstance(schema, dict) else {}
 
 
-def _choices(schema: Any) -> list[Any] | None:
-    if not isinstance(schema, dict):
-        return None
-    return [schema["const"]] if "const" in schema else cast("JSONObject", schema).get("enum")
+def _choices(schema: Any) -> list[Any]:
+    return [schema["const"]] if isinstance(schema, dict) and "const" in schema else _listed(schema, "enum")
 
 
 def _may_be(schema: Any, value: Any) -> bool:
-    return (choices := _choices(schema)) is None or value in choices
+    return not (choices := _choices(schema)) or value in choices
 
 
 def _name(value: Any) -> str:
