@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, cast
 
 import click
 
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSON_TYPES, JSONObject, json_type
 from .printable import name_shown, on_one_line
 
 _LONGEST_NAME: Final = 60
@@ -100,19 +100,8 @@ def _value(name: str, text: str, schema: Any, root: JSONObject, reader: SchemaRe
 def _as(kind: str, value: Any) -> tuple[bool, Any]:
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return True, int(value)  # JSON Schema: 5.0 is an integer
-    if isinstance(value, bool):
-        return kind == "boolean", value
-    return isinstance(value, _TYPES.get(kind, ())), value
-
-
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "integer": (int,),
-    "number": (int, float),
-    "null": (type(None),),
-    "array": (list,),
-    "object": (dict,),
-}
-_NAMES: Final = _TYPES.keys() | {"boolean", "string"}
+    own = json_type(value)
+    return own == kind or (own, kind) == ("integer", "number"), value
 
 
 def _words(names: set[str], words: str) -> str:
@@ -120,7 +109,7 @@ def _words(names: set[str], words: str) -> str:
     if len(names) > 1 or " | " in words:
         return f"one of {words}"
     (name,) = names
-    if name not in _NAMES:  # the schema is the server's, and may name anything
+    if name not in JSON_TYPES:  # the schema is the server's, and may name anything
         return f"of the type {name!r}, which JSON Schema does not have"
     return examples.get(name) or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
@@ -216,11 +205,11 @@ class SchemaReader:
                 {name[:_LONGEST_CHOICE] for name in names if isinstance(name, str)} if self._take(len(names)) else set()
             )
         if "const" in members:
-            return {_type_of(members["const"])}
+            return {json_type(members["const"])}
         choices = members.get("enum")
         if isinstance(choices, list):
             values = cast("list[Any]", choices)
-            return {_type_of(value) for value in values} if self._take(len(values)) else set()
+            return {json_type(value) for value in values} if self._take(len(values)) else set()
         return None
 
     def _branches(self, members: JSONObject) -> list[Any]:
@@ -254,21 +243,3 @@ def _choice(value: Any) -> str:
             return "{…}"
         case _:
             return json.dumps(value)[:_LONGEST_CHOICE]
-
-
-def _type_of(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"

@@ -9,8 +9,16 @@ import attrs
 JSONObject: TypeAlias = dict[str, Any]
 """A JSON object that is kept verbatim."""
 
+_TYPES: Final = {bool: "boolean", dict: "object", float: "number", int: "integer", list: "array", str: "string"}
+JSON_TYPES: Final = frozenset(("null", *_TYPES.values()))
+"""The names that JSON Schema has for types."""
 _SINCE: Final = "trio_mcp.since"
 _UNTIL: Final = "trio_mcp.until"
+
+
+def json_type(value: Any) -> str:
+    """Return the name of the type of JSON data, of `JSON_TYPES`; an empty name for all else."""
+    return "null" if value is None else _TYPES.get(cast("Any", type(value)), "")
 
 
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:

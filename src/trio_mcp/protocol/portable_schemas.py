@@ -10,7 +10,7 @@ import copy
 from math import isfinite
 from typing import Any, Final, TypeVar, cast
 
-from .fields import JSONObject
+from .fields import JSONObject, json_type
 from .inlining import schemas_in
 
 T = TypeVar("T")
@@ -24,10 +24,6 @@ _FORMATS: Final = frozenset(
 """The formats of JSON Schema (2020-12 validation, 7.3)."""
 _ENCODINGS: Final = {"byte": "base64", "base64": "base64", "base64url": "base64url"}
 """Formats of other vocabularies that JSON Schema writes as ``contentEncoding``."""
-_TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"} | {
-    list: "array",
-    dict: "object",
-}
 
 
 def portable(schema: T) -> T:
@@ -62,11 +58,11 @@ def _fixed(node: JSONObject) -> JSONObject:
     values: Any = [made["const"]] if "const" in made else made.get("enum")
     if not isinstance(values, list):
         return made
-    choices: dict[Any, Any] = {(type(each), repr(each)): each for each in cast("list[Any]", values)}
-    made |= {"enum": list(choices.values())} if "enum" in made else {}
+    choices = list({repr(each): each for each in cast("list[Any]", values)}.values())
+    made |= {"enum": choices} if "enum" in made else {}
     by_type: dict[str, list[Any]] = {}
-    for (kind, _), each in choices.items():
-        by_type.setdefault(_TYPES.get(kind, ""), []).append(each)
+    for each in choices:
+        by_type.setdefault(json_type(each), []).append(each)
     if "type" in made or "" in by_type or not by_type or (len(by_type) > 1 and "anyOf" in made):
         return made
     if len(by_type) == 1:

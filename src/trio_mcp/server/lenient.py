@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..jsonrpc.sizes import is_too_deep
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSON_TYPES, JSONObject, json_type
 from ..protocol.schema_growth import targets_of
 
 _MOST_TEXT: Final = 256 * 1024
@@ -22,8 +22,6 @@ _MOST_STEPS: Final = 100_000
 _MOST_NESTED: Final = 64
 """Levels of nesting, those inside of texts included. Each takes a few frames of the stack."""
 
-_TYPES: Final = {bool: "boolean", dict: "object", float: "number", int: "integer", list: "array", str: "string"}
-_EVERY: Final = frozenset(("null", *_TYPES.values()))
 _WORDS: Final = {"": None, "null": None, "none": None, "true": True, "false": False}
 _LIMITS: Final = frozenset(("const", "enum", "format", "minLength", "pattern"))
 """Keywords of a text that may refuse the empty text."""
@@ -71,7 +69,7 @@ class _Reader:
                 parts.append(cast("JSONObject", schema))
                 ahead += self._beside(schema)
                 for keyword in ("anyOf", "oneOf"):
-                    fitting = [one for one in _listed(schema, keyword) if _name(value) in self._types_of(one)]
+                    fitting = [one for one in _listed(schema, keyword) if json_type(value) in self._types_of(one)]
                     ahead += [one for one in fitting if self._seems_meant(one, value)][:1] or fitting[:1]
         return parts
 
@@ -94,11 +92,11 @@ class _Reader:
     def _types_of(self, node: Any) -> frozenset[str]:
         """Return the names of the JSON types that a schema takes."""
         if (types := self._types.get(id(node))) is None:
-            self._types[id(node)] = _EVERY  # for a schema that refers to itself
-            types = frozenset(_listed(node, "type") or _EVERY)
+            self._types[id(node)] = JSON_TYPES  # for a schema that refers to itself
+            types = frozenset(_listed(node, "type") or JSON_TYPES)
             types |= {"integer"} if "number" in types else types
             if choices := _choices(node):
-                types &= set(map(_name, choices))
+                types &= set(map(json_type, choices))
             alternatives = [_listed(node, keyword) for keyword in ("anyOf", "oneOf")]
             for ones in (*filter(None, alternatives), *([one] for one in self._beside(node))):
                 types &= set[str]().union(*map(self._types_of, ones))
@@ -113,7 +111,7 @@ class _Reader:
             found: Any = self._said_by(text)
             if type(found) is float and found.is_integer() and "number" not in types:
                 found = int(found)
-            if _name(found) in types:
+            if json_type(found) in types:
                 return found
             text = None if found is text else found  # JSON text inside of JSON text
         return value
@@ -166,7 +164,3 @@ def _choices(schema: Any) -> list[Any]:
 
 def _may_be(schema: Any, value: Any) -> bool:
     return not (choices := _choices(schema)) or value in choices
-
-
-def _name(value: Any) -> str:
-    return "null" if value is None else _TYPES.get(cast("Any", type(value)), "")
