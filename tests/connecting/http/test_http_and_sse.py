@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from trio_mcp import (
     ConnectionLost,
     ElicitResult,
     HTTPError,
+    Limits,
     ProtocolViolation,
     open_http,
 )
-from trio_mcp.connecting.http import opening
+from trio_mcp.connecting.http import opening, posted_request
 
 MESSAGES = "/messages?session=1"
 QUESTION = {
@@ -30,16 +32,17 @@ QUESTION = {
 class Old:
     """A server that speaks HTTP+SSE only. ``refusal`` answers POSTs to its URL."""
 
-    def __init__(self, refusal: int = 405, endpoint: str = MESSAGES) -> None:
+    def __init__(self, refusal: int = 405, endpoint: str = MESSAGES, first: str = ": hello\r\n\r\n") -> None:
         self.refusal = refusal
         self.endpoint = endpoint
+        self.first = first
         self.stream: Answer | None = None
         self.over = trio.Event()
 
     async def __call__(self, got: Got, answer: Answer) -> None:
         if got.method == "GET" or (got.target == "/mcp" and self.refusal == 200):
             await answer.open()
-            await answer.chunk(f": hello\r\n\r\nevent: endpoint\r\ndata: {self.endpoint}\r\n\r\n".encode())
+            await answer.chunk(f"{self.first}event: endpoint\r\ndata: {self.endpoint}\r\n\r\n".encode())
             if got.method == "GET":
                 self.stream = answer
                 await self.over.wait()
@@ -69,7 +72,7 @@ class Old:
                 return []
 
 
-@pytest.mark.parametrize("refusal", [400, 404, 405, 200])
+@pytest.mark.parametrize("refusal", [400, 404, 405, 406, 415, 422, 501, 200])
 @pytest.mark.parametrize("era", ["auto", "legacy"])
 async def test_server_that_refuses_posts_is_used_over_its_stream(refusal: int, era: Any) -> None:
     async with serving(Old(refusal)) as server, open_http(server.url, era=era) as client:
@@ -110,6 +113,61 @@ async def test_endpoint_at_another_origin_gets_no_message(endpoint: str) -> None
             async with open_http(server.url):
                 pass
         assert {got.target for got in server.got} == {"/mcp"}
+
+
+@pytest.mark.parametrize("first", ["event: ping\ndata: 1\n\n", "event: open\ndata: {}\n\n", "retry: 100\n\n", "\ufeff"])
+async def test_endpoint_may_come_after_other_events(first: str) -> None:
+    async with serving(Old(first=first)) as server, open_http(server.url) as client:
+        assert (await client.call_tool("add")).text == "done"
+
+
+@pytest.mark.parametrize("way", ["json", "json and stream", "events", "status"])
+async def test_reply_in_the_answer_to_the_post_is_read(way: str) -> None:
+    class Eager(Old):
+        async def take(self, got: Got, answer: Answer) -> None:
+            messages = self.messages_for(got)
+            if not messages or way == "status":
+                await answer.whole(200, b'{"status": "ok"}')
+            elif way == "events":
+                await answer.open()
+                await answer.event(messages[0])
+                await answer.end()
+            else:
+                await answer.whole(200, json.dumps(messages[0]).encode())
+            assert self.stream is not None
+            for message in messages if "st" in way else []:
+                await self.stream.event(message, event="message")
+
+    async with serving(Eager()) as server, open_http(server.url) as client:
+        assert (await client.call_tool("add")).text == "done"
+        assert (await client.call_tool("add")).text == "done"
+
+
+async def test_reply_on_the_stream_ends_a_post_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posted_request, "_FAREWELL", 0.01)
+
+    class Silent(Old):
+        async def take(self, got: Got, answer: Answer) -> None:
+            if got.name != "tools/call":
+                await super().take(got, answer)
+            elif self.stream is not None:
+                await self.stream.event(text(got), event="message")
+                await answer.gone()
+
+    async with serving(Silent()) as server, open_http(server.url, limits=Limits(max_in_flight=1)) as client:
+        for _ in range(3):
+            assert (await client.call_tool("add")).text == "done"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_stream_that_needs_a_token_names_its_status(status: int) -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        await answer.whole(405 if got.method == "POST" else status)
+
+    async with serving(handler) as server:
+        with pytest.raises(HTTPError, match=str(status)):
+            async with open_http(server.url):
+                pass
 
 
 async def test_header_authorization_goes_with_the_stream_and_each_message() -> None:

@@ -7,6 +7,7 @@ ours go to the URL that the first event names.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urljoin
@@ -14,6 +15,7 @@ from urllib.parse import urljoin
 import trio
 
 from ...jsonrpc.errors import ProtocolViolation
+from ...jsonrpc.messages import ErrorResponse, RequestId, Response
 from ...runtime.transport import ConnectionLost, HTTPError
 from ...transports.http_client.origins import split_url
 from ...transports.sse import Event, EventTooLong
@@ -23,8 +25,10 @@ from .responses import EVENT_STREAM, content_type, is_good
 
 logger = logging.getLogger("trio_mcp")
 
-_REFUSALS: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED))
-"""Statuses of servers that know no POST to this URL (2025-11-25 transports, Backwards Compatibility)."""
+_REFUSALS: Final = frozenset((*range(400, 500), 501)) - {401, 403, 407, 408, 409, 425, 429}
+"""Statuses of servers that know no POST to this URL (2025-06-18 transports, Backwards Compatibility), without those
+about something else. Python's `http.server` answers with 501."""
+NO_ACCESS: Final = frozenset((HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN))
 _LONGEST_URL: Final = 4096
 
 
@@ -37,9 +41,14 @@ def may_speak(error: HTTPError) -> bool:
     return error.status in _REFUSALS or isinstance(error, EndpointEvent)
 
 
-async def hear_all(endpoint: Endpoint, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def hear_all(
+    endpoint: Endpoint,
+    replied: Callable[[RequestId | None], None],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
     """Put all messages of the server into the inbox, until the stream ends, and with it the connection. Started when
-    the server has named the URL for our messages.
+    the server has named the URL for our messages. Calls ``replied`` with the id of each reply.
 
     Raises before that, if the answer isn't such a stream: `HTTPError`, `ConnectionLost`, `AuthorizationError`, and
     `ProtocolViolation` for a URL that a client must not send to.
@@ -51,12 +60,15 @@ async def hear_all(endpoint: Endpoint, *, task_status: trio.TaskStatus[None] = t
                 raise HTTPError.refused(reply.status, "")
             while chunk := await reply.receive_some():
                 for event in events.feed(chunk):
-                    if not is_open:
+                    if is_open and event.name == "message":
+                        frame = endpoint.frame(event.data)
+                        if isinstance(frame.message, Response | ErrorResponse):
+                            replied(frame.message.id)
+                        endpoint.inbox.put(frame)
+                    elif not is_open and event.name in ("message", "endpoint"):  # some servers begin with a ping
                         _begin(endpoint, event)
                         is_open = True
                         task_status.started()
-                    elif event.name == "message":
-                        endpoint.inbox.put(endpoint.frame(event.data))
                 await endpoint.inbox.room()
     except (ConnectionLost, EventTooLong) as error:
         if not is_open:
@@ -70,7 +82,7 @@ async def hear_all(endpoint: Endpoint, *, task_status: trio.TaskStatus[None] = t
 def _begin(endpoint: Endpoint, event: Event) -> None:
     """Send all messages to the URL in the first event from now on."""
     if event.name != "endpoint":
-        raise HTTPError(HTTPStatus.OK, "the first event of the stream isn't 'endpoint'")
+        raise HTTPError(HTTPStatus.OK, "the first message of the stream isn't 'endpoint'")
     http, text = endpoint.http, event.data.decode("utf-8", "replace").strip()
     try:
         # A server must not have our headers, tokens among them, sent to another one.

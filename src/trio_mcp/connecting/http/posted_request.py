@@ -160,7 +160,7 @@ class PostedRequest:
             async with self._endpoint.post(self._message, headers, self._seen) as reply:
                 self._status = reply.status
                 if is_good(reply) and self._endpoint.sessions.is_by_sse:
-                    await _finish(reply)
+                    await self._by_sse(reply, events)
                     return
                 if content_type(reply) != EVENT_STREAM or not is_good(reply):
                     await self._whole(reply)
@@ -180,6 +180,16 @@ class PostedRequest:
             self._scope.deadline = trio.current_time() + self._timeout if is_seen else math.inf
         if self._is_forgone and not is_seen:
             self._scope.cancel(reason="nobody waits for the reply")  # and nobody is to be asked for a token
+
+    async def _by_sse(self, reply: Reply, events: EventReader) -> None:
+        """Read the answer to a message over HTTP+SSE. The reply comes by the stream, but some servers put it here."""
+        try:
+            if content_type(reply) == EVENT_STREAM:
+                await self._has_replied(reply, events)
+            else:
+                await self._whole(reply)
+        except (ConnectionLost, HTTPError, UnreadableAnswer) as error:
+            logger.debug("the answer to the POST has no reply in it: %s", error)
 
     async def _whole(self, reply: Reply) -> None:
         """Read an answer that is no stream."""
@@ -214,7 +224,7 @@ class PostedRequest:
     def _arrived(self, reply: Reply, data: bytes) -> bool:
         """Hand on the message in ``data``, and return whether the message was the reply: see `arrived`."""
         frame = self._endpoint.frame(data, self._id)
-        if self._message.method == "initialize":
+        if self._message.method == "initialize" and not self._endpoint.sessions.is_by_sse:
             session = session_of(frame.message, self._message, reply.headers.get("mcp-session-id"))
             if session is not None:
                 self.session = session

@@ -87,7 +87,12 @@ class HttpTransport(Transport):
         """Change to the transport HTTP+SSE, for a server that has answered nothing so far. Raises as `hear_all`."""
         if self._nursery is None:
             raise ConnectionLost(_OVER)
-        await self._nursery.start(hear_all, self._endpoint)
+        await self._nursery.start(hear_all, self._endpoint, self._replied)
+
+    def _replied(self, request_id: RequestId | None) -> None:
+        """Wait no longer than a moment for the end of a POST whose reply came by the stream."""
+        if request_id is not None and (posted := self._requests.get(request_id)) is not None:
+            posted.forgo()
 
     # The messages
 
