@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from trio_mcp import CallToolResult, Client, open_group
 from trio_mcp.client.opening import open_client
+from trio_mcp.client.cache import Change
 from trio_mcp.client.output_schemas import OutputSchemas
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -119,7 +120,7 @@ def test_schemas_take_bounded_memory_and_a_new_schema_replaces_the_old_one() -> 
     schema = {"type": "object", "description": "x" * 40_000}
     schemas.take({"tools": [{"name": str(number), "outputSchema": schema} for number in range(1000)]})
     assert 100 < len(schemas.known) < 210
-    schemas.forget()
+    schemas.changed(Change("tools"))
     for kind in ("integer", "string"):
         schemas.take({"tools": [{"name": "t", "outputSchema": {"type": kind}}, None, {"name": 5}]})
         assert f'"{kind}"' in (schemas.checked("t", CallToolResult([], {})).schema_error or "")

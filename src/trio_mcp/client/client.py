@@ -57,7 +57,6 @@ from ..runtime.transport import ConnectionLost, Transport
 from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
-from .cache import Change
 from .current_call import CallContexts, CallHandlers, check_handlers
 from .options import ClientSettings, UnreadableMessages
 from .requests import Requests
@@ -124,7 +123,7 @@ class Client(Requests):
         contexts.follow(self.connection)
         callbacks.follow(self.connection.outbound)
         super().__init__(self.connection.outbound, answers, timeouts, settings, callbacks, contexts)
-        self.callbacks.watchers += [self.tool_calls.changed, self._tools_changed]
+        self.callbacks.watchers += [self.tool_calls.changed, self.output_schemas.changed]
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
         self.change_streams = ChangeStreams(self.connection, self.callbacks, timeouts)
@@ -135,10 +134,6 @@ class Client(Requests):
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.instructions: str | None = None
         """The server's advice to the model."""
-
-    def _tools_changed(self, change: Change) -> None:
-        if change.kind == "tools":
-            self.output_schemas.forget()
 
     def _received_unreadable(self, reason: str, line: bytes | bytearray) -> None:
         self.connection.outbound.stray(line)

@@ -19,6 +19,7 @@ from ..protocol.types.tools import CallToolResult
 
 if TYPE_CHECKING:
     from ..protocol.schema_validator import SchemaValidator
+    from .cache import Change
 
 logger = logging.getLogger("trio_mcp")
 
@@ -45,12 +46,13 @@ class OutputSchemas:
         """Validators; the fault of an unusable schema; `None` for a schema that isn't checked."""
         self._logged: set[str] = set()
 
-    def forget(self) -> None:
-        """Forget all schemas, which may have changed."""
-        self.known.clear()
-        self._compiled.clear()
-        self._logged.clear()
-        self._room = _MOST_BYTES
+    def changed(self, change: Change) -> None:
+        """Forget all schemas after a change of the tools."""
+        if change.kind == "tools":
+            self.known.clear()
+            self._compiled.clear()
+            self._logged.clear()
+            self._room = _MOST_BYTES
 
     def take(self, page: object) -> None:
         """Take the schemas of a page of ``tools/list``, a result as JSON data."""

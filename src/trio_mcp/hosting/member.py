@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
 from typing import Any, Final, cast
 
 import attrs
@@ -60,7 +61,7 @@ class Member:
         self._connect_timeout = settings.connect_timeout
         if settings.record is not None:  # one recorder for all connections of the member
             self._options["record"] = settings.record
-        self._listing = Listing(name, catalogue, self._has_problems)
+        self._listing = Listing(name, catalogue)
         self._changed = changed
         self._client: Client | None = None
         self._stderr = LastLines()
@@ -183,7 +184,7 @@ class Member:
             async with target.open(**self._options) as client, trio.open_nursery() as nursery:
                 connecting.deadline = math.inf
                 self._listing.begin(client)
-                nursery.start_soon(self._listing.keep, client, self._news)
+                nursery.start_soon(self._listing.keep, client, self._news, self._has_problems)
                 self._client, self._ready_since = client, trio.current_time()
                 self._become(MemberStatus(self.status.name, MemberState.READY, restarts=self._failures))
                 yield client
@@ -259,19 +260,17 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 
 
 class Listing:
-    """Keep the lists of a member in the catalogue as its server has them. ``changed`` is called with the problems of
-    all lists when they change: see `MemberStatus.problems`.
+    """Keep the lists of a member in the catalogue as its server has them.
 
     A list has 10,000 items at most, of 16 MiB together, and 60 seconds. The next list waits 2 seconds for it. After
     reading, the listing rests for 100 ms, or for as long as the reading took, whatever changes the server reports. If a
     list fails, the catalogue keeps the items that it had, or else gets the items that came.
     """
 
-    def __init__(self, member: str, catalogue: Catalogue, changed: Callable[[Mapping[str, str]], None]) -> None:
+    def __init__(self, member: str, catalogue: Catalogue) -> None:
         self._member = member
         self._catalogue = catalogue
         self._problems: dict[str, str] = {}
-        self._problems_changed = changed
         self._stale: dict[ListName, None] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self.read = False
@@ -300,15 +299,18 @@ class Listing:
             self._stale[name] = None
         self._changed.unpark_all()
 
-    async def keep(self, client: Client, after_reading: trio.lowlevel.ParkingLot) -> None:
-        """Read the lists, and wait for changes, until the connection is lost or this is cancelled."""
+    async def keep(
+        self, client: Client, after_reading: trio.lowlevel.ParkingLot, changed: Callable[[Mapping[str, str]], None]
+    ) -> None:
+        """Read the lists, and wait for changes, until the connection is lost or this is cancelled. ``changed`` is called
+        with the problems of all lists when they change: see `MemberStatus.problems`."""
         while True:
             began = trio.current_time()
             due, self._stale = self._stale, {}  # a change that comes during the reading makes a list stale again
             lists: dict[ListName, AsyncIterator[Any]] = {name: getattr(client, f"list_{name}")() for name in due}
             # Some servers have tools without declaring any. No capability says whether a server has resource templates.
             optional = ("resource_templates", *(("tools",) if client.server_capabilities.tools is None else ()))
-            await collect_each(lists, optional, _MOST_SECONDS, self._take)
+            await collect_each(lists, optional, _MOST_SECONDS, partial(self._take, changed))
             if self._lost:
                 return
             self.read = True
@@ -317,7 +319,7 @@ class Listing:
             while not self._stale:
                 await self._changed.park()
 
-    def _take(self, name: ListName, found: Collected[Any]) -> None:
+    def _take(self, changed: Callable[[Mapping[str, str]], None], name: ListName, found: Collected[Any]) -> None:
         """Take what was found of a list."""
         if isinstance(found.error, ConnectionLost):
             self._lost = True
@@ -329,6 +331,6 @@ class Listing:
             if found.problem is not None and found is not SILENT:
                 logger.warning("the %s of member %s are incomplete: %s", name, self._member, found.problem)
             self._problems = problems
-            self._problems_changed(problems)
+            changed(problems)
         if not self._over and (found.error is None or not self._catalogue.has_any(self._member, name)):
             self._catalogue.replace(self._member, name, found.items)
