@@ -25,7 +25,7 @@ FOR_CODE_THAT_OPENS_AND_FORWARDS = {
         "send",
         "told_by_streams",
     },
-    "Group": {"close", "present"},
+    "Group": {"close", "present", "reconnect_as_legacy"},
     "Catalogue": {"add", "close", "find", "has_any", "known", "may_name", "name_of", "remove", "replace", "show"},
     "Changes": {"run"},
 }
