@@ -274,3 +274,24 @@ async def test_a_server_that_prints_text_now_differs(tmp_path: Path) -> None:
         await client.call_tool("greet", {"name": "Ann"})
     with pytest.raises(AssertionError, match="a message was recorded"):
         await assert_replays(path, Command([sys.executable, "-c", PRINTING, "Starting ..."]))
+
+
+AFTER_ITS_ANSWERS = """
+import json, sys
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+        answer = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result})
+        print(answer, *sys.argv[1:], sep="\\n", flush=True)
+"""
+
+
+async def test_text_after_the_last_answer_is_no_difference(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    command = [sys.executable, "-c", AFTER_ITS_ANSWERS]
+    async with open_stdio(command, record=path, era="legacy"):
+        pass
+    for texts in (["done"], ["done", "", "exiting", "[]"]):
+        await assert_replays(path, Command([*command, *texts]))

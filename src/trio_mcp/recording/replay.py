@@ -78,6 +78,8 @@ class _Player:
         """Why input from the other side isn't a message, such as text that a server prints."""
         self._unreadable_before = 0
         """Number of such inputs in the recording."""
+        self._unreadable_counted = 0
+        """Number of such inputs that came before the last message."""
         self._met: dict[Key, Heard] = {}
         """The present request in the place of each recorded one of the other side."""
         self.comparing = Comparing()
@@ -120,8 +122,10 @@ class _Player:
                 self._heard.append(Heard(message.method, message.params))
             case Unreadable():
                 self._unreadable.append(message.reason)
+                return
             case _:
                 pass
+        self._unreadable_counted = len(self._unreadable)
 
     async def write(self) -> None:
         try:
@@ -165,8 +169,9 @@ class _Player:
         self._tell_the_rest()
 
     def _tell_the_rest(self) -> None:
-        # As with progress, fewer are not a difference: text that a program prints at its end may come too late.
-        for reason in self._unreadable[self._unreadable_before :]:
+        # As with progress, fewer are not a difference: text that a program prints at its end may come too late. For the
+        # same reason, text after the last message may be missing in the recording.
+        for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.differs(f"a message of the {self._other}", "a message", reason)
         for heard in self._heard:
             if heard.method != _PROGRESS:
