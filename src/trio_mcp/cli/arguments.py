@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, cast
 import click
 
 from ..protocol.fields import JSON_TYPES, JSONObject, json_type
+from ..protocol.inlining import at_pointer
 from .printable import name_shown, on_one_line
 
 _LONGEST_NAME: Final = 60
@@ -155,7 +156,7 @@ class SchemaReader:
             if not self._take(len(reference) // _LENGTH_A_STEP) or reference in seen:
                 break
             seen.add(reference)
-            schema = _at(reference, root)
+            schema = at_pointer(root, reference) if reference.startswith("#") else None
         return {}
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
@@ -219,17 +220,6 @@ class SchemaReader:
             if isinstance(more, list) and self._take(len(cast("list[Any]", more))):
                 branches += cast("list[Any]", more)
         return branches
-
-
-def _at(reference: str, root: JSONObject) -> Any:
-    if not reference.startswith("#/"):
-        return None
-    place: Any = root
-    for step in reference.removeprefix("#/").split("/"):
-        if not isinstance(place, dict):
-            return None
-        place = cast("JSONObject", place).get(step.replace("~1", "/").replace("~0", "~"))
-    return place
 
 
 def _choice(value: Any) -> str:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from ..classes import frozen
 from ..jsonrpc.sizes import is_too_deep
 from ..protocol.fields import JSONObject
+from ..protocol.inlining import at_pointer
 from ..server.results import to_plain
 from . import httpx2
 
@@ -23,7 +24,6 @@ Loader: TypeAlias = Callable[[str], Mapping[str, Any]]
 """Returns the document of a URI, as plain data. A relative URI is relative to the document that the author gives."""
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
-_INDEX: Final = re.compile(r"[0-9]{1,9}")
 _VERSION: Final = re.compile(r"3\.[01]\.\d+")
 _MOST_LEVELS: Final = 500
 """Levels of nesting in a document."""
@@ -101,15 +101,8 @@ class Document:
         if not isinstance(reference, str):
             raise ValueError(f"$ref must be a string, not {reprlib.repr(reference)}")  # noqa: TRY004 - a document's fault
         uri, pointer = urldefrag(urljoin(base, reference) if not reference.startswith("#") else base + reference)
-        value: Any = self._document(uri, reference)
-        for token in unquote(pointer).split("/")[1:]:
-            token = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, dict) and token in value:
-                value = cast("JSONObject", value)[token]
-            elif isinstance(value, list) and _INDEX.fullmatch(token) and int(token) < len(cast("list[Any]", value)):
-                value = cast("list[Any]", value)[int(token)]
-            else:
-                raise ValueError(f"the reference {reference[:200]!r} leads nowhere")
+        if (value := at_pointer(self._document(uri, reference), unquote(pointer))) is None:
+            raise ValueError(f"the reference {reference[:200]!r} leads nowhere")
         if pointer and not pointer.startswith("/"):
             raise ValueError(f"the reference {reference[:200]!r} is no JSON pointer; anchors are not read")
         return value, uri, pointer

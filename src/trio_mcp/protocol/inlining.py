@@ -126,3 +126,18 @@ def schemas_in(schema: Any) -> Iterator[JSONObject]:
                     ahead += cast("JSONObject", value).values()
                 elif key not in _DATA and not key.startswith("x-"):
                     ahead.append(value)
+
+
+def at_pointer(root: JSONObject, pointer: str) -> Any:
+    """Return what a JSON Pointer (RFC 6901), or a ``#`` with one, refers to in ``root``; `None` if there is nothing."""
+    node: Any = root
+    for token in pointer.split("/")[1:]:
+        token = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict):
+            node = cast("JSONObject", node).get(token)
+        elif isinstance(node, list) and token.isdecimal() and len(token) < 10:
+            items = cast("list[Any]", node)
+            node = items[int(token)] if int(token) < len(items) else None
+        else:
+            return None
+    return node

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote
 
 from .fields import JSONObject
+from .inlining import at_pointer
 
 _MOST: Final = 10_000_000
 """Evaluations of parts of a schema for one value: half a second."""
@@ -227,21 +228,7 @@ def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONO
         return list(anchors.get(fragment, []))
     # A pointer may begin at any subschema that has an $id.
     roots = [*roots, *(node for nodes in anchors.values() for node in nodes if "$id" in node or "id" in node)]
-    return [target for root in roots if (target := _at(root, unquote(fragment))) is not None]
-
-
-def _at(root: JSONObject, pointer: str) -> Any:
-    node: Any = root
-    for token in pointer.split("/")[1:]:
-        token = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, dict):
-            node = cast("JSONObject", node).get(token)
-        elif isinstance(node, list) and token.isdecimal() and len(token) < 10:
-            items = cast("list[Any]", node)
-            node = items[int(token)] if int(token) < len(items) else None
-        else:
-            return None
-    return node
+    return [target for root in roots if (target := at_pointer(root, unquote(fragment))) is not None]
 
 
 # What is reckoned

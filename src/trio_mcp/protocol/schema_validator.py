@@ -33,6 +33,7 @@ from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small, is_too_deep
 from .allowed_values import allowed_values
 from .fields import JSONObject
+from .inlining import at_pointer
 from .schema_growth import SCHEMA_KEYWORDS, SchemaGrowth, anchors_in, objects_in, targets_of
 
 _MOST_EVALUATIONS: Final = 50_000
@@ -428,10 +429,7 @@ def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, st
 
 
 def _node(schema: JSONObject, pointer: str) -> JSONObject:
-    node: Any = schema
-    for token in pointer.split("/")[1:]:
-        token = token.replace("~1", "/").replace("~0", "~")
-        node = node[int(token) if isinstance(node, list) else token]  # pyright: ignore[reportUnknownVariableType] JSON data
+    node = at_pointer(schema, pointer)
     return cast("JSONObject", node) if isinstance(node, dict) else {}
 
 
