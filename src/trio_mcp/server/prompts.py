@@ -63,13 +63,8 @@ class Prompts:
         required = set(handler.schema.get("required", ()))
         properties = cast("dict[str, JSONObject]", handler.schema.get("properties", {}))
         arguments = [
-            PromptArgument(
-                argument,
-                properties[argument].get("title"),
-                properties[argument].get("description"),
-                argument in required,
-            )
-            for argument in handler.names
+            PromptArgument(argument, schema.get("title"), schema.get("description"), argument in required)
+            for argument, schema in properties.items()
         ]
         name, title, description, icons = handler.listed(options)
         prompt = Prompt(name, title, description, arguments or None, icons, meta)
@@ -195,23 +190,16 @@ class Completions:
         settled = (params.context.arguments if params.context else None) or {}
         given = {"value": params.argument.value, "arguments": settled}
         value = await handler.call(scope, lifespan, {key: given[key] for key in handler.names})
-        return CompleteResult(_cut(value if isinstance(value, Completion) else Completion(_values(value))))
+        return CompleteResult(_completion(value))
 
 
-def _values(value: Any) -> list[str]:
-    """Return what a completer has returned as a list, whose items may still be of any type."""
-    return [value] if isinstance(value, str) else [] if value is None else list(value)
-
-
-def _cut(completion: Completion) -> Completion:
-    """Return ``completion`` with at most 100 values, all of them texts (2025-11-25 completion, Completion Results).
-    Where values were left out, ``total`` and ``has_more`` are set."""
-    values = completion.values
-    if any(type(value) is not str for value in values):
-        texts = [str(value.value if isinstance(value, Enum) else value) for value in cast("list[Any]", values)]
-        completion = Completion(values := texts, completion.total, completion.has_more)
-    if len(values) <= MAX_COMPLETION_VALUES:
-        return completion
-    return Completion(
-        values[:MAX_COMPLETION_VALUES], completion.total if completion.total is not None else len(values), True
-    )
+def _completion(value: Any) -> Completion:
+    """Return what a completer has returned as at most 100 texts (2025-11-25 completion, Completion Results). If values
+    were left out, ``total`` and ``has_more`` are set."""
+    if not isinstance(value, Completion):
+        value = Completion([value] if isinstance(value, str) else [] if value is None else list(value))
+    values: list[Any] = value.values[:MAX_COMPLETION_VALUES]
+    texts = [str(each.value if isinstance(each, Enum) else each) for each in values]
+    if len(texts) == len(value.values):
+        return Completion(texts, value.total, value.has_more)
+    return Completion(texts, len(value.values) if value.total is None else value.total, True)
