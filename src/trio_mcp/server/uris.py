@@ -223,21 +223,14 @@ class UriTemplate:
         match = self._pattern.fullmatch(_encoded(uri))
         if match is None:
             return None
+        given = [(name, match[name]) for name in self._fits]
+        query = match[match.re.groups] if self._query else None
+        pairs = [pair.partition("=") for pair in (query or "").split("&")]
+        given += [(name, text) for name, _, text in pairs if name in self._query]
         values: dict[str, str] = {}
-        for name, fits in self._fits.items():
-            value = _decoded(match[name])
-            if value is None or not fits(value):
-                return None
-            values[name] = value
-        return self._with_query(values, match[match.re.groups]) if self._query else values
-
-    def _with_query(self, values: dict[str, str], query: str | None) -> dict[str, str] | None:
-        for pair in (query or "").split("&"):
-            name, _, text = pair.partition("=")
-            if name not in self._query:
-                continue
+        for name, text in given:
             value = _decoded(text)
-            if value is None or not _is_path(value) or name in values:
+            if value is None or name in values or not self._fits.get(name, _is_path)(value):
                 return None
             values[name] = value
         return values
