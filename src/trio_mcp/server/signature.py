@@ -17,7 +17,6 @@ import msgspec
 from ..classes import frozen
 from ..concurrency.workers import await_result, run_in_worker
 from ..jsonrpc.sizes import is_checkable
-from ..protocol.allowed_values import with_choices
 from ..protocol.fields import JSONObject
 from ..protocol.foreign_types import is_model, read_foreign, write_foreign
 from ..protocol.plain_classes import with_whole_numbers
@@ -178,6 +177,8 @@ class UserFunction:
                 return self._convert(whole, strict)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             fault = error
+        from ..protocol.allowed_values import with_choices  # late: only faults need it
+
         raise BadArguments(with_choices(str(fault), self.schema)) from None
 
     def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
