@@ -384,7 +384,7 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None)
     if "$ref" in root and len(root) == 1:
         reference = root["$ref"]
         root = dict(definitions[reference.rpartition("/")[2]])
-        if not _refers(definitions, reference):  # a class that is made of itself
+        if all(node.get("$ref") != reference for node in schemas_in({"$defs": definitions})):  # not made of itself
             del definitions[reference.rpartition("/")[2]]
     root = inlined({**root, "$defs": definitions}) if definitions else root
     for node in schemas_in(root) if not read else ():
@@ -406,13 +406,6 @@ def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) ->
         return _with_definitions(kind, read, f"{prefix}{len(known)}.", known)
     known.update(new)
     return schema
-
-
-def _refers(schema: Any, reference: str) -> bool:
-    if isinstance(schema, dict):
-        members = cast("JSONObject", schema)
-        return members.get("$ref") == reference or any(_refers(member, reference) for member in members.values())
-    return isinstance(schema, list) and any(_refers(item, reference) for item in cast("list[Any]", schema))
 
 
 def _components(asked: list[Any], foreign: Any) -> tuple[tuple[JSONObject, ...], JSONObject]:
