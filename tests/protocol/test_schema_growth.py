@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from trio_mcp.protocol.schema_growth import SchemaGrowth
+from trio_mcp.protocol.schema_growth import SchemaGrowth, _graph_of
 from trio_mcp.protocol.schema_validator import SchemaEvaluation, SchemaValidator
 
 LAST = {"type": "integer"}
@@ -185,3 +185,10 @@ def test_an_evaluation_with_a_memory_finds_the_same(schema: Any, one: Any, value
         assume(type(error).__name__ != "TooManyEvaluations")  # it refers to itself in one place
         raise
     assert found == validator.is_valid(value)
+
+
+def test_graph_of_a_large_schema_has_one_part_for_all_that_lead_nowhere() -> None:
+    names = {f"p{number}": {"type": "string"} for number in range(1000)}
+    references = [{"$ref": "#/$defs/a"}] * 1000
+    _, parts = _graph_of({"properties": names, "anyOf": references, "$defs": {"a": {"items": {"type": "integer"}}}})
+    assert len(parts) == 4

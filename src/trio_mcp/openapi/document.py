@@ -94,12 +94,18 @@ class Document:
         """True for OpenAPI 3.0, whose schemas are no JSON Schemas."""
         self._loader = loader
         self._loaded: dict[str, JSONObject] = {"": self.root}
+        self._targets: dict[tuple[str, str], tuple[Any, str, str]] = {}
 
     def target(self, reference: Any, base: str) -> tuple[Any, str, str]:
         """Return the target of ``reference`` in the document ``base``: the value, the document of the value, and the
         pointer there. Raises `ValueError` where there is nothing."""
         if not isinstance(reference, str):
             raise ValueError(f"$ref must be a string, not {reprlib.repr(reference)}")  # noqa: TRY004 - a document's fault
+        if (found := self._targets.get((reference, base))) is None:
+            found = self._targets[reference, base] = self._target(reference, base)
+        return found
+
+    def _target(self, reference: str, base: str) -> tuple[Any, str, str]:
         uri, pointer = urldefrag(urljoin(base, reference) if not reference.startswith("#") else base + reference)
         if (value := at_pointer(self._document(uri, reference), unquote(pointer))) is None:
             raise ValueError(f"the reference {reference[:200]!r} leads nowhere")

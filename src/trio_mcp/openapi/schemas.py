@@ -80,16 +80,13 @@ class Schemas:
                 continue
             if len(needed) < _MOST_DEFINITIONS:
                 if name not in self._portable:
-                    self._portable[name] = portable(self._definitions[name])
+                    self._portable[name] = _checked(portable(self._definitions[name]), MOST_LEVELS - 2)
                 needed[name] = self._portable[name]
                 ahead += self._mentioned[name]
             else:
                 needed[name] = {}
-        schema = portable(schema)
-        complete = {**schema, "$defs": needed} if needed else schema
-        if is_too_deep(complete):
-            raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
-        return complete
+        schema = _checked(portable(schema), MOST_LEVELS)
+        return {**schema, "$defs": needed} if needed else schema
 
     def resolved(self, schema: Any) -> Any:
         """Return ``schema``, or the definition that it is a reference to."""
@@ -192,6 +189,12 @@ class Schemas:
         name = self._names[uri, pointer]
         self._mentions.append(name)
         return name
+
+
+def _checked(schema: Any, levels: int) -> Any:
+    if is_too_deep(schema, levels):
+        raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
+    return schema
 
 
 def _required_in(schema: JSONObject) -> list[str]:

@@ -41,6 +41,19 @@ SCHEMA_KEYWORDS: Final = frozenset[str]().union(
     ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$defs", "definitions"),
 )
 """Keywords that hold schemas, or say where schemas are."""
+_NAMES: Final = frozenset(("$anchor", "$dynamicAnchor", "$id", "id", "$recursiveAnchor"))
+_EDGES: Final = (
+    _HERE
+    | _HERE_LISTED
+    | _HERE_NAMED
+    | _REFERENCES
+    | _ITEM
+    | _ITEM_TOO
+    | _MEMBER_TOO
+    | {
+        *("properties", "patternProperties", "additionalProperties"),
+    }
+)
 
 
 class SchemaGrowth:
@@ -140,11 +153,14 @@ def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
     """Return the part that ``schema`` is, and all parts."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
+    leaf = _Part()  # one for most parts of large schemas
 
     def part_of(said: Any) -> _Part | None:
         if not isinstance(said, dict):
             return None
         node = cast("JSONObject", said)
+        if _EDGES.isdisjoint(node):
+            return leaf
         if (part := parts.get(id(node))) is None:
             part = parts[id(node)] = _Part()
             pending.append(node)
@@ -153,13 +169,16 @@ def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
     root = part_of(schema)
     assert root is not None
     anchors = anchors_in(schema)
+    targets: dict[str, list[_Part]] = {}
     while pending:
         node = pending.pop()
         part = parts[id(node)]
         part.is_dear = not _DEAR.isdisjoint(node)
         for keyword, said in node.items():
             if keyword in _REFERENCES and isinstance(said, str):
-                part.here += _parts_of(targets_of(schema, said, anchors), part_of)
+                if said not in targets:
+                    targets[said] = _parts_of(targets_of(schema, said, anchors), part_of)
+                part.here += targets[said]
             elif keyword in _HERE:
                 part.here += _parts_of([said], part_of)
             elif keyword in _HERE_LISTED or keyword in _HERE_NAMED:
@@ -178,7 +197,7 @@ def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
                 part.member_too += _parts_of([said], part_of)
             elif keyword == "patternProperties":
                 part.member_too += _parts_of(_listed(said), part_of)
-    return root, list(parts.values())
+    return root, [*parts.values(), leaf]
 
 
 def _parts_of(said: Iterable[Any], part_of: _Add) -> list[_Part]:
@@ -195,6 +214,8 @@ def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
     """Return the subschemas that have a name of their own, by that name, or by the last part of their ``$id``."""
     found: dict[str, list[JSONObject]] = {}
     for node in objects_in(schema):
+        if _NAMES.isdisjoint(node):
+            continue
         for keyword in ("$anchor", "$dynamicAnchor", "$id", "id"):
             if isinstance(name := node.get(keyword), str):
                 found.setdefault(_last(name), []).append(node)
@@ -210,7 +231,7 @@ def objects_in(schema: JSONObject) -> Iterator[JSONObject]:
         item = pending.pop()
         if isinstance(item, dict):
             yield cast("JSONObject", item)
-        pending += _listed(item)
+        pending += [each for each in _listed(item) if isinstance(each, dict | list)]
 
 
 def _last(name: str) -> str:
@@ -278,7 +299,8 @@ class _Reckoner:
         part.most = _TOO_MANY
         if self._left < 0:
             return
-        inside: Counter[_Part] = Counter({part: 1})
+        inside: Counter[_Part] = Counter()  # giving it the part takes ten times as long
+        inside[part] = 1
         for each in part.here:
             self._left -= len(each.inside)
             for inner, count in each.inside.items():
@@ -286,7 +308,8 @@ class _Reckoner:
         part.inside = inside
         below = self._in_one_place(inside, lambda each: 0 if each.is_endless else each.most)
         part.most = min(max(inside.total(), below), _TOO_MANY)
-        part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
+        if part.is_endless:  # others lead to no endless parts
+            part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:
         """Return the largest sum of the weights of parts that are for the same item, or member, of a value."""
@@ -294,6 +317,8 @@ class _Reckoner:
         names: Counter[str] = Counter()
         for part, count in inside.items():
             self._left -= 1 + len(part.named)
+            if not (part.item or part.item_too or part.named or part.other or part.member_too):
+                continue
             item += count * (max(map(weight, part.item), default=0) + sum(map(weight, part.item_too)))
             other = sum(map(weight, part.other))
             member += count * (other + sum(map(weight, part.member_too)))
