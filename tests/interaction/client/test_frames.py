@@ -410,19 +410,24 @@ async def test_an_answer_that_names_nobody_fails_those_that_would_wait_for_ever(
     ],
 )
 async def test_an_answer_that_is_json_but_no_reply_fails_its_call(
-    autojump_clock: object, answer: str, reason: str
+    autojump_clock: object, reached: str, answer: str, reason: str
 ) -> None:
+    written: list[str] = []
+
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
-        await peer.write(answer.replace("%d", str(call["id"])))
+        written.append(answer.replace("%d", str(call["id"])))
+        await peer.write(written[0])
         await peer.text(await peer.until("tools/call"), "next")
 
     async with scripted(script) as (channel, peer), open_client(channel) as client:
         with trio.fail_after(PATIENCE):
             with pytest.raises(ProtocolViolation) as caught:
                 await client.call_tool("any")
-            assert str(caught.value) == f"tools/call: the answer cannot be read: {reason}"
+            # An answer over HTTP is for this call alone, so the error may show it.
+            shown = f": {written[0]!r}" if reached == "http" else ""
+            assert str(caught.value) == f"tools/call: the answer cannot be read: {reason}{shown}"
             assert text_of(await client.call_tool("any")) == "next"
     assert cancels_in(peer.wire) == []
 
