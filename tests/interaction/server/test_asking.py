@@ -115,13 +115,22 @@ def test_s2c_04_replies_that_name_no_question_settle_nobody(start: Start) -> Non
 
 SENSELESS: list[dict[str, Any]] = [
     {"jsonrpc": "2.0", "id": ..., "result": SAMPLED, "error": {"code": -1, "message": "no"}},
-    {"jsonrpc": "2.0", "id": ..., "error": "a text"},
-    {"jsonrpc": "2.0", "id": ..., "error": {"code": "1", "message": 2}},
+    {"jsonrpc": "2.0", "id": ..., "error": {}},
+    {"jsonrpc": "2.0", "id": ..., "error": {"code": "ENOENT", "message": ""}},
     {"jsonrpc": "1.0", "id": ..., "result": SAMPLED},
     {"jsonrpc": "2.0", "id": None, "result": SAMPLED},
     {"jsonrpc": "2.0", "id": 0.5, "result": SAMPLED},
     {"jsonrpc": "2.0", "result": SAMPLED},
 ]
+
+
+ODD_ERRORS: list[tuple[Any, str]] = [
+    ("a text", "PeerError -32603: the peer answered: a text (-32603)"),
+    ({"code": "1", "message": 2}, 'PeerError 1: the peer answered: {"code":"1","message":2} (1)'),
+    ({"message": "no code"}, "PeerError -32603: the peer answered: no code (-32603)"),
+    ({"code": "EACCES", "message": "no"}, "PeerError -32603: the peer answered: EACCES: no (-32603)"),
+]
+"""Errors that JSON-RPC does not have, and what the handler gets for each."""
 
 
 def test_s2c_04_a_senseless_reply_ends_the_wait_of_whom_it_is_meant_for(start: Start) -> None:
@@ -134,6 +143,16 @@ def test_s2c_04_a_senseless_reply_ends_the_wait_of_whom_it_is_meant_for(start: S
             (text,) = answers(client, call)
             assert text.startswith("PeerError -32603" if client.is_bridged else "UnreadableAnswer"), (reply, text)
             assert client.is_bridged or "the answer cannot be read" in text
+        assert client.echo("lives") == "lives"
+        assert client.finish() == 0
+
+
+def test_an_error_of_another_shape_ends_the_wait_with_its_words(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
+        for error, raised in ODD_ERRORS:
+            call = client.call("ask", {"kind": "sampling"})
+            client.send({"jsonrpc": "2.0", "id": client.asked("sampling/createMessage")["id"], "error": error})
+            assert answers(client, call) == [raised]
         assert client.echo("lives") == "lives"
         assert client.finish() == 0
 
