@@ -267,10 +267,10 @@ async def test_a_list_that_was_read_when_its_member_is_removed_gets_nowhere(auto
     async with open_memory(offering("x")) as client:
         catalogue = Catalogue()
         catalogue.add("a")
-        listing = Listing("a", catalogue, lambda _: None)
+        listing = Listing("a", catalogue)
         listing.begin(client)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(listing.keep, client, trio.lowlevel.ParkingLot())
+            nursery.start_soon(listing.keep, client, trio.lowlevel.ParkingLot(), lambda _: None)
             listing.end()
             catalogue.remove("a")
             await wait_all_tasks_blocked()

@@ -302,8 +302,10 @@ class Listing:
     async def keep(
         self, client: Client, after_reading: trio.lowlevel.ParkingLot, changed: Callable[[Mapping[str, str]], None]
     ) -> None:
-        """Read the lists, and wait for changes, until the connection is lost or this is cancelled. ``changed`` is called
-        with the problems of all lists when they change: see `MemberStatus.problems`."""
+        """Read the lists, and wait for changes, until the connection is lost or this is cancelled.
+
+        ``changed`` is called with the problems of all lists when they change: see `MemberStatus.problems`.
+        """
         while True:
             began = trio.current_time()
             due, self._stale = self._stale, {}  # a change that comes during the reading makes a list stale again
