@@ -246,6 +246,7 @@ trio.run(serve_stdio, server)
         ["Starting ...", "", "ready, at last"],
         ["42", "null", '"a text"', "[]", "[1, 2]", '{"level": "info"}', "{not JSON"],
         ["\x1b[1mbold\x1b[0m", "x" * 10_000],
+        ["x", '{"method": "GET"}', '{"id": "7"}', '{"jsonrpc": "1.0", "method": "x"}', '[{"id": 7}, {"a": 1}]'],
     ],
 )
 async def test_a_server_that_prints_text_replays_its_own_recording(texts: list[str], tmp_path: Path) -> None:

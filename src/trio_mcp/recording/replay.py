@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, TypeAlias, cast
 
+import msgspec
 import trio
 
 from ..concurrency.nurseries import open_service_nursery
@@ -155,7 +156,7 @@ class _Player:
             for message in entry.messages:
                 if entry.dir == ours:
                     await self._send(message, entry, gap)
-                else:
+                elif _is_readable(message, entry):
                     await self._expect(message, entry)
             if entry.dir not in (None, ours):
                 self._unreadable_before += _unreadable_in(entry)
@@ -340,8 +341,11 @@ def _unreadable_in(entry: Entry) -> int:
     """Return the number of inputs in ``entry`` that aren't messages."""
     data: Any = entry.message
     items = cast("list[Any]", data if isinstance(data, list) and data else [data])
-    count = sum(not (isinstance(each, dict) and ("method" in each or "id" in each)) for each in items)
-    return 0 if entry.cut else count
+    return len(items) - sum(_is_readable(each, entry) for each in entry.messages)
+
+
+def _is_readable(message: dict[str, Any], entry: Entry) -> bool:
+    return entry.cut or not isinstance(decode(msgspec.json.encode(message)), Unreadable)
 
 
 def _reply(live: RequestId, message: dict[str, Any], result: Any) -> bytes:
