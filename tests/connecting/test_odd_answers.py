@@ -65,6 +65,9 @@ ODD = {
     "an error and a null result without a code": '{"jsonrpc":"2.0","id":ID,"result":null,"error":{}}',
     "a result without an id": '{"jsonrpc":"2.0",' + RESULT + "}",
     "a result under null": '{"jsonrpc":"2.0","id":null,' + RESULT + "}",
+    "the beginning of an answer over several lines": '{"jsonrpc": "2.0",',
+    "a part of an indented answer": '  "jsonrpc": "2.0",',
+    "single quotes": "{'jsonrpc': '2.0', 'id': ID, 'result': {'content': []}}",
     "a list as the id": '{"jsonrpc":"2.0","id":[ID],' + RESULT + "}",
 }
 ODD_ONES = pytest.mark.parametrize("odd", ODD.values(), ids=ODD)

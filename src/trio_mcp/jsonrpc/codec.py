@@ -80,6 +80,8 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
 
 _OBJECT: Final = re.compile(rb"\s*+\{")
+_BEGUN: Final = re.compile(rb"\s*+[\[{]?\s*+[\"']?jsonrpc[\"']?\s*+:")
+"""The beginning of a message that a server has written over several lines, or with single quotes."""
 _SHALLOW: Final = 2 * (MOST_LEVELS - 2)
 """Length in bytes up to which nesting cannot be too deep, even with two levels around the text."""
 _LARGE: Final = 64 * 1024
@@ -115,7 +117,8 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         owed = "Parse error: the message is not JSON in UTF-8"
-        return _unreadable(_salvage(line), f"not JSON: {reason}", PARSE_ERROR, owed)
+        is_begun = _BEGUN.match(line) is not None
+        return _unreadable(_salvage(line), f"not JSON: {reason}", PARSE_ERROR, owed, may_be_answer=is_begun)
     if size > _SHALLOW:
         if line.count(b"[") + line.count(b"{") > MOST_LEVELS:
             plain = msgspec.structs.astuple(data) if type(data) is _Envelope else data
