@@ -241,9 +241,20 @@ async def test_data_and_properties_that_look_like_references_are_none() -> None:
 
 
 @pytest.mark.parametrize("is_old", [True, False])
-async def test_read_only_properties_are_required_by_no_part_of_a_schema(is_old: bool) -> None:
+@pytest.mark.parametrize(
+    "identity",
+    [
+        {"type": "integer", "readOnly": True},
+        {"allOf": [{"type": "integer"}], "readOnly": True},
+        {"$ref": "#/components/schemas/Id"},
+        {"allOf": [{"$ref": "#/components/schemas/Id"}]},
+    ],
+    ids=["property", "allOf", "component", "component in allOf"],
+)
+async def test_read_only_properties_are_required_by_no_part_of_a_schema(identity: Any, is_old: bool) -> None:
     schemas = {
-        "Named": {"type": "object", "properties": {"id": {"type": "integer", "readOnly": True}, "name": {}}},
+        "Id": {"type": "integer", "readOnly": True},
+        "Named": {"type": "object", "properties": {"id": identity, "name": {}}},
         "Complete": {"required": ["id", "name"]},
         "Deep": {"allOf": [{"$ref": "#/components/schemas/Complete"}, {"required": ["name"]}]},
         "Pet": {"allOf": [{"$ref": "#/components/schemas/Named"}, {"$ref": "#/components/schemas/Deep"}]},

@@ -150,7 +150,7 @@ class Schemas:
         """Yield the names of the properties that aren't for this direction."""
         for part, where in self._parts_of(schema, base):
             for name, each in members_of(part.get("properties")).items():
-                if self._document.follow(each, where)[0].get(self._left_out):
+                if any(inner.get(self._left_out) for inner, _ in self._parts_of(each, where)):
                     yield name
 
     def _parts_of(self, schema: Any, base: str) -> Iterator[tuple[JSONObject, str]]:
