@@ -97,6 +97,11 @@ async def test_a_text_that_is_no_utf_8_is_a_blob_and_so_is_what_is_no_text(folde
     assert str(folder) not in repr((first, second))
 
 
+async def test_uri_of_a_file_has_the_bytes_of_a_name_that_is_not_utf8() -> None:
+    (block,) = await content_of(File(b"x", name="caf\udce9.txt"))
+    assert block.resource.uri == "file:///caf%E9.txt"
+
+
 def test_the_type_of_a_packed_file_is_that_of_the_packing() -> None:
     assert File("rows.csv.gz").mime_type == "application/gzip"
     assert File("rows.unknown").mime_type == "application/octet-stream"

@@ -122,7 +122,7 @@ class File(Media):
     def read(self) -> ContentBlock:
         data = self._bytes()
         name = self.name or ("file" if isinstance(self.source, bytes) else PurePath(self.source).name)
-        uri = f"file:///{quote(name)}"
+        uri = f"file:///{quote(name, errors='surrogateescape')}"
         if self.mime_type.startswith(_TEXTS) or self.mime_type.endswith(("+json", "+xml")):
             try:
                 text = TextResourceContents(uri, data.decode(), self.mime_type)
