@@ -60,11 +60,22 @@ def offers(server: http.ScriptedHttp) -> list[str]:
     return [got.message["params"]["protocolVersion"] for got in server.named("initialize")]
 
 
+async def with_other_data(got: http.Got, answer: http.Answer, spoken: tuple[str, ...]) -> None:
+    await answer.json(http.error(got, -32602, "Unsupported", supportedVersions=list(spoken)))
+
+
+async def by_validation(got: http.Got, answer: http.Answer, spoken: tuple[str, ...]) -> None:
+    await answer.json({"detail": f"protocolVersion: permitted: {spoken}"}, 422)
+
+
 @pytest.mark.parametrize(
     ("refuse", "spoken", "offered"),
     [
         *((refuse, [OLDER, NEWER], [LATEST, NEWER]) for refuse in (in_words, without_id, with_id, empty, without_data)),
-        *((refuse, [OLDER], [LATEST, OLDER]) for refuse in (in_words, without_id, with_data)),
+        *(
+            (refuse, [OLDER], [LATEST, OLDER])
+            for refuse in (in_words, without_id, with_data, with_other_data, by_validation)
+        ),
         *((refuse, [OLDER], [LATEST, NEWER, OLDER]) for refuse in (with_id, empty, without_data)),
         *((refuse, [OLDEST], [LATEST, OLDEST]) for refuse in (in_words, without_id, with_data)),
         (with_data, [OLDEST, OLDER, NEWER], [LATEST, NEWER]),

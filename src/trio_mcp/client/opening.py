@@ -344,13 +344,13 @@ def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revisio
     """Return the newest legacy revision that a refusal of ``initialize`` names, in its data or in words. Without names,
     a refusal of the version, and HTTP status 400, may mean a server that only knows older ones."""
     status: int | None = getattr(error, "status", None)
-    if isinstance(error, HTTPError) and status != HTTPStatus.BAD_REQUEST:
+    if isinstance(error, HTTPError) and status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
         return None
     data: Any = getattr(error, "data", None)
     named: Any = cast("JSONObject", data).get("supported") if isinstance(data, dict) else None
     words = str(error)
     rows = [row for row in LEGACY_REVISIONS if row not in tried]
-    offered = [row for row in rows if row.name in words or (isinstance(named, list) and row.name in named)]
+    offered = [row for row in rows if row.name in words or row.name in repr(cast("object", data))]
     if not offered and not isinstance(named, list) and (status == HTTPStatus.BAD_REQUEST or "version" in words.lower()):
         offered = [row for row in rows if row.name in _FALLBACKS]
     return offered[-1] if offered else None
