@@ -43,7 +43,7 @@ from trio_mcp.protocol.param_headers import decoded
 from trio_mcp.recording.masking import Masking
 from trio_mcp.runtime.peer import Principal
 from trio_mcp.runtime.transport import ConnectionLost
-from trio_mcp.server.resources import UriTemplate, check_length
+from trio_mcp.server.uris import UriTemplate, _encoded, check_length, normal_uri  # pyright: ignore[reportPrivateUsage]
 from trio_mcp.serving.http.endpoint import Entrance
 from trio_mcp.serving.http.entrance import Cors, EndpointSettings
 from trio_mcp.transports.host_checks import host_checks_for
@@ -259,15 +259,20 @@ def read_url(text: bytes) -> None:
 
 TEMPLATE = UriTemplate("a://{one}/{two}/x?{three}&y={four}")
 PATHS = UriTemplate("a://{one}/{path*}/end")
+QUERY = UriTemplate("a://x/{path*}{?one,two}")
 
 
 def match_uri(text: bytes) -> None:
     uri = text.decode("latin-1")
+    normal_uri.cache_clear()
+    _encoded.cache_clear()
     for each in (uri, f"a://{uri}", f"a://x/{uri}/x?{uri}&y={uri}", f"a://x/{uri}/end"):
         with suppress(CodedError):
             check_length(each)
             TEMPLATE.match(each)
             PATHS.match(each)
+            QUERY.match(each)
+            normal_uri(each)
 
 
 def mask(text: bytes) -> None:

@@ -21,7 +21,7 @@ import attrs
 import pytest
 from tests.pattern_steps import UNBOUNDED, Steps, deep_recursion, pieces_of, repeats_in
 
-from trio_mcp.server.resources import UriTemplate
+from trio_mcp.server.uris import UriTemplate
 from trio_mcp.transports.http.chunks import _small_chunks  # pyright: ignore[reportPrivateUsage]
 
 PACKAGE: Final = Path(__file__).parent.parent / "src" / "trio_mcp"
@@ -96,14 +96,17 @@ def methods_of(found: Found) -> tuple[str, ...]:
 PATTERNS: Final = {found.place: found for path, tree in trees().items() for found in found_in(path, tree)}
 
 MADE_BY_FUNCTIONS: Final[dict[str, tuple[str, Callable[[], list[re.Pattern[Any]]]]]] = {
-    "server/resources.py:self._pattern": (
+    "server/uris.py:self._pattern": (
         "fullmatch",
         lambda: [UriTemplate(each)._pattern for each in TEMPLATES],  # pyright: ignore[reportPrivateUsage]
     ),
     "transports/http/chunks.py:28": ("match", lambda: [_small_chunks()]),
 }
 """Patterns that functions make of their arguments, with their methods."""
-TEMPLATES: Final = ("a://{one}/{two}/x?{three}&y={four}", "a://{one}/{path*}/end", "a://{+path}", "a://x/{a},{b}")
+TEMPLATES: Final = (
+    *("a://{one}/{two}/x?{three}&y={four}", "a://{one}/{path*}/end", "a://{+path}", "a://x/{a},{b}"),
+    *("a://{one}/{two}{?three,four}", "a://{one}/{path*}/end{?three}", "a://x?{one}{&two}", "a://X.y{+path}{?one}"),
+)
 MOST_UNITS: Final = 120
 FACTOR: Final = 2.6
 """Steps for a text of twice the length: 2 for a pattern that is linear, 4 for one that is quadratic."""

@@ -7,10 +7,10 @@ query parameters ``{?name,name}`` or ``{&name,name}``.
 from __future__ import annotations
 
 import re
+from binascii import unhexlify
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
-from urllib.parse import quote, unquote_to_bytes
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 
@@ -23,7 +23,11 @@ _BEFORE_PATH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|
 _PATH: Final = re.compile("[?#]")
 _AUTHORITY: Final = re.compile(r"(?:[^]\[@ \"<>\\^`|]*@)?(?:\[[0-9A-Fa-f:.]+\]|[^]\[@: \"<>\\^`|]*)(?::[0-9]{0,5})?")
 _LEGAL: Final = r"!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~%\-"
-_CODED: Final = re.compile(rf"\{{[^{{}}]*\}}|%[0-9A-Fa-f]{{2}}|[^{_LEGAL}{{}}]+")
+_CODED: Final = re.compile(rf"\{{[^{{}}]*\}}|[^{_LEGAL}{{}}]+")
+_ESCAPE: Final = re.compile(r"\{[^{}]*\}|%[0-9A-Fa-f]{2}")
+_QUOTED: Final = {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
+"""Bytes that URIs cannot have, as they are written in one. `quote` and `unquote` take steps for each character."""
+_ESCAPES: Final = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 _UPPER: Final = re.compile(r"\{[^{}]*\}|(?:%[0-9A-F]{2})+|[A-Z]+")
 _PLAIN: Final = re.compile(
     r"(?!https?:|wss?:|ftp:)[a-z][a-z0-9+.-]*+:(?://[!$&'()*+,.0-9:;=@_a-z~-]*+(?=[/?#]|\Z)|(?!//))"
@@ -72,7 +76,7 @@ def checked_uri(uri: str) -> str:
             f"{shown!r} is no URI: a host, the part between // and the next /, has no spaces, and a colon only before "
             f"a port. If it is no host, write {f'{scheme}///{rest}'!r}"
         )
-    return _CODED.sub(lambda found: found[0] if found[0][0] in "{%" else quote(found[0], safe=""), uri)
+    return _CODED.sub(lambda found: found[0] if found[0][0] == "{" else _quoted(found[0]), uri)
 
 
 @lru_cache(_RECENT)
@@ -102,7 +106,7 @@ def _encoded(uri: str) -> str:
     value, and for the segments ``.`` and ``..``, which no value may have."""
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
         return uri  # with a % that begins nothing, decoding a part could begin something: "%%32e"
-    encoded = _CODED.sub(_encoded_one, uri)
+    encoded = _quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass")
     scheme, colon, rest = encoded.partition(":")
     encoded = scheme.lower() + colon + rest
     end = _end_of_host(encoded)
@@ -110,12 +114,14 @@ def _encoded(uri: str) -> str:
     return f"{encoded[:end]}/{encoded[end:]}" if lacks_path else encoded
 
 
-def _encoded_one(found: re.Match[str]) -> str:
+def _quoted(text: str, errors: str = "strict") -> str:
+    return text.encode(errors=errors).decode("latin-1").translate(_QUOTED)
+
+
+def _unescaped(found: re.Match[str]) -> str:
     text = found[0]
     if text[0] == "{":
         return text
-    if text[0] != "%":
-        return quote(text, safe="", errors="surrogatepass")
     character = chr(int(text[1:], 16))
     return character if character in _UNRESERVED else text.upper()
 
@@ -133,7 +139,7 @@ def _without_dots(rest: str) -> str:
     segments, kept = rest[:length].split("/"), [""]
     for segment in segments[1:]:
         if segment == "..":
-            kept = kept[:-1] or kept
+            del kept[max(1, len(kept) - 1) :]
         elif segment != ".":
             kept.append(segment)
     return "/".join([*kept, ""] if segments[-1] in (".", "..") else kept) + rest[length:]
@@ -241,7 +247,7 @@ def _decoded(text: str) -> str | None:
     if _MALFORMED.search(text):
         return None
     try:
-        return unquote_to_bytes(text).decode()
+        return _ESCAPES.sub(lambda found: unhexlify(found[0].replace(b"%", b"")), text.encode()).decode()
     except UnicodeError:
         return None
 
