@@ -330,13 +330,15 @@ def _register(
         raise refused(what, error_code(answer.body)) from None
     if not made.client_id:
         raise AuthorizationError("the authorization server has registered the client without an id")
+    otherwise = wanted
+    if made.client_secret:  # RFC 7591 section 2: a secret without a method is for client_secret_basic
+        basic = "client_secret_basic"
+        otherwise = basic if basic in listed else _secret_method(listed, basic)
     kept = RegisteredClient(
         client_id=made.client_id,
         client_secret=made.client_secret or None,
         secret_expires_at=made.client_secret_expires_at or None,  # 0 means never
-        # RFC 7591 section 2: a secret without a method is for client_secret_basic.
-        auth_method=made.token_endpoint_auth_method
-        or next((method for method in reversed(SECRET_METHODS) if method in listed), "client_secret_basic"),
+        auth_method=made.token_endpoint_auth_method or otherwise,
         redirect_uris=(settings.redirect_uri,),
         # RFC 7591 section 3.2.1: the answer has all that is registered. What was asked for in vain is not again.
         scopes=None if made.scope is None else tuple(dict.fromkeys((*scopes, *scopes_in(made.scope)))),
