@@ -19,7 +19,7 @@ from ..client.options import ClientOptions, check_revision, speaking
 from ..concurrency.misuse import check_keywords
 from ..server.server import Server
 from ..transports.http_client.origins import split_socket_url
-from .bad_target import BadTarget
+from .bad_target import BadTarget, check_server_url
 from .credentials import check_authorization
 from .http.opening import open_http
 from .lines import open_tcp, open_unix
@@ -75,6 +75,7 @@ class Address:
             raise BadTarget(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
         try:
             if parts.scheme == "http+unix":
+                check_server_url(self.url, "http+unix://%2Frun%2Fmcp.sock/mcp")
                 split_socket_url(self.url)
             check_authorization(self.auth, self.headers, self.url)
         except ValueError as error:

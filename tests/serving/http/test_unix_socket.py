@@ -234,7 +234,7 @@ def test_no_url_that_a_server_names_leads_to_a_socket() -> None:
         ("http+unix:/run/mcp.sock", "the absolute path of the socket first, percent-encoded"),
         ("http+unix://", "the absolute path of the socket first, percent-encoded"),
         ("http+unix://%2Frun%2Fa%zz/mcp", "the absolute path of the socket first, percent-encoded"),
-        ("http+unix://me@%2Frun%2Fmcp.sock/mcp", "the absolute path of the socket first, percent-encoded"),
+        ("http+unix://me@%2Frun%2Fmcp.sock/mcp", "must not contain a user or a password"),
         ("http+unix://%2Frun%2Fmcp.sock:80/mcp", "the absolute path of the socket first, percent-encoded"),
         ("http+unix://%2Frun%2Fa%00b/mcp", "has no NUL in it"),
         (f"http+unix://%2F{'a' * 107}/mcp", "too long, with 108 bytes; it has at most 107"),
