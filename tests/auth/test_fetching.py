@@ -67,7 +67,7 @@ async def test_an_answer_is_returned_whatever_its_status() -> None:
     async with scripted(answering(answer)) as server:
         fetched = await HttpFetcher(HERE).fetch(get(server.url))
     assert fetched == Fetched(
-        status=400, headers={"content-length": "2", "dpop-nonce": "n", "set-cookie": "a, b"}, body=b"{}"
+        status=400, headers={"content-length": "2", "dpop-nonce": "n", "set-cookie": "a\nb"}, body=b"{}"
     )
 
 

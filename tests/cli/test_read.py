@@ -1,6 +1,7 @@
 """``trio-mcp read``: a resource, on standard output."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -62,4 +63,8 @@ async def test_target_that_is_none_is_a_usage_error():
 
 async def test_server_that_never_answers_runs_out_of_time():
     ended = await run([*READ, "desk://note", "--timeout", "0.3", "--", *SILENT])
-    assert (ended.status, ended.stderr) == (5, "trio-mcp: the server did not answer in time\n")
+    assert (ended.status, ended.stderr) == (
+        5,
+        "trio-mcp: the server did not answer in time: the server was not ready within 0.3 s (connect_timeout); "
+        f"its command: {shlex.join(SILENT)}\n",
+    )
