@@ -142,3 +142,15 @@ async def test_refused_version_is_followed_by_another_over_lines(autojump_clock:
     async with scripted(script) as (channel, _), open_client(channel, era="legacy") as client:
         assert (await client.call_tool("any")).text == "done"
     assert offered == ([LATEST, OLDER] if data else [LATEST, NEWER, OLDER])
+
+
+async def test_server_that_ends_after_its_refusal_is_reported_with_the_refusal() -> None:
+    async def script(peer: RawPeer) -> None:
+        opening = await peer.until("initialize")
+        await peer.send({"id": opening["id"], "error": {"code": -32602, "message": "bad protocolVersion"}})
+        await peer.close()
+
+    async with scripted(script) as (channel, _):
+        with pytest.raises(PeerError, match="bad protocolVersion"):
+            async with open_client(channel, era="legacy"):
+                pytest.fail("there is no session")

@@ -314,16 +314,25 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
     offered: Revision | None = REVISIONS[client.settings.revision or wanted.name]
     tried: list[Revision] = []
     data: Any = None
+    refusal: MCPError | None = None
     while offered is not None:
         tried.append(offered)
         params = InitializeParams(offered.name, client.capabilities_in(offered), client.settings.info)
         try:
             data = await client.connection.request("initialize", unstructure(params, offered), offered)
             offered = None
+        except ConnectionLost as lost:
+            if refusal is None:
+                raise
+            try:
+                raise refusal from lost  # the server ended after its refusal, which says why
+            finally:
+                refusal = None  # no cycle is to remain
         except (PeerError, HTTPError) as error:
             offered = None if client.settings.revision else _other_offer(error, tried)
             if offered is None:
                 raise
+            refusal = error.with_traceback(None)
             logger.info("the server refuses the revision %s, and is offered %s", tried[-1].name, offered.name)
     result = structured("initialize", with_version(data, tried[-1].name), InitializeResult, client.faults)
     revision = REVISIONS.get(result.protocol_version)
