@@ -134,7 +134,18 @@ OTHERS: dict[type, set[str]] = {
         "trace",
     },
     Catalogue: {
-        *("prompts", "resource_templates", "resources", "tools", "watch", "find", "has_any", "known"),
+        *(
+            "prompts",
+            "resource_templates",
+            "resources",
+            "tools",
+            "watch",
+            "find",
+            "has_any",
+            "known",
+            "may_name",
+            "name_of",
+        ),
         *("add", "close", "remove", "replace", "show"),  # for the group
     },
     Watch: {"end", "put"},
