@@ -1,7 +1,7 @@
 """The client side of HTTP+SSE, the transport of 2024-11-05: one stream of events brings all messages of the server, and
 ours go to the URL that the first event names.
 
-`speak` tries this transport when a server has refused a POST of ``initialize``; `hear_all` reads the stream.
+`may_speak` says when a server is tried so, after its refusal of a POST of ``initialize``; `hear_all` reads the stream.
 """
 
 from __future__ import annotations
