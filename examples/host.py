@@ -68,9 +68,7 @@ async def main(path: str, limit: float) -> None:
     async with open_group(config.members, **terminal_options(log_level="warning")) as group:
         await group.settled()
         for name, status in group.statuses.items():
-            print(f"{name}: {status.state}{f' ({printable(str(status.error))})' if status.error else ''}")
-            for kind, words in status.problems.items():
-                print(f"{name}: {kind} are incomplete: {words}")
+            print(f"{name}: {status.state}", printable(str(status.error or "")), *status.problems.values())
         print("tools:", *(printable(name) for name in group.catalogue.tools))
         while line := await typed("> "):
             if line.strip():
