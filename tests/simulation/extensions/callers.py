@@ -87,6 +87,8 @@ class Told:
     progress: list[float] = attrs.Factory(list)
     is_answered: bool = False
     """True once the call was answered, with all that was told before: what comes later is too late."""
+    is_left: bool = False
+    """True once the call was left. Over a connection of several clients, a part may still come, by a later call."""
 
 
 class Caller:
@@ -211,6 +213,8 @@ class Caller:
             self._fault(f"told of what another client has ordered: {step}")
         elif told.is_answered:
             self._fault(f"told of {step} after the answer")
+        elif told.is_left and not self.route.is_alone and step.number > max(told.steps, default=-1):
+            told.steps.append(step.number)
         elif step.number != len(told.steps):
             self._fault(f"told of {step} after {told.steps}")
         else:
@@ -276,7 +280,7 @@ class Caller:
                     with confirm_cancels(within=within) as endings:
                         outcome = await self._outcome(client, order, told)
         finally:
-            told.is_answered = outcome is not None
+            told.is_answered, told.is_left = outcome is not None, outcome is None
             now, life = trio.current_time(), self._journal.orders[order.name]
             if endings:
                 self._check_ending(order, life, endings)
