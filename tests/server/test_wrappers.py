@@ -118,23 +118,27 @@ async def test_a_wrapped_async_function_reports_logs_and_asks_by_its_context(wra
     assert (result.text, len(progress), len(logs)) == ("{'value': True} False True", 1, 1)
 
 
+ORDER: list[str] = []
+
+
+def connect() -> Iterator[str]:
+    yield "open"
+    ORDER.append("closed")
+
+
 async def test_an_awaitable_is_awaited_while_its_providers_are_entered() -> None:
-    server, order = Server("s"), list[str]()
+    server = Server("s")
+    ORDER.clear()
 
-    def connect() -> Iterator[str]:
-        yield "open"
-        order.append("closed")
-
-    async def use(base: Any, word: str) -> str:
+    async def use(base: Annotated[str, Provide(connect)], word: str) -> str:
         await trio.lowlevel.checkpoint()
-        order.append("used")
+        ORDER.append("used")
         return base + word
 
-    use.__annotations__["base"] = Annotated[str, Provide(connect)]
     server.tool(logged(use))
     async with open_memory(server) as client:
         assert (await client.call_tool("use", {"word": "!"})).text == "open!"
-    assert order == ["used", "closed"]
+    assert ORDER == ["used", "closed"]
 
 
 async def test_a_cancel_ends_what_a_plain_function_returned() -> None:
