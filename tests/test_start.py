@@ -122,3 +122,10 @@ def test_a_redis_that_nobody_has_connected_to_loads_no_client_of_redis():
     code = "import sys; from trio_mcp import Redis; Redis('redis://127.0.0.1'); print('coredis' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["False"]
+
+
+@pytest.mark.parametrize("state", ["enable", "disable"])
+def test_garbage_collector_after_an_import_is_as_it_was_before(state: str):
+    code = f"import gc, trio_mcp; gc.{state}(); trio_mcp.Server; print(gc.isenabled())"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == str(state == "enable")

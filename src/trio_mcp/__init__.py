@@ -8,6 +8,7 @@ their newest shape, listed below.
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -570,8 +571,20 @@ def __getattr__(name: str) -> Any:
 
             raise_no_name(name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name], __name__), name)
+    value = globals()[name] = getattr(_imported(_MODULES[name]), name)
     return value
+
+
+def _imported(module: str) -> Any:
+    """Import a module while the garbage collector is off: nearly all objects of a module stay, and the collector would
+    look through them a dozen times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(module, __name__)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def __dir__() -> list[str]:
