@@ -48,7 +48,8 @@ from trio_mcp.serving.http.endpoint import Entrance
 from trio_mcp.serving.http.entrance import Cors, EndpointSettings
 from trio_mcp.transports.host_checks import host_checks_for
 from trio_mcp.transports.http.bounds import BadRequest, HttpBounds
-from trio_mcp.transports.http.requests import RequestHead, RequestReader
+from trio_mcp.transports.http.heads import RequestHead
+from trio_mcp.transports.http.requests import RequestReader
 from trio_mcp.transports.http_client.connection import BadResponse, Reply
 from trio_mcp.transports.http_client.connection import read_head as read_answer
 from trio_mcp.transports.http_client.origins import split_url

@@ -32,8 +32,8 @@ from ..transports.http.application import (
 )
 from ..transports.http.bounds import HttpBounds
 from ..transports.http.connection import HttpConnection
+from ..transports.http.heads import RequestHead
 from ..transports.http.phases import ConnectionPhase
-from ..transports.http.requests import RequestHead
 from .inspection import Era, Inspection
 from .queries import BadAsking
 from .runs import TooManyRuns, words_of

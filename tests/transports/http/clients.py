@@ -17,7 +17,7 @@ from trio_mcp.concurrency.fair_share import Caller, HeldBytes, SharedBytes
 from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision, ResponseHandle, UnservedBody
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
-from trio_mcp.transports.http.requests import RequestHead
+from trio_mcp.transports.http.heads import RequestHead
 
 TEXT = b"Content-Type: text/plain\r\n"
 

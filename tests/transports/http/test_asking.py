@@ -10,7 +10,7 @@ from tests.transports.http.clients import TEXT, App, later, response_in, serving
 
 from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
 from trio_mcp.transports.http.bounds import HttpBounds
-from trio_mcp.transports.http.requests import RequestHead
+from trio_mcp.transports.http.heads import RequestHead
 
 UNKNOWN = Answer(401, TEXT, b"who are you?")
 

@@ -17,7 +17,7 @@ from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pa
 from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
-from trio_mcp.transports.http.requests import RequestHead
+from trio_mcp.transports.http.heads import RequestHead
 from trio_mcp.transports.http.responses import answer_bytes, chunk, stream_head
 
 POST = head(b"Content-Length: 5") + b"hello"

@@ -22,7 +22,7 @@ from ...server.servable import Running, Servable, check_servable, end_tasks, run
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admitted, Answer, Ask, UnservedBody
 from ...transports.http.bounds import BadRequest
-from ...transports.http.requests import RequestHead
+from ...transports.http.heads import RequestHead
 from ..callers import TrustedProxies
 from ..process import recorder_of
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of

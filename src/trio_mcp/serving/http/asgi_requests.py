@@ -15,7 +15,8 @@ from ...concurrency.fair_share import HeldBytes
 from ...concurrency.nurseries import open_service_nursery
 from ...transports.http.application import Admitted, Answer, Ask, ResponseHandle, Source, UnservedBody, nothing
 from ...transports.http.bounds import BadRequest, HttpBounds
-from ...transports.http.requests import RequestHead, check_headers
+from ...transports.http.heads import RequestHead
+from ...transports.http.requests import check_headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]

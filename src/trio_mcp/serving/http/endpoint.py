@@ -27,7 +27,7 @@ from ...runtime.requests.admission import leaves_memory
 from ...server.servable import Running
 from ...server.server import RunningServer
 from ...transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
-from ...transports.http.requests import RequestHead
+from ...transports.http.heads import RequestHead
 from ..callers import CallersByAddress, Hop, scope_check, share_proofs, unread_bytes, warn_of_unchecked_scopes
 from .entrance import (
     HEALTH,

@@ -22,7 +22,7 @@ from ...jsonrpc.messages import ErrorResponse, RequestId
 from ...runtime.replies import error_line
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Answer
-from ...transports.http.requests import RequestHead
+from ...transports.http.heads import RequestHead
 from ..callers import TrustedProxies
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ...server.servable import Running, connection_to, scopes_of
 from ...state.connection import ConnectionState
 from ...state.events import Event
 from ...transports.http.application import Answer, ResponseHandle
-from ...transports.http.requests import RequestHead
+from ...transports.http.heads import RequestHead
 from ...transports.sse import STREAM_HEADERS, events
 from ..callers import LacksScopes, lacking
 from .entrance import JSON, JSON_HEADERS, RETRY_AFTER, STREAM, empty, error, lines_of, status_of_refusal, unavailable

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...runtime.observing import Tracer, Tracing
     from ...server.servable import Running
     from ...state.requests import InboundRequest, OutboundRequest
-    from ...transports.http.requests import RequestHead
+    from ...transports.http.heads import RequestHead
     from .entrance import EndpointSettings
 
 _SESSION_ID: Final = b"mcp-session-id: "

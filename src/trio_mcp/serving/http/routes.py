@@ -23,7 +23,7 @@ from ...classes import frozen
 from ...jsonrpc.codec import encode_value
 from ...runtime.limits import Limits
 from ...transports.http.application import Answer, ResponseHandle
-from ...transports.http.requests import RequestHead
+from ...transports.http.heads import RequestHead
 from .asgi_requests import Receive, Scope, Send
 
 logger = logging.getLogger("trio_mcp")

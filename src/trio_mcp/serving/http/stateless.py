@@ -28,7 +28,7 @@ from ...state.events import Event, Refused, RequestReceived
 from ...state.requests import InboundRequest, unsupported_version
 from ...state.stateless import StatelessState
 from ...transports.http.application import ResponseHandle
-from ...transports.http.requests import RequestHead
+from ...transports.http.heads import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..callers import end_of_token
 from .entrance import busy, empty, error, status_of_refusal, unavailable

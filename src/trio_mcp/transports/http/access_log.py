@@ -12,7 +12,7 @@ from ...diagnostics.log import access_log
 from .application import Answer, HttpApplication, Source
 from .bounds import HttpBounds
 from .connection import HttpConnection
-from .requests import RequestHead
+from .heads import RequestHead
 from .responses import HttpResponse
 
 _CLIENT_LEFT: Final = 499

@@ -13,7 +13,7 @@ import attrs
 
 from ...classes import define
 from ...concurrency.fair_share import HeldBytes
-from .requests import RequestHead
+from .heads import RequestHead
 
 
 @define(eq=False)

@@ -15,8 +15,9 @@ from ...concurrency.wakeups import Sleeper
 from ..streams import let_go_of_cause, receiver, until_broken
 from .application import Admitted, Answer, Ask, HttpApplication, UnservedBody, nothing
 from .bounds import BadRequest, HttpBounds
+from .heads import RequestHead
 from .phases import ConnectionPhase, ConnectionStep
-from .requests import RequestHead, RequestReader
+from .requests import RequestReader
 from .responses import CONTINUE, HttpResponse, ResponseWriter
 
 _NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"

@@ -9,23 +9,17 @@ from collections.abc import Mapping, Set
 from http import HTTPStatus
 from typing import Final
 
-import attrs
 import httptools
 
-from ...classes import define
 from .bounds import BadRequest, HttpBounds
 from .chunks import ChunkedBody
+from .heads import LastHead, RequestHead
 
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
 """RFC 9112 section 3; a target has no fragment (section 3.2)."""
 _TOKEN_BEGINS: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")
 _ABSOLUTE: Final = re.compile(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
 """RFC 9110 section 4.2; section 4.2.4: a name before an ``@`` is to be treated as an error."""
-_WEBSOCKET: Final = re.compile(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
-_CLOSE: Final = re.compile(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
-"""Elements of a header that is a list (RFC 9110 section 5.6.1)."""
-_LONGEST_LIST: Final = 1000
-"""Maximum characters that are read of such a header: a search tries each comma."""
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32
 _BARE_LF: Final = "a line of the head does not end with CRLF"
@@ -36,55 +30,6 @@ _MOST_KEYS: Final = 200
 _LONGEST_KEY: Final = 64
 _keys: dict[bytes, str] = {}
 """Names of headers as they came, and in lower case: clients repeat the same ones."""
-
-
-@define(eq=False)
-class RequestHead:
-    """The request line and the headers of a request."""
-
-    method: str
-    target: str = attrs.field(repr=False)
-    path: str
-    """The target without its query, as it came, with nothing decoded. A target in absolute form is reduced to its path,
-    and its authority is the ``host`` of `headers`."""
-    headers: dict[str, str] = attrs.field(repr=False)
-    """Values by name in lower case, in Latin-1, without the blanks around them. The values of a repeated header are
-    joined with commas."""
-    repeated: frozenset[str]
-    """Names that came more than once."""
-    http_1_0: bool
-    accepts: str | None = None
-    """The only type of answer that the client accepts, as the application has found; `None` for any."""
-
-    @property
-    def asks_for_websocket(self) -> bool:
-        """True for a request to go on as a WebSocket."""
-        upgrade = self.headers.get("upgrade")
-        return (
-            upgrade is not None
-            and self.method == "GET"
-            and not self.http_1_0  # RFC 9110 section 7.8
-            and _WEBSOCKET.search(upgrade, 0, _LONGEST_LIST) is not None
-        )
-
-    @property
-    def is_last(self) -> bool:
-        """True when the client sends no other request on the connection (RFC 9112 section 9.6)."""
-        connection = self.headers.get("connection")
-        return self.http_1_0 or (
-            connection is not None
-            and connection != "keep-alive"
-            and _CLOSE.search(connection, 0, _LONGEST_LIST) is not None
-        )
-
-    def waits_for_continue(self) -> bool:
-        """Return whether the client waits to be asked for the body. Raises `BadRequest` for any other expectation."""
-        expected = self.headers.get("expect")
-        if expected is None or self.http_1_0:  # RFC 9110 section 10.1.1
-            return False
-        if expected.lower() != "100-continue":
-            raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "the only expectation here is 100-continue")
-        return True
 
 
 class _Fields:
@@ -197,12 +142,13 @@ class RequestReader:
     that bytes are missing. After a `BadRequest`, nothing more can be read."""
 
     __slots__ = (
-        *("_bounds", "_checked", "_chunks", "_empty_lines", "_forgotten", "_length", "_part", "_searched", "is_over"),
-        "unread",
+        *("_bounds", "_checked", "_chunks", "_empty_lines", "_forgotten", "_last_head", "_length", "_part"),
+        *("_searched", "is_over", "unread"),
     )
 
     def __init__(self, bounds: HttpBounds) -> None:
         self._bounds = bounds
+        self._last_head = LastHead()
         self.unread = bytearray()
         """The bytes that belong to no head and no body yet."""
         self._searched = 0
@@ -245,9 +191,13 @@ class RequestReader:
                 raise _too_long(data, self._bounds)
             return None
         end += len(_END)
-        head = read_head(bytes(data[:end]), self._bounds)
+        raw = bytes(data[:end])
         del data[:end]
         self._searched = self._checked = self._empty_lines = 0
+        head = self._last_head.repeated(raw)
+        if head is None:
+            head = read_head(raw, self._bounds)
+            self._last_head.remember(raw, head)
         if "transfer-encoding" in head.headers:
             self._chunks = ChunkedBody(self._bounds)
         else:

@@ -17,8 +17,8 @@ import trio
 
 from ..streams import let_go_of_cause, nowait_writer, unacknowledged
 from .application import Answer, ResponseHandle, Source, nothing
+from .heads import RequestHead
 from .phases import ConnectionLife, ConnectionPhase
-from .requests import RequestHead
 
 _WRITE: Final = 64 * 1024
 
