@@ -291,6 +291,26 @@ async def test_problem_of_a_list_is_shown_above_its_items(browser: Browser) -> N
         assert await page.count(".offer") == 1
 
 
+async def test_result_that_does_not_fit_its_output_schema_is_shown_with_a_warning(browser: Browser) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        tool = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object", "required": ["n"]}}
+        await peer.result(await peer.until("tools/list"), {"tools": [tool]})
+        for content in ({HOSTILE: 1}, {"n": 1}):
+            block = {"type": "text", "text": "words"}
+            await peer.result(await peer.until("tools/call"), {"content": [block], "structuredContent": content})
+
+    async with inspected(browser, Scripted(script), "legacy") as page:
+        await chosen(page, "t")
+        await page.click("#detail button.main")
+        fault = await page.shows(".card .bad", "The result doesn't fit the output schema")
+        assert '"n" is a required property' in fault
+        assert "words" in await page.shows(".card .result")
+        await page.click("#detail button.main")
+        await page.shows(".card .json", '"n": 1')
+        assert await page.run("[...document.querySelectorAll('.card .bad')].map(each => each.hidden)") == [True, False]
+
+
 async def test_five_hundred_tools_are_filtered(browser: Browser) -> None:
     server = Server("many")
     for number in range(500):
