@@ -116,6 +116,19 @@ async def test_notifications_go_before_the_reply_for_a_client_that_accepts_strea
         ]
 
 
+@pytest.mark.parametrize("era", SERVED)
+async def test_empty_accept_is_answered_as_no_accept(era: str) -> None:
+    async with serving(era) as (endpoint, _):
+        for empty in ("", " "):
+            headers = await opened(endpoint, era, empty)
+            answer = await endpoint.ask(called(era, "echo", text="x"), headers)
+            assert (answer.status, reply_in(answer)["result"]["content"][0]["text"]) == (200, "x")
+            if "Mcp-Session-Id" in headers:
+                wire = await endpoint.wire()
+                await wire.send(wire.request(None, headers, method="GET"), "GET")
+                assert (await wire.head()).status == 200
+
+
 @pytest.mark.parametrize("accept", [JSON, STREAM])
 async def test_batch_is_answered_with_the_only_type_that_its_client_accepts(accept: str) -> None:
     async with serving("2025-03-26") as (endpoint, _):

@@ -167,7 +167,7 @@ class Entrance:
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, extra + b"Accept-Encoding: identity\r\n")
         only_stream = method == "GET" or headers.get("mcp-method") in _STREAMING
         wanted = frozenset((STREAM,)) if only_stream else JSON_AND_STREAM
-        accepted = accepted_types("*/*" if accept is None else accept)
+        accepted = accepted_types(accept or "*/*")  # an empty one says nothing
         if method != "DELETE" and wanted.isdisjoint(accepted):
             return invalid(HTTPStatus.NOT_ACCEPTABLE, f"Accept has to admit {' or '.join(sorted(wanted))}", extra)
         if method == "POST" and len(accepted) == 1:
