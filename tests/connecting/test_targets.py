@@ -93,6 +93,19 @@ def test_a_url_that_is_none_of_ours_says_so_at_once(url: str, told: str) -> None
         Address(url)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("tcp://u:secret@h", "tcp://u:secret@h:x", "tcp://u:secret@h:80", "unix://u:secret@run/s", "ftp://u:secret@h"),
+        *("http://u:secret@[h", "wss://u:secret@/mcp", "https://u:secret@h/mcp", "HTTP://secret@h", "ws://:secret@h:0"),
+    ],
+)
+def test_address_with_a_user_is_refused_without_the_password(url: str) -> None:
+    with pytest.raises(BadTarget, match="must not contain a user or a password") as caught:
+        Address(url)
+    assert "secret" not in str(caught.value)
+
+
 async def test_an_address_is_called_with_its_authorization() -> None:
     async def greets(got: Got, answer: Answer) -> None:
         await answer.json(text(got, "hello"))

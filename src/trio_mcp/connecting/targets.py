@@ -31,6 +31,7 @@ _SCHEMES: Final = frozenset(("http", "https", "http+unix", "ws", "wss", "tcp", "
 
 
 def _is_spoken(_: Any, __: Any, url: str) -> None:
+    check_server_url(url, "https://example.com/mcp")  # first, since the other errors show the URL
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
@@ -75,7 +76,6 @@ class Address:
             raise BadTarget(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
         try:
             if parts.scheme == "http+unix":
-                check_server_url(self.url, "http+unix://%2Frun%2Fmcp.sock/mcp")
                 split_socket_url(self.url)
             check_authorization(self.auth, self.headers, self.url)
         except ValueError as error:
