@@ -21,7 +21,7 @@ from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
 from ..transports.http_client.connection import own_name
-from ..transports.http_client.origins import TARGET
+from ..transports.http_client.origins import TARGET, place_of
 from ..transports.sockets import keep_alive
 from ..transports.streams import let_go_of_cause
 from ..transports.websocket.handshake import UpgradeRefused
@@ -124,6 +124,11 @@ class _Upgrading:
         where = self.where
         try:
             await self.nursery.start(transport.connect, where.netloc, where.resource, [*self.given, *authorization])
+        except UpgradeRefused as error:
+            if not (place := place_of(where.url, error.status, error.headers)):
+                raise
+            words = f"{error}; it leads to {place}, which isn't followed"
+            raise UpgradeRefused(words, error.status, error.headers) from None
         except ConnectionLost as error:
             if where.secure or transport.was_answered:
                 raise
@@ -133,6 +138,7 @@ class _Upgrading:
 
 @frozen
 class _Where:
+    url: str
     host: str
     port: int
     netloc: str
@@ -157,7 +163,7 @@ class _Where:
         resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not TARGET.fullmatch(resource):
             raise BadTarget(f"the path of a URL has printable ASCII characters only, and the rest encoded: {url!r}")
-        return cls(parts.hostname, port, parts.netloc, resource, secure)
+        return cls(url, parts.hostname, port, parts.netloc, resource, secure)
 
     async def connect(self, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:
         if not self.secure and ssl_context is not None:

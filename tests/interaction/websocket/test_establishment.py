@@ -354,6 +354,34 @@ async def test_a_refusal_keeps_its_status_and_words_whatever_ends_its_body(answe
                     pytest.fail("it was refused")
 
 
+@pytest.mark.parametrize(
+    ("status", "location", "place"),
+    [
+        (301, "/mcp/", "ws://HOST/mcp/"),
+        (302, "https://user:secret@mcp.example/login?secret#secret", "https://mcp.example/login"),
+        (307, "wss://mcp.example:8443/mcp", "wss://mcp.example:8443/mcp"),
+        (308, "//mcp.example/x", "ws://mcp.example/x"),
+        (302, "javascript:secret", None),
+        (302, "", None),
+        (404, "/secret", None),
+    ],
+)
+@pytest.mark.parametrize("end", [b"Content-Length: 5\r\n\r\nMoved", b"\r\nMoved"])
+async def test_redirect_of_an_upgrade_names_its_place(status: int, location: str, place: str, end: bytes) -> None:
+    async def redirect(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 %d No\r\nLocation: %b\r\n%b" % (status, location.encode(), end))
+
+    with trio.fail_after(PATIENCE):
+        async with serving(trio.serve_tcp, redirect, 0, host="127.0.0.1") as listeners:
+            host = f"127.0.0.1:{port_of(listeners)}"
+            with pytest.raises(ConnectionLost) as caught:
+                async with open_websocket(f"ws://{host}/mcp"):
+                    pytest.fail("it was redirected")
+    words = "" if place is None else f"; it leads to {place.replace('HOST', host)}, which isn't followed"
+    assert str(caught.value) == f"the server refused the connection with HTTP status {status}: Moved{words}"
+
+
 async def test_a_client_that_never_asks_is_closed(jump_clock: MockClock) -> None:
     limits = Limits(handshake_timeout=LONG)
     with trio.fail_after(LONG + PATIENCE):

@@ -38,13 +38,13 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ...runtime.transport import ConnectionLost, HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
-from ...transports.http_client.origins import is_of_this_machine, names_socket, split_socket_url, split_url
+from ...transports.http_client.origins import REDIRECTS, is_of_this_machine, names_socket, split_socket_url, split_url
 from ..bad_target import BadTarget, check_server_url
 from ..credentials import check_authorization, open_credentials
 from .endpoint import Endpoint, Inbox
 from .http_and_sse import NO_ACCESS, may_speak
 from .outgoing import RequestHeaders, Sessions
-from .responses import REDIRECTS, Backoff, StatusPeerError, is_passing
+from .responses import Backoff, StatusPeerError, is_passing
 from .transport import HttpTransport
 
 logger = logging.getLogger("trio_mcp")

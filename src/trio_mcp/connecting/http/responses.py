@@ -14,7 +14,6 @@ from codecs import BOM_UTF8
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import trio
 
@@ -24,13 +23,11 @@ from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ...jsonrpc.messages import ErrorResponse, RequestId
 from ...runtime.transport import HTTPError
 from ...transports.http_client.connection import BadResponse, Reply
+from ...transports.http_client.origins import place_of
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 
-REDIRECTS: Final = range(300, 400)
-_LONGEST_LOCATION: Final = 8192
-_LONGEST_PLACE: Final = 300
 SESSION_NOT_FOUND: Final = -32001
 _NO_SESSION: Final = re.compile(r"session|not (?:been |yet )?initiali[sz]ed", re.IGNORECASE)
 _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS))
@@ -88,7 +85,7 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
     """Return the error for ``reply``, whose status says that a request failed: the error reply in its body, where that
     is one to this request, else the words of the body. Raises `ConnectionLost` when the body is cut."""
-    retry_after, place = seconds_until_retry(reply.headers), _place_of(reply)
+    retry_after, place = seconds_until_retry(reply.headers), place_of(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
     except BadResponse as error:
@@ -101,21 +98,6 @@ async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | Sta
             words = f"{message.message[:_MOST_WORDS]} ({message.code})"
             return HTTPError.refused(reply.status, words, retry_after, place)
     return HTTPError.refused(reply.status, words_of(body), retry_after, place)
-
-
-def _place_of(reply: Reply) -> str:
-    """Return the URL to which a redirect leads. Empty without one. The URL has neither a user nor a query, since both
-    may have secrets, and 300 characters at most."""
-    location = reply.headers.get("location", "")
-    if not 0 < len(location) <= _LONGEST_LOCATION or reply.status not in REDIRECTS:
-        return ""
-    try:
-        parts = urlsplit(urljoin(reply.url, location))
-    except ValueError:
-        return ""
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        return ""
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))[:_LONGEST_PLACE]
 
 
 def words_of(body: bytes) -> str:

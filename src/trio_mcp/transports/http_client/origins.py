@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
+from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit, urlunsplit
 
 import attrs
 
@@ -27,6 +27,9 @@ _AUTHORITY: Final = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 _LONGEST_AUTHORITY: Final = _LONGEST_NAME + len(".:65535")
 _LARGEST_PORT: Final = 65535
 _PORTS: Final = {"http": 80, "https": 443}
+REDIRECTS: Final = range(300, 400)
+_LONGEST_LOCATION: Final = 8192
+_LONGEST_PLACE: Final = 300
 
 
 @frozen
@@ -121,6 +124,21 @@ def split_socket_url(url: str) -> tuple[str, str]:
         return socket_path(name), rest
     except OSError as error:
         raise ValueError(error.strerror) from None
+
+
+def place_of(url: str, status: int, headers: Mapping[str, str]) -> str:
+    """Return the URL to which a redirect of ``url`` leads. Empty without one. The URL has neither a user nor a query,
+    since both may have secrets, and 300 characters at most."""
+    location = headers.get("location", "")
+    if not 0 < len(location) <= _LONGEST_LOCATION or status not in REDIRECTS:
+        return ""
+    try:
+        parts = urlsplit(urljoin(url, location))
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https", "ws", "wss") or not parts.netloc:
+        return ""
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))[:_LONGEST_PLACE]
 
 
 def origin_of(parts: SplitResult) -> Origin:
