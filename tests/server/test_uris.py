@@ -24,6 +24,7 @@ SPELLINGS = [
     ("x://a/b/../c/./d", ["x://a/c/d", "x://a/c/%2E/d", "x://a/b/%2e%2e/c/d"]),
     ("x://me@Host/a|b", ["x://me@host/a%7Cb"]),
     ("x:a b", ["X:a%20b"]),
+    ("x://a:/b", ["x://a/b"]),
     ("x://日本/語", ["x://%E6%97%A5%E6%9C%AC/%E8%AA%9E"]),
 ]
 DISTINCT = [
@@ -115,6 +116,9 @@ def test_invalid_uri_is_refused_when_it_is_declared(uri: str, words: str) -> Non
         ("x://{who}.Example.com/{what}", "X://Me.EXAMPLE.com/This", {"who": "Me", "what": "This"}),
         ("https://Ex.com{?q}", "https://ex.COM?q=1", {"q": "1"}),
         ("https://ex.com{?q}", "https://ex.com/?q=1", {"q": "1"}),
+        ("https://ex.com/{q}", "https://ex.com:443/1", {"q": "1"}),
+        ("x://Me@h/{q}", "x://Me@H/1", {"q": "1"}),
+        ("x://Me@h/{q}", "x://me@h/1", None),
         ("x://{a}{?b,c}", "x://1?c=3&b=2", {"a": "1", "b": "2", "c": "3"}),
         ("x://{a}{?b,c}", "x://1", {"a": "1"}),
         ("x://{a}{?b,c}", "x://1?", {"a": "1"}),

@@ -108,27 +108,23 @@ class Resources:
             check_apps("app=", self.has_apps)
             mime_type = app.type_of(uri, mime_type)
         names, required = set(handler.names), set(handler.schema.get("required", ()))
-        if UriTemplate.is_template(uri):
-            pattern = UriTemplate(uri)
-            if not required <= set(pattern.names) <= names:
-                raise TypeError(
-                    f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}. "
-                    "Others need a default"
-                )
-            template = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
-            self.templates.add(
-                normal_uri(uri), RegisteredResource(template, handler, hints, needed, visible, tags, pattern, app)
-            )
-            return
-        if required:
+        pattern = UriTemplate(uri) if UriTemplate.is_template(uri) else None
+        if pattern is None and required:
             raise TypeError(
                 f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(required)}}} for example"
             )
-        size = options.get("size")
-        resource = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
-        self.registry.add(
-            normal_uri(uri), RegisteredResource(resource, handler, hints, needed, visible, tags, None, app)
-        )
+        if pattern is not None and not required <= set(pattern.names) <= names:
+            raise TypeError(
+                f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}. "
+                "Others need a default"
+            )
+        if pattern is None:
+            size = options.get("size")
+            listed = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
+        else:
+            listed = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
+        registered = RegisteredResource(listed, handler, hints, needed, visible, tags, pattern, app)
+        (self.registry if pattern is None else self.templates).add(normal_uri(uri), registered)
 
     @property
     def has_scopes(self) -> bool:

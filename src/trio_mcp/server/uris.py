@@ -19,18 +19,16 @@ LONGEST_URI: Final = 8192
 is bounded."""
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
-_BEFORE_PATH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|[^/?#{]++)*+)?")
-_PATH: Final = re.compile("[?#]")
+_BEFORE_PATH: Final = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|[^/?#{]++)*+)?")
+_PATH: Final = re.compile(r"(/[^?#]*)(.*)", re.DOTALL)
 _AUTHORITY: Final = re.compile(r"(?:[^]\[@ \"<>\\^`|]*@)?(?:\[[0-9A-Fa-f:.]+\]|[^]\[@: \"<>\\^`|]*)(?::[0-9]{0,5})?")
 _LEGAL: Final = r"!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~%\-"
-_CODED: Final = re.compile(rf"\{{[^{{}}]*\}}|[^{_LEGAL}{{}}]+")
-_ESCAPE: Final = re.compile(r"\{[^{}]*\}|%[0-9A-Fa-f]{2}")
+_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
+_ESCAPES: Final = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 _QUOTED: Final = {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
 """Bytes that URIs cannot have, as they are written in one. `quote` and `unquote` take steps for each character."""
-_ESCAPES: Final = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
-_UPPER: Final = re.compile(r"\{[^{}]*\}|(?:%[0-9A-F]{2})+|[A-Z]+")
 _PLAIN: Final = re.compile(
-    r"(?!https?:|wss?:|ftp:)[a-z][a-z0-9+.-]*+:(?://[!$&'()*+,.0-9:;=@_a-z~-]*+(?=[/?#]|\Z)|(?!//))"
+    r"(?!https?:|wss?:|ftp:)[a-z][a-z0-9+.-]*+:(?://[!$&'()*+,.0-9:;=@_a-z~-]*+(?<!:)(?=[/?#]|\Z)|(?!//))"
     r"[!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~-]*+"
 )
 """What most URIs are: in normal form, unless there are segments ``.`` and ``..``."""
@@ -41,6 +39,7 @@ _RECENT: Final = 64
 """URIs whose forms are kept."""
 
 _ANY_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+_CAPITALS: Final = re.compile(r"\{[^{}]*\}|[A-Z]+")
 _EXPRESSION: Final = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
 _QUERY: Final = re.compile(r"\{([?&])([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
 _DELIMITERS: Final = frozenset("/?#")
@@ -69,14 +68,14 @@ def checked_uri(uri: str) -> str:
         raise ValueError(f"{shown!r} is no URI: a URI has no control characters, and no space at its ends")
     if (stray := _MALFORMED.search(plain)) is not None:
         raise ValueError(f"{shown!r} is no URI: write %25 for the % in {plain[stray.start() : stray.start() + 3]!r}")
-    scheme, slashes, host = plain[: _end_of_host(plain)].partition("//")
+    scheme, slashes, host, _ = _parts(plain)
     if slashes and (not _AUTHORITY.fullmatch(host) or (not host and scheme in _PORTS)):
         rest = shown.partition("//")[2]
         raise ValueError(
             f"{shown!r} is no URI: a host, the part between // and the next /, has no spaces, and a colon only before "
             f"a port. If it is no host, write {f'{scheme}///{rest}'!r}"
         )
-    return _CODED.sub(lambda found: found[0] if found[0][0] == "{" else _quoted(found[0]), uri)
+    return _quoted(uri)
 
 
 @lru_cache(_RECENT)
@@ -86,32 +85,37 @@ def normal_uri(uri: str) -> str:
 
     Reserved characters stay apart from their encodings: ``%2F`` is no ``/``. A URI that is too long stays as it is.
     """
-    encoded = _encoded(uri)
-    if encoded is uri and "/." not in uri and _PLAIN.fullmatch(uri):
-        return uri
-    end = _end_of_host(encoded)
-    scheme, slashes, authority = encoded[:end].partition("//")
-    user, at, host = authority.rpartition("@")
-    host = _UPPER.sub(lambda found: found[0] if found[0][0] in "{%" else found[0].lower(), host)
-    if scheme in _PORTS:
-        name, _, port = host.rpartition(":")
-        host = name if port in ("", _PORTS[scheme]) and (name[-1:] == "]" or ":" not in name) and name else host
-    rest = encoded[end:] if UriTemplate.is_template(uri) else _without_dots(encoded[end:])
-    return f"{scheme}{slashes}{user}{at}{host}{rest}"
+    normal = _encoded(uri)[1]
+    if "/." not in normal or UriTemplate.is_template(uri):
+        return normal
+    *before, rest = _parts(normal)
+    if (found := _PATH.fullmatch(rest)) is None:
+        return normal
+    segments, kept = found[1].split("/"), [""]
+    for segment in segments[1:]:  # RFC 3986, 5.2.4
+        if segment == "..":
+            del kept[max(1, len(kept) - 1) :]
+        elif segment != ".":
+            kept.append(segment)
+    path = "/".join([*kept, ""] if segments[-1] in (".", "..") else kept)
+    return "".join((*before, path, found[2]))
 
 
 @lru_cache(_RECENT)
-def _encoded(uri: str) -> str:
-    """Return ``uri`` as templates are matched against it: the normal form, but for the case of the host, which may be a
-    value, and for the segments ``.`` and ``..``, which no value may have."""
+def _encoded(uri: str) -> tuple[str, str]:
+    """Return the normal form of ``uri``, but for the segments ``.`` and ``..``, which no value of a template may have;
+    first with the case of the host as it was, since a part of it may be a value, which has the same place in both."""
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
-        return uri  # with a % that begins nothing, decoding a part could begin something: "%%32e"
-    encoded = _quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass")
-    scheme, colon, rest = encoded.partition(":")
-    encoded = scheme.lower() + colon + rest
-    end = _end_of_host(encoded)
-    lacks_path = encoded[end : end + 1] in ("", "?", "#", "{") and encoded.partition("//")[0] in _PORTS
-    return f"{encoded[:end]}/{encoded[end:]}" if lacks_path else encoded
+        return uri, uri  # with a % that begins nothing, decoding a part could begin something: "%%32e"
+    scheme, slashes, authority, rest = _parts(_quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass"))
+    scheme, start = scheme.lower(), authority.rfind("@") + 1
+    name, _, port = authority.rpartition(":")
+    if name[start:] and port in ("", _PORTS.get(scheme)) and (name[-1] == "]" or ":" not in name[start:]):
+        authority = name
+    if slashes and scheme in _PORTS and rest[:1] in ("", "?", "#", "{"):
+        rest = f"/{rest}"
+    host = _CAPITALS.sub(lambda found: found[0] if found[0][0] == "{" else found[0].lower(), authority[start:])
+    return f"{scheme}{slashes}{authority}{rest}", f"{scheme}{slashes}{authority[:start]}{host}{rest}"
 
 
 def _quoted(text: str, errors: str = "strict") -> str:
@@ -119,30 +123,14 @@ def _quoted(text: str, errors: str = "strict") -> str:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    text = found[0]
-    if text[0] == "{":
-        return text
-    character = chr(int(text[1:], 16))
-    return character if character in _UNRESERVED else text.upper()
+    character = chr(int(found[0][1:], 16))
+    return character if character in _UNRESERVED else found[0].upper()
 
 
-def _end_of_host(uri: str) -> int:
-    found = _BEFORE_PATH.match(uri)
-    return 0 if found is None else found.end()
-
-
-def _without_dots(rest: str) -> str:
-    """Return the part of a URI behind its host without the segments ``.`` and ``..`` (RFC 3986, 5.2.4)."""
-    if "/." not in rest or rest[0] != "/":
-        return rest
-    length = len(_PATH.split(rest, maxsplit=1)[0])
-    segments, kept = rest[:length].split("/"), [""]
-    for segment in segments[1:]:
-        if segment == "..":
-            del kept[max(1, len(kept) - 1) :]
-        elif segment != ".":
-            kept.append(segment)
-    return "/".join([*kept, ""] if segments[-1] in (".", "..") else kept) + rest[length:]
+def _parts(uri: str) -> tuple[str, str, str, str]:
+    """Return the scheme with its colon, the slashes and the host of ``uri``, if it has these, and the rest."""
+    rest = _BEFORE_PATH.sub("", uri)
+    return *uri.removesuffix(rest).partition("//"), rest
 
 
 class UriTemplate:
@@ -175,7 +163,6 @@ class UriTemplate:
     def __init__(self, template: str) -> None:
         self.template = template
         normal = normal_uri(template)
-        self._end_of_host = _end_of_host(normal)
         query = _QUERY.search(normal)
         mark = "" if query is None else query[1]
         text = normal if query is None else normal[: query.start()]
@@ -183,17 +170,21 @@ class UriTemplate:
         if mark and (mark == "?") == ("?" in text):
             raise ValueError(f"{template}: write {{?name}} where the query begins, and {{&name}} behind a ?")
         found = list(_EXPRESSION.finditer(text))
+        literals = _EXPRESSION.split(text)[:: _EXPRESSION.groups + 1]
+        if self.is_template("".join(literals)):
+            raise ValueError(
+                f"{template}: only {{name}}, {{+name}} and {{name*}} can be matched, and {{?name,name}} at the end"
+            )
         self.names: tuple[str, ...] = (*(match[2] for match in found), *self._query)
         if len(set(self.names)) != len(self.names):
             raise ValueError(f"{template}: a name stands twice")
         self._fits: dict[str, Callable[[str], bool]] = {}
-        pattern = self._literal(text, 0, found[0].start() if found else len(text))
-        for match, following in zip(found, [*found[1:], None], strict=False):
+        pattern = re.escape(literals[0])
+        for match, literal, following in zip(found, literals[1:], [*found[1:], None], strict=False):
             is_path = bool(match[1] or match[3])
             if is_path and _is_path in self._fits.values():
                 raise ValueError(f"{template} is ambiguous: only one of its names can hold slashes")
-            stop = len(text) if following is None else following.start()
-            literal, others = text[match.end() : stop], f"/?#{mark}"
+            others = f"/?#{mark}"
             if following is not None and _DELIMITERS.isdisjoint(literal):
                 end = None if is_path else _RESERVED.search(literal)
                 if end is None:
@@ -203,20 +194,9 @@ class UriTemplate:
                     )
                 others += re.escape(end[0])
             anything = f"[^{mark}#]+" if mark else ".+"
-            pattern += f"(?P<{match[2]}>{anything if is_path else f'[^{others}]+'})"
-            pattern += self._literal(text, match.end(), stop)
+            pattern += f"(?P<{match[2]}>{anything if is_path else f'[^{others}]+'}){re.escape(literal)}"
             self._fits[match[2]] = _is_path if is_path else _is_segment
         self._pattern = re.compile(f"{pattern}(?:{re.escape(mark)}([^#]*))?" if mark else pattern)
-
-    def _literal(self, text: str, start: int, stop: int) -> str:
-        """Return the pattern of a part of ``text`` without expressions. The case of a host makes no difference."""
-        if "{" in text[start:stop] or "}" in text[start:stop]:
-            raise ValueError(
-                f"{self.template}: only {{name}}, {{+name}} and {{name*}} can be matched, and {{?name,name}} at the end"
-            )
-        end = min(max(self._end_of_host, start), stop)
-        host = f"(?i:{re.escape(text[start:end])})" if end > start else ""
-        return host + re.escape(text[end:stop])
 
     @staticmethod
     def is_template(uri: str) -> bool:
@@ -226,35 +206,29 @@ class UriTemplate:
     def match(self, uri: str) -> dict[str, str] | None:
         """Return the value of each name, without query parameters that are missing, or `None` where ``uri`` does not
         fit."""
-        match = self._pattern.fullmatch(_encoded(uri))
-        if match is None:
+        encoded, lowered = _encoded(uri)
+        match = self._pattern.fullmatch(lowered)
+        if match is None or _MALFORMED.search(encoded):
             return None
-        given = [(name, match[name]) for name in self._fits]
+        given = [(name, encoded[match.start(name) : match.end(name)]) for name in self._fits]
         query = match[match.re.groups] if self._query else None
         pairs = [pair.partition("=") for pair in (query or "").split("&")]
         given += [(name, text) for name, _, text in pairs if name in self._query]
         values: dict[str, str] = {}
         for name, text in given:
-            value = _decoded(text)
-            if value is None or name in values or not self._fits.get(name, _is_path)(value):
+            try:
+                value = _ESCAPES.sub(lambda found: unhexlify(found[0].replace(b"%", b"")), text.encode()).decode()
+            except UnicodeError:
+                return None
+            if name in values or _CONTROL.search(value) or not self._fits.get(name, _is_path)(value):
                 return None
             values[name] = value
         return values
 
 
-def _decoded(text: str) -> str | None:
-    """Return ``text`` with its percent-encodings decoded once, or `None` for text that is malformed or no UTF-8."""
-    if _MALFORMED.search(text):
-        return None
-    try:
-        return _ESCAPES.sub(lambda found: unhexlify(found[0].replace(b"%", b"")), text.encode()).decode()
-    except UnicodeError:
-        return None
-
-
 def _is_segment(text: str) -> bool:
-    return text not in (".", "..") and not _CONTROL.search(text) and not _SLASH.search(text)
+    return text not in (".", "..") and not _SLASH.search(text)
 
 
 def _is_path(text: str) -> bool:
-    return not _SLASH.match(text) and not _CONTROL.search(text) and ".." not in _SLASH.split(text)
+    return not _SLASH.match(text) and ".." not in _SLASH.split(text)
