@@ -58,9 +58,9 @@ from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
 from .current_call import CallContexts, CallHandlers, check_handlers
+from .listing import Listing, Pages
 from .options import ClientSettings, UnreadableMessages
 from .requests import Requests
-from .results import Listing, Pages
 from .server_messages import Callbacks, ServerMessages
 from .subscriptions import Changes, ChangeStreams
 from .timeouts import CallTimeouts
@@ -211,7 +211,7 @@ class Client(Requests):
     def list_tasks(self) -> AsyncIterator[TaskState]:
         """Iterate over the tasks that the server runs or keeps for this client, page by page, as `list_tools`. Revision
         2025-11-25 only; elsewhere the first step raises `MethodUnavailable`."""
-        return Pages(self.request, "tasks/list", self.settings.max_pages, refresh=True)
+        return Pages(self, "tasks/list", refresh=True)
 
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None, refresh: bool = False
@@ -259,19 +259,19 @@ class Client(Requests):
         cancelled can be repeated. Raises as a call. A list that never ends is ended with a warning, and returns each
         tool once. Such a list has a repeated cursor, a page with nothing new, or more than ``max_pages`` pages.
         """
-        return Pages(self.request, "tools/list", self.settings.max_pages, refresh=refresh)
+        return Pages(self, "tools/list", refresh=refresh)
 
     def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
         """Iterate over the resources, page by page, as `list_tools`."""
-        return Pages(self.request, "resources/list", self.settings.max_pages, refresh=refresh)
+        return Pages(self, "resources/list", refresh=refresh)
 
     def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
         """Iterate over the resource templates, page by page, as `list_tools`."""
-        return Pages(self.request, "resources/templates/list", self.settings.max_pages, refresh=refresh)
+        return Pages(self, "resources/templates/list", refresh=refresh)
 
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
         """Iterate over the prompts, page by page, as `list_tools`."""
-        return Pages(self.request, "prompts/list", self.settings.max_pages, refresh=refresh)
+        return Pages(self, "prompts/list", refresh=refresh)
 
     # Skills
 
@@ -281,8 +281,8 @@ class Client(Requests):
         server has not declared the extension."""
         from ..protocol.types.skills import ListSkillsResult  # late: few servers have skills
 
-        listing = Listing(ListSkillsResult, "skills", "uri", "skill async for skill in client.list_skills()")
-        return Pages(self.request_skills, "skills/list", self.settings.max_pages, refresh=refresh, listing=listing)
+        listing = Listing(ListSkillsResult, "skills", "uri")
+        return Pages(self, "skills/list", refresh=refresh, request=self.request_skills, listing=listing)
 
     async def get_skill(self, uri: str, *, refresh: bool = False) -> Skill:
         """Return the skill whose ``SKILL.md`` has this URI, whether it is listed or not. An unknown one is a
@@ -314,9 +314,9 @@ class Client(Requests):
         async def ask(method: str, page: PageParams, kind: type[Any], *, refresh: bool) -> Any:
             return await self.request_skills(method, ReadDirectoryParams(uri, page.cursor), kind, refresh=refresh)
 
-        words = "file async for file in client.list_directory(uri)"
-        listing = Listing(ReadDirectoryResult, "resources", "uri", words)
-        return Pages(ask, "resources/directory/read", self.settings.max_pages, refresh=False, listing=listing)
+        call = "file async for file in client.list_directory(uri)"
+        listing = Listing(ReadDirectoryResult, "resources", "uri", call=call)
+        return Pages(self, "resources/directory/read", refresh=False, request=ask, listing=listing)
 
     # Changes, logs, health
 

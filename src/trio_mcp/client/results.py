@@ -1,4 +1,4 @@
-"""Results of a server: asked for in as many rounds as the server wants, checked, structured, listed page by page.
+"""Results of a server: asked for in as many rounds as the server wants, checked and structured.
 
 InputRounds are multi round-trip requests, the client's side (2026-07-28 basic, Multi Round-Trip Requests): a modern
 server answers by asking, and is called again with the answers. `prepared` checks the questions of a result, or of a
@@ -7,36 +7,25 @@ task, before any handler runs.
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ..classes import frozen
 from ..concurrency.bounded_dict import BoundedDict
 from ..concurrency.nurseries import run_together
-from ..jsonrpc.errors import INVALID_PARAMS, CodedError, PeerError, ProtocolViolation
+from ..jsonrpc.errors import CodedError, ProtocolViolation
 from ..protocol.converters import log_faults, structure, structure_result, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest, InputRequiredResult
-from ..protocol.types.prompts import ListPromptsResult
-from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
-from ..protocol.types.tools import ListTasksResult, ListToolsResult, created_id
+from ..protocol.types.tools import created_id
 from ..runtime.calls import OnProgress, RoundTrips
 from ..runtime.outbound import Outbound, answering
-from ..tasks.task_state import state_of
 from .answers import Answers, NobodyAnswersHere
 from .options import ClientSettings
 
 T = TypeVar("T")
-
-logger = logging.getLogger("trio_mcp")
-
-_MOST_IDLE: Final = 100
-"""Empty pages in a row: a server that filters its pages may have some."""
 
 _MOST_FAULTS: Final = 100
 
@@ -48,10 +37,8 @@ class Faults:
         self._logged = BoundedDict[tuple[str, str], None](_MOST_FAULTS)
 
     def __call__(self, method: str, faults: str) -> None:
-        """Report ``faults`` of a result to the list that is read, and log each text once."""
-        pages = _read_now.get()
-        is_logged = pages is None or pages.take_faults(method, faults)
-        if is_logged and (method, faults) not in self._logged:
+        """Log the ``faults`` of a result once."""
+        if (method, faults) not in self._logged:
             self._logged[method, faults] = None
             log_faults(method, faults)
 
@@ -70,148 +57,6 @@ def check_result_type(method: str, result: Any) -> None:
         raise ProtocolViolation(f"{method}: the server asks for input, which this method has no place for")
     if kind != "complete":
         raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")
-
-
-@frozen
-class Listing:
-    """A list of a server, in pages."""
-
-    page: type[Any]
-    items: str
-    """The member of a page that holds the items."""
-    identity: str
-    """The member of an item that identifies the item."""
-    said: str
-    """Code that iterates over the list."""
-    shown: Callable[[Any], Any] | None = None
-    """Makes of an item on the wire the item that callers get; `None`: the same."""
-
-
-_LISTS: Final = {
-    "tools/list": Listing(ListToolsResult, "tools", "name", "tool async for tool in client.list_tools()"),
-    "prompts/list": Listing(ListPromptsResult, "prompts", "name", "prompt async for prompt in client.list_prompts()"),
-    "resources/list": Listing(
-        ListResourcesResult, "resources", "uri", "resource async for resource in client.list_resources()"
-    ),
-    "tasks/list": Listing(ListTasksResult, "tasks", "task_id", "task async for task in client.list_tasks()", state_of),
-    "resources/templates/list": Listing(
-        ListResourceTemplatesResult,
-        "resource_templates",
-        "uri_template",
-        "template async for template in client.list_resource_templates()",
-    ),
-}
-
-
-class Pages(AsyncIterator[T], Generic[T]):
-    """The items of all pages of the list of ``method``, up to ``max_pages`` pages, each requested when needed.
-
-    ``request`` is the method of a client, and gets ``refresh``; ``listing`` describes the list of an extension. When
-    the server refuses the cursor of a page from the cache, all pages are fetched anew, once. An item of an earlier page
-    isn't returned again. A list whose cursors lead nowhere ends with a warning: see `problem`. The class is no async
-    generator, so an iteration may stop at any item without a close. A cancelled step can be repeated.
-    """
-
-    def __init__(
-        self,
-        request: Callable[..., Awaitable[Any]],
-        method: str,
-        max_pages: int,
-        *,
-        refresh: bool,
-        listing: Listing | None = None,
-    ) -> None:
-        self._request = request
-        self._method = method
-        self._list = listing or _LISTS[method]
-        self._max_pages = max_pages
-        self._refresh = refresh
-        self._items: deque[T] = deque()
-        self._passed_over: set[int] = set()
-        self._given: set[int] = set()
-        """Hashes of the identities of all items so far, which may be of any length, as cursors may."""
-        self._cursor: str | None = None
-        self._seen: set[int] = set()
-        """Hashes of the cursors so far."""
-        self._idle = 0
-        self._complete = False
-        self.logs_problem = True
-        """False if the caller reports the problem."""
-        self.problem: str | None = None
-        """What is wrong with the list: items that can't be read, or why it was ended although the server didn't end it;
-        `None` for a list that is whole as far as it was read."""
-
-    def __await__(self) -> NoReturn:
-        raise TypeError(f"a listing comes page by page, so it is iterated over, not awaited: [{self._list.said}]")
-
-    if not TYPE_CHECKING:  # type checkers know what there is
-
-        def __iter__(self) -> NoReturn:
-            raise TypeError(f"a listing comes page by page from the server, by async for: [{self._list.said}]")
-
-    async def __anext__(self) -> T:
-        while not self._items:
-            if self._complete:
-                raise StopAsyncIteration
-            await self._turn()
-        return self._items.popleft()
-
-    async def _turn(self) -> None:
-        token = _read_now.set(self)
-        try:
-            page = await self._request(self._method, PageParams(self._cursor), self._list.page, refresh=self._refresh)
-        except PeerError as error:
-            if self._cursor == "":
-                self._end("the server refuses its own empty cursor")
-                return
-            if self._refresh or self._cursor is None or error.code != INVALID_PARAMS:
-                raise
-            # 2026-07-28 caching, Interaction with Pagination: SHOULD re-fetch from the beginning.
-            self._refresh, self._cursor = True, None
-            self._seen.clear()
-            self._passed_over, self._given = self._given, set()
-            return
-        finally:
-            _read_now.reset(token)
-        items, cursor = getattr(page, self._list.items), page.next_cursor
-        is_new = self._take(items)
-        self._idle = 0 if is_new else self._idle + 1
-        self._seen.add(hash(self._cursor))
-        self._cursor = cursor
-        if cursor is None:
-            self._complete = True
-        elif hash(cursor) in self._seen:
-            self._end("the server repeats a cursor, so the list never ends")
-        elif (items and not is_new) or self._idle >= _MOST_IDLE:
-            self._end("the server's pages bring nothing new, so the list never ends")
-        elif len(self._seen) >= self._max_pages:
-            self._end(f"the list has more than {self._max_pages} pages")
-
-    def take_faults(self, method: str, faults: str) -> bool:
-        """Take what can't be read of a page. Return whether it is to be logged."""
-        if method != self._method:
-            return True
-        self.problem = self.problem or f"left out or replaced: {faults}"
-        return self.logs_problem
-
-    def _end(self, problem: str) -> None:
-        self._complete = True
-        self.problem = problem if self.problem is None else f"{problem}; {self.problem}"
-        if self.logs_problem:
-            logger.warning("%s: %s", self._method, problem)
-
-    def _take(self, items: list[T]) -> bool:
-        """Return whether any of ``items`` is new."""
-        identities = [hash(getattr(item, self._list.identity)) for item in items]
-        new = [(item, each) for item, each in zip(items, identities, strict=True) if each not in self._given]
-        self._given.update(identities)
-        wanted = [item for item, each in new if each not in self._passed_over]
-        self._items += wanted if self._list.shown is None else map(self._list.shown, wanted)
-        return bool(new)
-
-
-_read_now: ContextVar[Pages[Any] | None] = ContextVar("trio_mcp.read_now", default=None)
-"""The list of which a page is requested."""
 
 
 @frozen

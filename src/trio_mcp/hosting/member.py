@@ -19,7 +19,7 @@ from ..auth.credentials import AuthorizationError, ClientAuth, Credentials, User
 from ..classes import frozen
 from ..client.cache import Change
 from ..client.client import Client
-from ..client.collecting import SILENT, Collected, collect_each
+from ..client.listing import SILENT, Collected, collect_each
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import only_member
@@ -310,9 +310,7 @@ class Listing:
             began = trio.current_time()
             due, self._stale = self._stale, {}  # a change that comes during the reading makes a list stale again
             lists: dict[ListName, AsyncIterator[Any]] = {name: getattr(client, f"list_{name}")() for name in due}
-            # Some servers have tools without declaring any. No capability says whether a server has resource templates.
-            optional = ("resource_templates", *(("tools",) if client.server_capabilities.tools is None else ()))
-            await collect_each(lists, optional, _MOST_SECONDS, partial(self._take, changed))
+            await collect_each(lists, _MOST_SECONDS, partial(self._take, changed))
             if self._lost:
                 return
             self.read = True

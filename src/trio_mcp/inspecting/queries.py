@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import trio
 
 from ..client.client import Client
-from ..client.collecting import collect
+from ..client.listing import collect
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.types.notifications import LogLevel
@@ -39,15 +39,11 @@ async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
     kind = asked.get("kind")
     if not (isinstance(kind, str) and kind in lists):
         raise BadAsking("there is no such list")
-    is_undeclared = kind == "tools" and client.server_capabilities.tools is None
-    found = await collect(lists[kind](), most=MOST_LISTED, optional=is_undeclared)
+    found = await collect(lists[kind](), most=MOST_LISTED)
     if found.error is not None and not found.items:
         raise found.error
-    problem = found.problem
-    if found.items and is_undeclared and problem is None:
-        problem = "the server lists them without declaring the capability"
     items = [unstructure(item, client.revision) for item in found.items]
-    return {"items": items, "more": found.problem is not None, "problem": problem}
+    return {"items": items, "more": found.problem is not None, "problem": found.remark}
 
 
 async def complete(client: Client, asked: JSONObject) -> JSONObject:
