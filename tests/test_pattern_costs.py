@@ -27,11 +27,13 @@ from trio_mcp.transports.http.chunks import _small_chunks  # pyright: ignore[rep
 PACKAGE: Final = Path(__file__).parent.parent / "src" / "trio_mcp"
 METHODS: Final = ("match", "fullmatch", "search", "finditer", "findall", "sub", "subn", "split")
 """The methods of patterns, and functions of `re`, that look at a text."""
+CALLS: Final = {"lazy_pattern", *(f"re.{each}" for each in ("compile", *METHODS))}
+"""Calls that make a pattern."""
 
 
 @attrs.frozen
 class Found:
-    """A pattern in the source: a call of `re`."""
+    """A pattern in the source: a call of `re` or `lazy_pattern`."""
 
     file: Path
     call: ast.Call
@@ -44,8 +46,7 @@ class Found:
 
     @property
     def function(self) -> str:
-        assert isinstance(self.call.func, ast.Attribute)
-        return self.call.func.attr
+        return self.call.func.attr if isinstance(self.call.func, ast.Attribute) else "compile"
 
     def compiled(self, module: ModuleType) -> re.Pattern[Any]:
         """Return the pattern, with the values that the names in it have. Raises `NameError` for local ones."""
@@ -70,7 +71,7 @@ def found_in(path: Path, tree: ast.Module) -> Iterator[Found]:
         if isinstance(node, ast.Assign | ast.AnnAssign)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {f"re.{each}" for each in ("compile", *METHODS)}:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in CALLS:
             yield Found(path, node, names.get(id(node)))
 
 
@@ -93,7 +94,12 @@ def methods_of(found: Found) -> tuple[str, ...]:
     return tuple(sorted({"sub" if each not in ("match", "fullmatch") else each for each in used})) or ("sub",)
 
 
-PATTERNS: Final = {found.place: found for path, tree in trees().items() for found in found_in(path, tree)}
+PATTERNS: Final = {
+    found.place: found
+    for path, tree in trees().items()
+    if path.name != "lazy_pattern.py"  # whose patterns are those of its callers
+    for found in found_in(path, tree)
+}
 
 MADE_BY_FUNCTIONS: Final[dict[str, tuple[str, Callable[[], list[re.Pattern[Any]]]]]] = {
     "server/uris.py:self._pattern": (

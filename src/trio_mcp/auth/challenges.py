@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 
 from ..classes import frozen
+from ..lazy_pattern import lazy_pattern
 
 _LONGEST: Final = 32 * 1024
 _MOST_CHALLENGES: Final = 16
@@ -23,17 +24,17 @@ _QUOTED: Final = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])
 """RFC 9110 section 5.6.4. No expression here goes back, so each character is read a few times at most."""
 _END: Final = r"[ \t]*+(?=,|\Z)"
 
-_NAME: Final = re.compile(_TOKEN)
-_GAP: Final = re.compile(r"[ \t,]*+")
-_SCHEME: Final = re.compile(rf"({_TOKEN})(?:{_END}|[ ]++)")
-_TOKEN68: Final = re.compile(rf"([A-Za-z0-9._~+/-]++=*+){_END}")
-_PARAM_NAME: Final = re.compile(rf"({_TOKEN})[ \t]*+=[ \t]*+")
-_VALUE: Final = re.compile(rf"(?:({_TOKEN})|({_QUOTED}))(?:{_END}|[ \t]++(?={_TOKEN}[ \t]*+=))")
+_NAME: Final = lazy_pattern(_TOKEN)
+_GAP: Final = lazy_pattern(r"[ \t,]*+")
+_SCHEME: Final = lazy_pattern(rf"({_TOKEN})(?:{_END}|[ ]++)")
+_TOKEN68: Final = lazy_pattern(rf"([A-Za-z0-9._~+/-]++=*+){_END}")
+_PARAM_NAME: Final = lazy_pattern(rf"({_TOKEN})[ \t]*+=[ \t]*+")
+_VALUE: Final = lazy_pattern(rf"(?:({_TOKEN})|({_QUOTED}))(?:{_END}|[ \t]++(?={_TOKEN}[ \t]*+=))")
 """Some servers forget the comma before the next parameter."""
-_ELEMENT: Final = re.compile(rf'(?:[^",]|{_QUOTED})*+(?=,|\Z)')
+_ELEMENT: Final = lazy_pattern(rf'(?:[^",]|{_QUOTED})*+(?=,|\Z)')
 """The text up to the next comma outside of quotes."""
-_ESCAPED: Final = re.compile(r"\\(.)")
-_WRITTEN: Final = re.compile(r"[\x20-\x7e]*")
+_ESCAPED: Final = lazy_pattern(r"\\(.)")
+_WRITTEN: Final = lazy_pattern(r"[\x20-\x7e]*")
 
 
 @frozen

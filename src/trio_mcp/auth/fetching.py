@@ -9,7 +9,6 @@ too.
 from __future__ import annotations
 
 import ipaddress
-import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ import attrs
 import trio
 
 from ..classes import frozen
+from ..lazy_pattern import lazy_pattern
 from ..runtime.transport import ConnectionLost
 from ..transports.host_checks import is_loopback
 from ..transports.http_client.client import HttpClient
@@ -67,7 +67,7 @@ class Fetcher(Protocol):
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _LONGEST_URL: Final = 2048
-_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_NUMBER: Final = lazy_pattern(r"[0-9]+|0x[0-9a-f]*")
 
 _PUBLIC_6: Final = ipaddress.IPv6Network("2000::/3")
 _NOT_PUBLIC: Final = tuple(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import math
-import re
 from functools import lru_cache
 from numbers import Integral, Real
 from types import TracebackType
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 from msgspec import UNSET
 
+from ..lazy_pattern import lazy_pattern
 from .errors import INVALID_REQUEST, PARSE_ERROR, NotSerializable
 from .messages import (
     Batch,
@@ -79,8 +79,8 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
 
-_OBJECT: Final = re.compile(rb"\s*+\{")
-_BEGUN: Final = re.compile(rb"\s*+[\[{]?\s*+[\"']?jsonrpc[\"']?\s*+:")
+_OBJECT: Final = lazy_pattern(rb"\s*+\{")
+_BEGUN: Final = lazy_pattern(rb"\s*+[\[{]?\s*+[\"']?jsonrpc[\"']?\s*+:")
 """The beginning of a message that a server has written over several lines, or with single quotes."""
 _SHALLOW: Final = 2 * (MOST_LEVELS - 2)
 """Length in bytes up to which nesting cannot be too deep, even with two levels around the text."""

@@ -6,9 +6,10 @@ that recurses, or that takes more time or memory than the value itself.
 
 from __future__ import annotations
 
-import re
 from itertools import islice
 from typing import Any, Final, cast
+
+from ..lazy_pattern import lazy_pattern
 
 MOST_LEVELS: Final = 256
 """Bound of nested arrays and objects, the outermost included, for reading and writing: the same on every Python. Real
@@ -17,7 +18,7 @@ messages have a tenth of the bound, and the stack has room for four times as man
 MOST_FAR: Final = 100_000
 """Bound of numbers with exponents of three digits or more in a message. The decoder takes two hundred times as long for
 the largest and smallest of such numbers as for others: one second for this many on a slow machine."""
-_FAR: Final = re.compile(rb"[eE](?<=[0-9][eE])[+-]?[0-9]{3,}(?=[\s,\]}])")
+_FAR: Final = lazy_pattern(rb"[eE](?<=[0-9][eE])[+-]?[0-9]{3,}(?=[\s,\]}])")
 
 _FARTHEST: Final = 2**64
 """Bound of numbers that are cheap to check. Above the bound, and below its reciprocal, checking a number takes

@@ -9,7 +9,6 @@ each field. `SHAPES` has the few classes whose shape, not only their fields, dif
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +26,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation, clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_small
+from ..lazy_pattern import lazy_pattern
 from .fields import JSONObject, is_said, wire_name
 from .foreign_types import is_model
 from .plain_classes import convert, is_plain_class
@@ -146,7 +146,7 @@ def _in_words(error: BaseException, _: type | None) -> str:
     return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 
-_PART: Final = re.compile(r"\['(?:[^']|'(?!\]))*+|\.(\w++)")
+_PART: Final = lazy_pattern(r"\['(?:[^']|'(?!\]))*+|\.(\w++)")
 """A key or a field name. An unterminated key extends to the end, so that no character is read twice."""
 
 

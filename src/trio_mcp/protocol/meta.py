@@ -7,11 +7,11 @@ distributed trace that a request belongs to (W3C Trace Context, W3C Baggage).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 from ..classes import frozen
+from ..lazy_pattern import lazy_pattern
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
@@ -33,7 +33,7 @@ share of a caller by this name (DESIGN ruling 11)."""
 ProgressToken: TypeAlias = int | str
 
 _LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_KEY: Final = re.compile(rf"(?:({_LABEL}(?:\.{_LABEL})*)/)?(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
+_KEY: Final = lazy_pattern(rf"(?:({_LABEL}(?:\.{_LABEL})*)/)?(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
 _RESERVED_LABELS: Final = ("modelcontextprotocol", "mcp")
 _DEFINED: Final = frozenset(
     (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, SUBSCRIPTION_ID, RELATED_TASK)
@@ -93,15 +93,15 @@ _LONGEST: Final = 8192
 text is ignored."""
 _MOST_STATES: Final = 32  # W3C Trace Context, tracestate Header Field Values
 
-_TRACEPARENT: Final = re.compile(
+_TRACEPARENT: Final = lazy_pattern(
     r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]*+)?"
 )
 """W3C Trace Context, traceparent Header Field Values: version 00 is exactly this long, later ones may add."""
-_STATE: Final = re.compile(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}")
+_STATE: Final = lazy_pattern(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}")
 # The quantifiers are possessive, so that no value, however made, takes more than one pass.
 _TOKEN: Final = r"[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # noqa: S105, a token of RFC 9110
 _VALUE: Final = r"[ \t]*+[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*+[ \t]*+"
-_BAGGAGE: Final = re.compile(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")
+_BAGGAGE: Final = lazy_pattern(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")
 
 
 @frozen

@@ -15,6 +15,7 @@ import msgspec
 from ..classes import value
 from ..jsonrpc.codec import plain_scalar
 from ..jsonrpc.errors import clean
+from ..lazy_pattern import lazy_pattern
 
 NAMED_BY: Final = {
     "tools/call": "name",
@@ -29,7 +30,7 @@ NAMED_BY: Final = {
 _ANNOTATION: Final = "x-mcp-header"
 _PREFIX: Final = "Mcp-Param-"
 _KINDS: Final = ("string", "integer", "boolean")
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
+_TOKEN: Final = lazy_pattern(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 
 _SCHEMA: Final = frozenset(
     (
@@ -46,10 +47,10 @@ _NAMED_SCHEMAS: Final = frozenset(
 """Keywords whose value has a schema under each name. All other keywords hold no schema but data, such as a
 ``default``."""
 
-_SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
-_PLAIN: Final = re.compile(r"[\x20-\x7e]*")
-_SENDABLE: Final = re.compile(r"[\x20-\x7e\t]*")
-_WHOLE: Final = re.compile(r"(-?[0-9]{1,400})(?:\.0+)?")  # Python refuses to read thousands of digits
+_SENTINEL: Final = lazy_pattern(r"=\?base64\?(.*)\?=", re.DOTALL)
+_PLAIN: Final = lazy_pattern(r"[\x20-\x7e]*")
+_SENDABLE: Final = lazy_pattern(r"[\x20-\x7e\t]*")
+_WHOLE: Final = lazy_pattern(r"(-?[0-9]{1,400})(?:\.0+)?")  # Python refuses to read thousands of digits
 _MOST: Final = 2**53 - 1
 """The largest integer that every reader of JSON takes for the same one."""
 _SHOWN: Final = 100

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any, Final
 
+from ..lazy_pattern import lazy_pattern
+
 _STYLES: Final = {
-    "google": re.compile(r"^(?:Args|Arguments|Params|Parameters):[ \t]*$", re.MULTILINE),
-    "numpy": re.compile(r"^Parameters[ \t]*\n-{3,}[ \t]*$", re.MULTILINE),
-    "sphinx": re.compile(r"^:param ", re.MULTILINE),
+    "google": lazy_pattern(r"^(?:Args|Arguments|Params|Parameters):[ \t]*$", re.MULTILINE),
+    "numpy": lazy_pattern(r"^Parameters[ \t]*\n-{3,}[ \t]*$", re.MULTILINE),
+    "sphinx": lazy_pattern(r"^:param ", re.MULTILINE),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from functools import partial
@@ -19,6 +18,7 @@ from ..jsonrpc.errors import (
     NotSerializable,
     UnsendableResult,
 )
+from ..lazy_pattern import lazy_pattern
 from ..protocol.converters import structure, structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.fields import JSONObject
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ..protocol.schema_validator import SchemaValidator
     from .encoders import Encoders
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_NAME: Final = lazy_pattern(r"[A-Za-z0-9_.-]{1,128}")
 _LARGE: Final = 1024 * 1024
 """Bytes in memory from which the arguments of a request are put away once the handler has its copy."""
 

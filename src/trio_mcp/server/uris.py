@@ -9,25 +9,24 @@ from __future__ import annotations
 import re
 from binascii import unhexlify
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..lazy_pattern import lazy_pattern
 
 LONGEST_URI: Final = 8192
 """Limit in characters. A URI is matched against each template, and kept for as long as its subscription, so its length
 is bounded."""
 
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
-_BEFORE_PATH: Final = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|[^/?#{]++)*+)?")
-_PATH: Final = re.compile(r"(/[^?#]*)(.*)", re.DOTALL)
-_AUTHORITY: Final = re.compile(r"(?:[^]\[@ \"<>\\^`|]*@)?(?:\[[0-9A-Fa-f:.]+\]|[^]\[@: \"<>\\^`|]*)(?::[0-9]{0,5})?")
+_SCHEME: Final = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
+_BEFORE_PATH: Final = lazy_pattern(r"\A[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|[^/?#{]++)*+)?")
+_PATH: Final = lazy_pattern(r"(/[^?#]*)(.*)", re.DOTALL)
+_AUTHORITY: Final = lazy_pattern(r"(?:[^]\[@ \"<>\\^`|]*@)?(?:\[[0-9A-Fa-f:.]+\]|[^]\[@: \"<>\\^`|]*)(?::[0-9]{0,5})?")
 _LEGAL: Final = r"!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~%\-"
-_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
-_ESCAPES: Final = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
-_QUOTED: Final = {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
-"""Bytes that URIs cannot have, as they are written in one. `quote` and `unquote` take steps for each character."""
-_PLAIN: Final = re.compile(
+_ESCAPE: Final = lazy_pattern("%[0-9A-Fa-f]{2}")
+_ESCAPES: Final = lazy_pattern(rb"(?:%[0-9A-Fa-f]{2})+")
+_PLAIN: Final = lazy_pattern(
     r"(?!https?:|wss?:|ftp:)[a-z][a-z0-9+.-]*+:(?://[!$&'()*+,.0-9:;=@_a-z~-]*+(?<!:)(?=[/?#]|\Z)|(?!//))"
     r"[!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~-]*+"
 )
@@ -38,16 +37,16 @@ _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ft
 _RECENT: Final = 64
 """URIs whose forms are kept."""
 
-_ANY_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
-_CAPITALS: Final = re.compile(r"\{[^{}]*\}|[A-Z]+")
-_EXPRESSION: Final = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
-_QUERY: Final = re.compile(r"\{([?&])([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
+_ANY_EXPRESSION: Final = lazy_pattern(r"\{[^{}]*\}")
+_CAPITALS: Final = lazy_pattern(r"\{[^{}]*\}|[A-Z]+")
+_EXPRESSION: Final = lazy_pattern(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
+_QUERY: Final = lazy_pattern(r"\{([?&])([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
 _DELIMITERS: Final = frozenset("/?#")
-_RESERVED: Final = re.compile(r"[:@!$&'()*+,;=\[\]]")
+_RESERVED: Final = lazy_pattern(r"[:@!$&'()*+,;=\[\]]")
 """Further characters that values of a ``{name}`` hold percent-encoded only (RFC 6570, 3.2.2)."""
-_MALFORMED: Final = re.compile("%(?![0-9A-Fa-f]{2})")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SLASH: Final = re.compile(r"[/\\]")
+_MALFORMED: Final = lazy_pattern("%(?![0-9A-Fa-f]{2})")
+_CONTROL: Final = lazy_pattern(r"[\x00-\x1f\x7f-\x9f]")
+_SLASH: Final = lazy_pattern(r"[/\\]")
 
 
 def check_length(uri: str) -> None:
@@ -119,7 +118,13 @@ def _encoded(uri: str) -> tuple[str, str]:
 
 
 def _quoted(text: str, errors: str = "strict") -> str:
-    return text.encode(errors=errors).decode("latin-1").translate(_QUOTED)
+    return text.encode(errors=errors).decode("latin-1").translate(_quotes())
+
+
+@cache
+def _quotes() -> dict[int, str]:
+    """Return the bytes that URIs cannot have, as they are written in one. `quote` takes steps for each character."""
+    return {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
 
 
 def _unescaped(found: re.Match[str]) -> str:

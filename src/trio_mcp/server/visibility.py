@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
+from ..lazy_pattern import lazy_pattern
 from ..runtime.peer import Auth
 
 logger = logging.getLogger("trio_mcp")
@@ -82,7 +82,7 @@ def _truth(answer: Any) -> bool:
     return bool(answer)
 
 
-_SCOPE: Final = re.compile(r"[!#-\[\]-~]+")
+_SCOPE: Final = lazy_pattern(r"[!#-\[\]-~]+")
 """RFC 6749 section 3.3."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,6 +16,7 @@ from weakref import WeakKeyDictionary
 from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, TOO_BUSY, CodedError
+from ..lazy_pattern import lazy_pattern
 from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.types.lifecycle import EmptyResult
@@ -190,7 +190,7 @@ class CoreMethods:
         return task
 
 
-_CURSOR: Final = re.compile(r"own\.([0-9]{1,15})")
+_CURSOR: Final = lazy_pattern(r"own\.([0-9]{1,15})")
 
 
 class OwnTasks:

@@ -8,12 +8,12 @@ checked first (2025-11-25 transports, Security Warning).
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from ..classes import frozen
+from ..lazy_pattern import lazy_pattern
 
 logger = logging.getLogger("trio_mcp")
 
@@ -22,14 +22,14 @@ Allowed: TypeAlias = Sequence[str] | Literal["*"] | None
 _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "https") for host in _LOOPBACK_HOSTS)
 
-_NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?")
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
+_NAME: Final = lazy_pattern(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?")
+_SCHEME: Final = lazy_pattern(r"[a-z][a-z0-9+.-]*")
 _LONGEST_NAME: Final = 253
 """Maximum characters of a DNS name (RFC 1035 section 2.3.4)."""
 _MOST_PORT: Final = 65_535
 _USUAL_PORTS: Final = {"http": "80", "https": "443"}
 """Ports that browsers leave out of both headers (RFC 6454 section 6.1)."""
-_PLAIN: Final = re.compile(r"[a-zA-Z0-9_.:/\[\]+-]{1,300}")
+_PLAIN: Final = lazy_pattern(r"[a-zA-Z0-9_.:/\[\]+-]{1,300}")
 """The characters that a Host or an Origin may have."""
 
 

@@ -7,7 +7,6 @@ import fcntl
 import logging
 import math
 import os
-import re
 import socket
 import stat
 import sys
@@ -26,13 +25,14 @@ from ..concurrency.time_limits import growing_delay
 from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable
+from ..lazy_pattern import lazy_pattern
 from ..runtime.transport import ConnectionLost, UnreadableFrame
 from .lines import LineTransport
 from .streams import until_broken
 
 logger = logging.getLogger("trio_mcp")
 
-_MESSAGE: Final = re.compile(rb"\s*+[{\[]")
+_MESSAGE: Final = lazy_pattern(rb"\s*+[{\[]")
 """The beginning of a message, also of a message that is too long."""
 _LINGER: Final = 0.5
 _PROBES: Final = 4

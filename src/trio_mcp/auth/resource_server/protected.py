@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast, final
@@ -18,6 +17,7 @@ import attrs
 import msgspec
 
 from ...classes import define, frozen, positive
+from ...lazy_pattern import lazy_pattern
 from ...runtime.peer import Auth, Headers, Principal
 from ...transports.http_client.origins import origin_of
 from ..fetching import RESOURCE_METADATA
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trio_mcp")
 
-_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_SCOPE: Final = lazy_pattern(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749 section 3.3, ``scope-token``."""
 _OFFLINE: Final = "offline_access"
 
@@ -398,9 +398,9 @@ class Gate:
             return unavailable()
 
 
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_TOKEN: Final = lazy_pattern(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750 section 2.1, ``b64token``; RFC 9449 section 7.1, ``token68``."""
-_SCHEME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SCHEME: Final = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 11.1."""
 
 

@@ -8,7 +8,6 @@ either is believed (RFC 7515 section 3.1); and the fetcher that asks an issuer.
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ import msgspec
 from ...classes import frozen
 from ...jsonrpc.base64url import decode_base64url
 from ...jsonrpc.codec import check_levels
+from ...lazy_pattern import lazy_pattern
 from ...runtime.peer import Principal
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origins import split_url
@@ -236,7 +236,7 @@ def _thumbprint(claims: Mapping[str, Any]) -> str | None:
     return thumbprint
 
 
-_SEGMENT: Final = re.compile(r"[A-Za-z0-9_-]+")
+_SEGMENT: Final = lazy_pattern(r"[A-Za-z0-9_-]+")
 
 
 class Untrusted(Exception):

@@ -11,12 +11,13 @@ from urllib.parse import urlsplit
 from ...classes import value
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small
+from ...lazy_pattern import lazy_pattern
 from ..fields import JSONObject, since
 from .tools import TaskMetadata
 
 _MOST_PARTS: Final = 20_000
 _MOST_CHARACTERS: Final = 1_000_000
-_BEGINNING: Final = re.compile(r"https?://[^/?#]{1,300}(?![^/?#])", re.IGNORECASE)
+_BEGINNING: Final = lazy_pattern(r"https?://[^/?#]{1,300}(?![^/?#])", re.IGNORECASE)
 """Scheme and authority of a URL. Names of hosts have 253 characters at most."""
 
 

@@ -7,7 +7,6 @@ endpoint.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from ...classes import frozen
 from ...jsonrpc.codec import frame_error
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...jsonrpc.messages import ErrorResponse, RequestId
+from ...lazy_pattern import lazy_pattern
 from ...runtime.replies import error_line
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Answer
@@ -93,7 +93,7 @@ def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
 NO_ROUTES: Final[Mapping[str, Route]] = MappingProxyType({})
 NO_DOCUMENTS: Final[Mapping[str, PublicDocument]] = MappingProxyType({})
 
-_PATH: Final = re.compile(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment
+_PATH: Final = lazy_pattern(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment
 
 
 def _check_path(_: Any, __: Any, path: str) -> None:
@@ -155,14 +155,14 @@ STREAM: Final = "text/event-stream"
 JSON_AND_STREAM: Final = frozenset((JSON, STREAM))
 
 
-_RANGE: Final = re.compile(
+_RANGE: Final = lazy_pattern(
     r"(?:^|,)[ \t]*+(application/json|text/event-stream|application/\*|text/\*|\*/\*)[ \t]*+((?:;[^,]*+)?+)(?=,|$)"
 )
 """A range that admits a type of ours, with its parameters. Other ranges are passed over, as many as there are."""
 _MOST_RANGES: Final = 200
 _LONGEST_PARAMETERS: Final = 200
 _LONGEST_NAMES: Final = 4000
-_REFUSED: Final = re.compile(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
+_REFUSED: Final = lazy_pattern(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
 """A quality of zero."""
 
 
@@ -193,7 +193,7 @@ _CORS_HEADERS: Final = ", ".join(
         *("last-event-id", "mcp-method", "mcp-name"),
     )
 )
-_PARAM: Final = re.compile(r"(?:^|,)[ \t]*+(mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,100}+)[ \t]*+(?=,|$)")
+_PARAM: Final = lazy_pattern(r"(?:^|,)[ \t]*+(mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,100}+)[ \t]*+(?=,|$)")
 _MOST_PREFLIGHTS: Final = 100
 
 

@@ -11,14 +11,15 @@ from typing import Final
 import attrs
 
 from ...classes import define
+from ...lazy_pattern import lazy_pattern
 from .bounds import BadRequest
 
-_WEBSOCKET: Final = re.compile(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
-_CLOSE: Final = re.compile(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
+_WEBSOCKET: Final = lazy_pattern(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
+_CLOSE: Final = lazy_pattern(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
 """Elements of a header that is a list (RFC 9110 section 5.6.1)."""
 _LONGEST_LIST: Final = 1000
 """Maximum characters that are read of such a header: a search tries each comma."""
-_LENGTH: Final = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORECASE)
+_LENGTH: Final = lazy_pattern(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORECASE)
 _MOST_DIGITS: Final = 9
 _LONGEST: Final = 4096
 """Maximum bytes of a head that is remembered, since idle connections are many."""

@@ -11,14 +11,15 @@ from typing import Final
 
 import httptools
 
+from ...lazy_pattern import lazy_pattern
 from .bounds import BadRequest, HttpBounds
 from .chunks import ChunkedBody
 from .heads import LastHead, RequestHead
 
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
 """RFC 9112 section 3; a target has no fragment (section 3.2)."""
-_TOKEN_BEGINS: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")
-_ABSOLUTE: Final = re.compile(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
+_TOKEN_BEGINS: Final = lazy_pattern(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")
+_ABSOLUTE: Final = lazy_pattern(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
 """RFC 9110 section 4.2; section 4.2.4: a name before an ``@`` is to be treated as an error."""
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32

@@ -17,6 +17,7 @@ import h11
 import trio
 
 from ...concurrency.nurseries import ServiceNursery
+from ...lazy_pattern import lazy_pattern
 from ...runtime.transport import ConnectionLost
 from ..streams import let_go_of_cause
 
@@ -158,9 +159,9 @@ class ClientSocket(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
 
-_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TOKEN: Final = lazy_pattern(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.6.2."""
-_VALUE: Final = re.compile(rb"(?![ \t])[\t\x20-\x7e\x80-\xff]*(?<![ \t])")
+_VALUE: Final = lazy_pattern(rb"(?![ \t])[\t\x20-\x7e\x80-\xff]*(?<![ \t])")
 """RFC 9110 section 5.5: neither control characters nor blanks around the value."""
 _OURS: Final = frozenset(
     (
@@ -199,7 +200,7 @@ _MOST_INTERIM: Final = 20
 _LONGEST_REASON: Final = 200
 _MOST_CHUNKS: Final = 200
 """Chunks that are read before other tasks get their turn."""
-_HELD: Final = re.compile(r"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
+_HELD: Final = lazy_pattern(r"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
 _ALERT: Final = b"\x15\x03"
 """The beginning of a TLS server's answer to a client that does not speak TLS (RFC 8446 section 5.1)."""
 _END: Final = h11.EndOfMessage()

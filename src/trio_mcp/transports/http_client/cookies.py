@@ -6,12 +6,12 @@ takes some 50 ms to import. Nothing here is logged.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from typing import Final
 
 from ...classes import frozen
+from ...lazy_pattern import lazy_pattern
 from .origins import Origin
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -21,7 +21,7 @@ _LONGEST: Final = 4096
 _MOST_CHARACTERS: Final = 8192
 """Characters of all cookies together, since servers refuse long headers."""
 _LONGEST_DATE: Final = 40
-_SECONDS: Final = re.compile(r"-?[0-9]{1,12}")
+_SECONDS: Final = lazy_pattern(r"-?[0-9]{1,12}")
 
 
 @frozen

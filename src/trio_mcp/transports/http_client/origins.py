@@ -15,14 +15,15 @@ from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit, urlun
 import attrs
 
 from ...classes import frozen
+from ...lazy_pattern import lazy_pattern
 from ..sockets import socket_path
 
-TARGET: Final = re.compile(r"/[\x21-\x7e]*")
+TARGET: Final = lazy_pattern(r"/[\x21-\x7e]*")
 """A request target in origin form (RFC 9112 section 3.2.1)."""
-_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
+_NAME: Final = lazy_pattern(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 _LONGEST_NAME: Final = 253
 """Characters of a name, without the dot at the end (RFC 1035 section 2.3.4)."""
-_AUTHORITY: Final = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
+_AUTHORITY: Final = lazy_pattern(r"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 """Scheme and authority of a URL (RFC 3986 section 3)."""
 _LONGEST_AUTHORITY: Final = _LONGEST_NAME + len(".:65535")
 _LARGEST_PORT: Final = 65535
@@ -93,7 +94,7 @@ def split_url(url: str) -> tuple[Origin, str]:
     return origin_of(parts), target
 
 
-_ON_SOCKET: Final = re.compile(
+_ON_SOCKET: Final = lazy_pattern(
     r"http\+unix://(?P<socket>(?:%[0-9a-f]{2}|[a-z0-9._~!$&'()*+,;=-])*)(?P<target>(?:[/?].*)?)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -166,7 +167,7 @@ def _host_of(host: str) -> str:
     return name
 
 
-_SEPARATORS: Final = re.compile(r"[,\s]+")
+_SEPARATORS: Final = lazy_pattern(r"[,\s]+")
 
 
 @frozen
