@@ -171,6 +171,22 @@ def test_what_json_cannot_carry_is_refused(value: Any) -> None:
         encode_value(value)
 
 
+@pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
+def test_what_json_cannot_carry_is_refused_beside_a_long_text(value: Any) -> None:
+    with pytest.raises(NotSerializable, match="not serializable as JSON"):
+        encode_value({"long": "x" * 10_000, "value": value})
+
+
+@pytest.mark.parametrize("levels", [150, MOST_LEVELS, MOST_LEVELS + 1])
+def test_nesting_is_bounded_beside_a_long_text(levels: int) -> None:
+    value = [_deep(1, levels - 1), "x" * 10_000]
+    if levels > MOST_LEVELS:
+        with pytest.raises(NotSerializable, match="more than 256 levels"):
+            encode_value(value)
+    else:
+        assert json.loads(encode_value(value)) == value
+
+
 FRAMES: dict[str, Callable[[Any], bytes]] = {
     "request": lambda value: frame_request(1, "x", value),
     "id of a request": lambda value: frame_request("\ud800" if value else "", "x", None),

@@ -9,8 +9,18 @@ import msgspec
 import pytest
 
 from trio_mcp.jsonrpc.codec import decode
-from trio_mcp.jsonrpc.messages import Unreadable
-from trio_mcp.jsonrpc.sizes import MOST_FAR, MOST_LEVELS, has_many_far, is_checkable, is_small, is_too_deep, weight_of
+from trio_mcp.jsonrpc.messages import Request, Unreadable
+from trio_mcp.jsonrpc.sizes import (
+    LONG,
+    MOST_FAR,
+    MOST_LEVELS,
+    few_parts,
+    has_many_far,
+    is_checkable,
+    is_small,
+    is_too_deep,
+    weight_of,
+)
 
 
 def nested(levels: int, *, objects: bool = False) -> Any:
@@ -112,6 +122,73 @@ def test_members_with_names_of_their_own_weigh_as_much() -> None:
 def test_a_short_line_weighs_its_length() -> None:
     assert weight_of(b"[" * 512) == 512
     assert weight_of(b"[" * 513) > 513
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [("x" * 100_000, 1), ([], 1), ({"a": [1, 2], "b": ()}, 7), ([0] * 199, 200), (nested(100, objects=True), 199)],
+    ids=["text", "empty", "members", "items", "levels"],
+)
+def test_few_parts_has_the_value_and_everything_inside(value: Any, count: int) -> None:
+    parts = few_parts(value)
+    assert parts is not None
+    assert len(parts) == count
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[0] * 200, dict.fromkeys(range(100)), [[0] * 100, [0] * 100], nested(201), nested(100_000), ["x" * 100_000] * 200],
+    ids=["items", "members", "together", "levels", "deep", "texts"],
+)
+def test_few_parts_is_none_for_more_than_200(value: Any) -> None:
+    assert few_parts(value) is None
+
+
+def test_few_parts_looks_at_no_more_than_200_of_a_value_that_contains_itself() -> None:
+    value: list[Any] = []
+    value.append(value)
+    assert few_parts(value) is None
+
+
+TEXTS = ["x" * 200_000, "é" * 200_000, "€" * 200_000, "😀" * 200_000, "x" * 200_000 + "😀"]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["ascii", "latin", "wide", "widest", "one wide"])
+def test_a_request_with_a_long_text_has_the_size_that_the_text_takes_in_memory(text: str) -> None:
+    line = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "x", "params": {"text": text}})
+    decode(line)  # once before, for what is made once
+    tracemalloc.start()
+    try:
+        request = decode(line)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(request, Request)
+    assert taken <= request.size <= max(taken, len(line)) + 2000
+    assert weight_of(line) >= 0.95 * request.size
+
+
+def test_a_request_with_many_parts_has_the_size_that_its_text_weighs() -> None:
+    for items in (b"0," * 300_000 + b"0", b"[]," * 100_000 + b"[]", b'"' + b"x" * 100_000 + b'"' + b",0" * 200):
+        line = b'{"jsonrpc":"2.0","id":1,"method":"x","params":[%b]}' % items
+        request = decode(line)
+        assert isinstance(request, Request)
+        assert request.size == weight_of(line)
+
+
+def test_a_request_of_little_but_blanks_has_at_least_the_size_of_its_text() -> None:
+    line = b'{"jsonrpc":"2.0","id":1,"method":"x"%b}' % (b" " * 100_000)
+    request = decode(line)
+    assert isinstance(request, Request)
+    assert request.size == len(line)
+
+
+@pytest.mark.parametrize("padding", [0, LONG, 100_000])
+@pytest.mark.parametrize("levels", [100, MOST_LEVELS - 2, MOST_LEVELS - 1, 100_000])
+def test_nesting_is_bounded_beside_a_long_text(levels: int, padding: int) -> None:
+    items = b"[" * levels + b"]" * levels + b',"' + b"x" * padding + b'"'
+    message = decode(b'{"jsonrpc":"2.0","id":1,"method":"x","params":[%b]}' % items)
+    assert isinstance(message, Request if levels <= MOST_LEVELS - 2 else Unreadable)
 
 
 @pytest.mark.parametrize("number", [b"1e300", b"-1.5E+0300", b"1e-310", b"9E999"])

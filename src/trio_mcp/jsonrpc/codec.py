@@ -29,7 +29,17 @@ from .messages import (
     Unreadable,
     is_request_id,
 )
-from .sizes import MOST_FAR, MOST_LEVELS, has_many_far, is_too_deep, weight_of
+from .sizes import (
+    LONG,
+    MOST_FAR,
+    MOST_LEVELS,
+    bytes_of,
+    few_parts,
+    has_json_form,
+    has_many_far,
+    is_too_deep,
+    weight_of,
+)
 
 if TYPE_CHECKING:
     from .salvage import Salvage
@@ -120,11 +130,13 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
         is_begun = _BEGUN.match(line) is not None
         return _unreadable(_salvage(line), f"not JSON: {reason}", PARSE_ERROR, owed, may_be_answer=is_begun)
     if size > _SHALLOW:
-        if line.count(b"[") + line.count(b"{") > MOST_LEVELS:
-            plain = msgspec.structs.astuple(data) if type(data) is _Envelope else data
-            if is_too_deep(plain):
-                return _unread_message(line, _TOO_DEEP)
-        size = weight_of(line)
+        plain = msgspec.structs.astuple(data) if type(data) is _Envelope else data
+        if size > LONG and (parts := few_parts(plain)) is not None:
+            size = max(size, bytes_of(parts))
+        elif line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(plain):
+            return _unread_message(line, _TOO_DEEP)
+        else:
+            size = weight_of(line)
     if type(data) is _Envelope:
         return _classify(data, size)
     if type(data) is dict:
@@ -283,6 +295,8 @@ def encode_value(value: Any, around: int = 0) -> bytes:
     try:
         text = _encoder.encode(value)
         if len(text) <= _SHALLOW and b"null" not in text:
+            return text
+        if len(text) > LONG and (parts := few_parts(value)) is not None and has_json_form(parts):
             return text
         finite = b"null" not in text or _is_finite(msgspec.to_builtins(value, enc_hook=_searched))
         levels = MOST_LEVELS - around

@@ -30,7 +30,7 @@ class Request:
     method: str
     params: Any = None
     size: int = attrs.field(default=0, eq=False)
-    """Bytes of the decoded request, estimated by `weight_of` and counted by bounds; 0 when unknown."""
+    """Bytes of the decoded request, as estimated by `decode` and counted by bounds; 0 when unknown."""
 
 
 @value

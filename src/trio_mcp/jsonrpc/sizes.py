@@ -6,7 +6,9 @@ that recurses, or that takes more time or memory than the value itself.
 
 from __future__ import annotations
 
+import math
 from itertools import islice
+from sys import getsizeof
 from typing import Any, Final, cast
 
 from ..lazy_pattern import lazy_pattern
@@ -39,6 +41,39 @@ _ITEM: Final = 40
 _STRING: Final = 50
 
 _CONTAINERS: Final = frozenset((dict, list, tuple))
+_FINITE: Final = frozenset((dict, list, tuple, str, int, bool, type(None)))
+"""Classes whose values all have a JSON form."""
+
+LONG: Final = 4 * 1024
+"""Bytes of a text from which a look at the first parts of its value costs less than counting marks in the text."""
+_FEW: Final = 200
+"""So many parts cannot be nested too deeply."""
+
+
+def few_parts(value: Any) -> list[Any] | None:
+    """Return ``value`` and everything inside, names of members included, or `None` for more than 200 parts. Long
+    strings and large values take no longer than others."""
+    parts = [value]
+    for part in parts:  # which grows meanwhile
+        if type(part) in _CONTAINERS:
+            is_object = type(part) is dict
+            if len(parts) + len(part) * (1 + is_object) > _FEW:
+                return None
+            parts.extend(part)
+            if is_object:
+                parts.extend(cast("dict[Any, Any]", part).values())
+    return parts
+
+
+def has_json_form(parts: list[Any]) -> bool:
+    """Return whether each of ``parts``, as `few_parts` returns them, has a JSON form: it is plain data, and no NaN or
+    infinity."""
+    return all(type(part) in _FINITE or (type(part) is float and math.isfinite(part)) for part in parts)
+
+
+def bytes_of(parts: list[Any]) -> int:
+    """Return how many bytes of memory ``parts`` take, as `few_parts` returns them."""
+    return sum(map(getsizeof, parts))
 
 
 def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
@@ -89,7 +124,7 @@ def has_many_far(line: bytes | bytearray) -> bool:
 
     Strings that look like such numbers count as well, but are rare. Short lines and those of few numbers cost nothing.
     """
-    if len(line) < 6 * MOST_FAR or min(line.count(b","), line.count(b"e") + line.count(b"E")) < MOST_FAR:
+    if len(line) < 6 * MOST_FAR or line.count(b",") < MOST_FAR or line.count(b"e") + line.count(b"E") < MOST_FAR:
         return False
     return next(islice(_FAR.finditer(line), MOST_FAR, None), None) is not None
 

@@ -52,9 +52,9 @@ class Limits:
     """Further requests that wait for their turn. Requests beyond the bound are answered with error -31000,
     unexecuted."""
     max_inbound_bytes: int = _bound(64 * 1024 * 1024)
-    """Bytes of all requests running, waiting or parked, as held in memory: between one and fifty times the bytes on
-    the wire, estimated from the text. A request that would exceed the bound is answered with error -31000, except when
-    there is no other request. Waiting requests take less, since requests wait as text."""
+    """Bytes of all requests running, waiting or parked, as held in memory (an estimate): between one and fifty times
+    the bytes on the wire. A request that would exceed the bound is answered with error -31000, except when there is no
+    other request. Waiting requests take less, since requests wait as text."""
     max_message_bytes: int = _bound(16 * 1024 * 1024)
     """Bytes of one message. A longer message is skipped. A server answers a skipped message with error -32600, under
     the message's id where the id can be read, else under null; a client answers only requests. Over WebSocket a longer
