@@ -99,7 +99,7 @@ def test_a_fault_that_is_about_no_float_is_not_looked_into() -> None:
 def test_what_is_too_large_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     most = [1.0] * plain_classes._MOST_PARTS  # pyright: ignore[reportPrivateUsage] the bound itself
     assert convert(most, list[int])[-1] == 1
-    monkeypatch.setattr(plain_classes, "_fix_for", None)  # so that it would not go unseen
+    monkeypatch.setattr(plain_classes, "_schema_of", None)  # so that it would not go unseen
     with pytest.raises(ValueError, match=r"Expected `int`, got `float` - at `\$\[0\]`"):
         convert([*most, 1.0], list[int])
 

@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from trio_mcp import Server, open_memory
-from trio_mcp.server.annotations import schema_of
+from trio_mcp.protocol.type_schemas import schema_of
 from trio_mcp.server.encoders import Encoders
 from trio_mcp.server.results import result_maker, to_plain
 from trio_mcp.server.signature import UserFunction

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from trio_mcp import PeerError, Server, open_memory
-from trio_mcp.server.lenient import read_leniently
+from trio_mcp.protocol.schema_reading import read_leniently
 from trio_mcp.server.signature import BadArguments, UserFunction
 
 

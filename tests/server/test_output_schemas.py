@@ -18,7 +18,7 @@ import pydantic
 import pytest
 
 from trio_mcp import Image, ImageContent, Server, TextContent, open_memory
-from trio_mcp.server.annotations import schema_of
+from trio_mcp.protocol.type_schemas import schema_of
 from trio_mcp.server.results import result_maker
 
 T = TypeVar("T")
@@ -92,6 +92,14 @@ class Dog(msgspec.Struct, tag="dog", rename="camel"):
     _id: int = 3
 
 
+class One(msgspec.Struct, tag=1):
+    n: int = 1
+
+
+class Two(msgspec.Struct, tag=2):
+    n: int = 2
+
+
 class Row(TypedDict):
     access: Access
     at: datetime
@@ -130,6 +138,7 @@ def parts() -> Generator[Part]:
         (dict[Mask, int], {Mask.A | Mask.B: 1}),
         (Cat | Dog, Dog(PART)),
         (list[Cat | Dog] | None, [Cat("a"), Dog(PART)]),
+        (One | Two, Two()),
         (Row, Row(access=Access.READ | Access.WRITE, at=NOON)),
         (Pair, Pair(PART, Dog(PART))),
         (datetime, NOON),

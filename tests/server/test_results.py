@@ -27,7 +27,7 @@ from trio_mcp import (
     open_memory,
     text_result,
 )
-from trio_mcp.server.annotations import schema_of
+from trio_mcp.protocol.type_schemas import schema_of
 from trio_mcp.server.results import result_maker
 
 

@@ -13,7 +13,7 @@ _MOST: Final = 1_000
 """Objects of a schema without references. A larger schema is better read with its definitions apart."""
 _MOST_DEFINITIONS: Final = 100
 _PREFIXES: Final = ("#/$defs/", "#/definitions/")
-_DATA: Final = frozenset(("const", "default", "enum", "example", "examples"))
+_DATA: Final = frozenset(("const", "default", "discriminator", "enum", "example", "examples"))
 """Keywords whose values are no schemas."""
 _NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 """Keywords whose values are schemas by names."""

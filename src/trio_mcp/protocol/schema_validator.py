@@ -23,7 +23,6 @@ asking whether each part fits (`SchemaFaults`).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias, cast
@@ -31,10 +30,10 @@ from urllib.parse import unquote
 
 from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small, is_too_deep
-from .allowed_values import allowed_values
 from .fields import JSONObject
 from .inlining import at_pointer
 from .schema_growth import SCHEMA_KEYWORDS, SchemaGrowth, anchors_in, objects_in, targets_of
+from .schema_reading import allowed_values
 
 _MOST_EVALUATIONS: Final = 50_000
 """Evaluations for one value: half a second."""
@@ -384,9 +383,7 @@ class SchemaFaults:
         message: str = error.message
         if error.kind.name not in ("anyOf", "oneOf") and not message.endswith(" other candidates"):
             return message
-        choices = ""
-        with suppress(AttributeError, TypeError):  # keywords of other dialects may hold anything
-            choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
+        choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 
     def place_of(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:

@@ -6,27 +6,20 @@ Notes that other packages read and this package does not are refused, since nobo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from contextlib import suppress
 from inspect import Parameter
 from operator import is_
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 
 import attrs
 import msgspec
 from msgspec import inspect as kinds
 
-from ..protocol.fields import JSONObject
-from ..protocol.foreign_types import is_model, readable, schema_of_foreign
-from ..protocol.inlining import inlined, schemas_in
+from ..protocol.foreign_types import is_model, readable
 from ..protocol.plain_classes import is_plain_class
-from ..protocol.portable_schemas import portable
 from ..protocol.type_adapters import Adapter
-from . import class_schemas
-
-if TYPE_CHECKING:
-    from .encoders import Encoders
+from ..protocol.type_schemas import hints_of, inside, types_in
 
 _KEYS = (
     kinds.AnyType,
@@ -64,44 +57,19 @@ _MOST_OTHERS: Final = 5_000
 _MOST_MODELS: Final = 20_000
 
 
-def _types_in(annotation: Any) -> list[kinds.Type]:
-    """Return all types that ``annotation`` is made of, the fields of its classes included. Raises `NameError` for a
-    name that cannot be resolved, and `TypeError`."""
-    found: dict[int, kinds.Type] = {}
-    ahead = [kinds.type_info(annotation)]
-    while ahead:
-        kind = ahead.pop()
-        if id(kind) not in found:  # a class may be made of itself
-            found[id(kind)] = kind
-            ahead += _inside(kind)
-    return list(found.values())
-
-
-def _inside(kind: kinds.Type) -> Iterator[kinds.Type]:
-    if isinstance(kind, kinds.CustomType) and issubclass(kind.cls, Adapter):
-        yield from kind.cls.infos()
-    for name in kind.__struct_fields__:
-        member: Any = getattr(kind, name)
-        for each in cast("tuple[Any, ...]", member) if isinstance(member, tuple) else (member,):
-            if isinstance(each, kinds.Field):
-                yield each.type
-            elif isinstance(each, kinds.Type):
-                yield each
-
-
 def needs_options(annotation: Any) -> bool:
     """Return whether ``annotation`` holds a class that msgspec does not know, or a dict with keys that are no
     strings."""
     return any(
         isinstance(kind, kinds.CustomType)
         or (isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.StrType | kinds.AnyType))
-        for kind in _types_in(annotation)
+        for kind in types_in(annotation)
     )
 
 
 def check_keys(annotation: Any) -> None:
     """Raise `TypeError` for a dict in ``annotation`` with keys that cannot be read from the strings of JSON."""
-    for kind in _types_in(annotation):
+    for kind in types_in(annotation):
         if isinstance(kind, kinds.DictType):
             key = kind.key_type
             for one in key.types if isinstance(key, kinds.UnionType) else (key,):
@@ -112,7 +80,7 @@ def check_keys(annotation: Any) -> None:
 
 def classes_in(annotation: Any) -> set[Any]:
     """Return the classes with fields that ``annotation`` is made of."""
-    return {getattr(kind, "cls", None) for kind in _types_in(annotation)} - {None}
+    return {getattr(kind, "cls", None) for kind in types_in(annotation)} - {None}
 
 
 def most_hashed(annotation: Any) -> int | None:
@@ -125,9 +93,9 @@ def most_hashed(annotation: Any) -> int | None:
     """
     hashed: list[kinds.Type] = []
     keys: list[kinds.Type] = []
-    arguments, *others = _types_in(annotation)
+    arguments, *others = types_in(annotation)
     nested = [kind for kind in others if not isinstance(kind, kinds.UnionType)]
-    inner = [each for kind in nested for part in _inside(kind) for each in _members_of(part)]
+    inner = [each for kind in nested for part in inside(kind) for each in _members_of(part)]
     most = _MOST_MODELS if any(is_model(getattr(each, "cls", None)) for each in inner) else None
     for kind in (arguments, *others):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
@@ -183,7 +151,7 @@ def check_fields(where: str, hint: Any) -> None:
                 "this dataclass of pydantic: write a BaseModel"
             )
         defaults = _defaults_of(kind)
-        for field, annotated in _hints_of(kind).items():
+        for field, annotated in hints_of(kind).items():
             _check(f"{where}: field {field!r} of {kind.__name__}", field, annotated, defaults.get(field))
 
 
@@ -303,15 +271,8 @@ def fielded_classes(hint: Any) -> list[type[Any]]:
         ahead += (kind.hint,) if isinstance(kind, type) and issubclass(kind, Adapter) else get_args(each)
         if isinstance(kind, type) and kind not in found and (is_plain_class(kind) or attrs.has(kind)):
             found[kind] = None
-            ahead += _hints_of(kind).values()
+            ahead += hints_of(kind).values()
     return list(found)
-
-
-def _hints_of(kind: type[Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(kind, include_extras=True)
-    except NameError:  # reported by `schema_of`
-        return {}
 
 
 def _defaults_of(kind: Any) -> dict[str, Any]:
@@ -342,71 +303,3 @@ def _is_field(note: Any) -> bool:
 
 def _package_of(note: Any) -> str:
     return cast("type[Any]", type(note)).__module__.partition(".")[0]
-
-
-def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None) -> JSONObject:
-    """Return the JSON Schema of a type, as it is ``read`` or written, by ``encoders`` if need be, its root never a
-    reference, and without references where that is possible (`inlined`). Raises `TypeError` for a type that has
-    none."""
-    inner: JSONObject = {}
-    prefix = ""
-
-    def part(kind: Any) -> JSONObject:
-        schema = schema_of(kind, read=read, encoders=encoders)
-        inner.update(schema.pop("$defs", {}))
-        return schema
-
-    def foreign(kind: Any) -> JSONObject:
-        if encoders is not None and (returned := encoders.returned(kind)) is not None:
-            schema = part(returned)
-        elif issubclass(kind, Adapter):
-            schema = kind.schema(part)
-        else:
-            schema = _with_definitions(kind, read, prefix, inner)
-        return schema or {"description": kind.__name__}  # msgspec takes an empty schema for none
-
-    try:
-        infos: Any = [info for info in _types_in(kind) if not isinstance(info, kinds.CustomType)]
-        defined = {info.cls: info for info in infos if hasattr(info, "cls")}
-        asked = [kind, *defined]
-        (root, *references), definitions = _components(asked, foreign)
-        if not inner.keys().isdisjoint(definitions):  # a model and another class have the same name
-            inner.clear()
-            prefix = "models."
-            (root, *references), definitions = _components(asked, foreign)
-    except NameError as error:
-        raise TypeError(f"an annotation could not be resolved: {error}") from None
-    for info, reference in zip(defined.values(), references, strict=True):
-        hints = _hints_of(get_origin(info.cls) or info.cls)
-        class_schemas.complete(definitions[reference["$ref"].rpartition("/")[2]], info, hints, read=read)
-    class_schemas.put_in_order(root, kind)
-    definitions |= inner
-    if "$ref" in root and len(root) == 1:
-        reference = root["$ref"]
-        root = dict(definitions[reference.rpartition("/")[2]])
-        if all(node.get("$ref") != reference for node in schemas_in({"$defs": definitions})):  # not made of itself
-            del definitions[reference.rpartition("/")[2]]
-    root = inlined({**root, "$defs": definitions}) if definitions else root
-    for node in schemas_in(root) if not read else ():
-        if node.get("format") in _UNSURE:
-            del node["format"]
-    return portable(root)
-
-
-_UNSURE: Final = ("date-time", "time", "duration")
-"""Formats of RFC 3339, which a value that is written may not have: it has no time zone, or a fraction of a second."""
-
-
-def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
-    """Return the schema of a foreign class, with its ``$defs`` moved to those that are ``known``, under other names
-    where the names are known for something else."""
-    schema = schema_of_foreign(kind, read=read, prefix=prefix)
-    new = {prefix + name: each for name, each in schema.pop("$defs", {}).items()}
-    if any(known.get(name, each) != each for name, each in new.items()):
-        return _with_definitions(kind, read, f"{prefix}{len(known)}.", known)
-    known.update(new)
-    return schema
-
-
-def _components(asked: list[Any], foreign: Any) -> tuple[tuple[JSONObject, ...], JSONObject]:
-    return msgspec.json.schema_components(asked, schema_hook=foreign, ref_template="#/$defs/{name}")

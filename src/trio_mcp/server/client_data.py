@@ -39,9 +39,10 @@ from ..protocol.fields import JSONObject
 from ..protocol.foreign_types import readable
 from ..protocol.plain_classes import convert, optional_fields
 from ..protocol.revisions import Revision
+from ..protocol.type_schemas import schema_of
 from ..protocol.types.elicitation import check_form_schema
 from ..protocol.types.lifecycle import ClientCapabilities
-from .annotations import check_fields, schema_of
+from .annotations import check_fields
 
 if TYPE_CHECKING:
     from ..protocol.schema_validator import SchemaValidator
@@ -184,7 +185,7 @@ def form_schema(form: type | JSONObject) -> JSONObject:
         check_form_schema(form)
         return form
     if isinstance(form, list | tuple) and form:
-        return _choice(cast("list[Any]", form))
+        return _one_field(_choice(cast("list[Any]", form)))
     if is_one_value(form):
         return _one_field(form)
     if not isinstance(form, type):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
@@ -197,13 +198,9 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     if schema.get("type") != "object":
         raise _no_form(form)
     check_fields(f"form {form.__name__}", kind)
-    definitions = cast("JSONObject", schema.pop("$defs", {}))
-    optional, hints = set(optional_fields(form)), _hints(kind)
-    fields = {
-        name: _flat(cast("JSONObject", field), definitions) | _said_beside(hints.get(name), field)
-        for name, field in cast("JSONObject", schema.get("properties", {})).items()
-    }
-    required = [name for name in cast("list[str]", schema.get("required", [])) if name not in optional]
+    properties, hints = cast("JSONObject", schema.get("properties", {})), _hints(kind)
+    fields = {name: _flat(field) | _said_beside(hints.get(name), field) for name, field in properties.items()}
+    required = [name for name in schema.get("required", []) if name not in optional_fields(form)]
     # 2025-11-25 schema, ElicitRequestFormParams: no members but type, properties and required
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
@@ -213,22 +210,20 @@ def form_schema(form: type | JSONObject) -> JSONObject:
 def _one_field(kind: Any) -> JSONObject:
     """Return the form of one value."""
     schema = schema_of(kind)
-    field = _flat(schema, cast("JSONObject", schema.pop("$defs", {}))) | _said_beside(kind, schema)
+    field = _flat(schema) | _said_beside(kind, schema)
     form: JSONObject = {"type": "object", "properties": {VALUE: field}, "required": [VALUE]}
     check_form_schema(form)
     return form
 
 
-def _choice(choices: list[Any]) -> JSONObject:
-    """Return the form of one of ``choices``, or of several where the choices are in a list of their own."""
-    is_several = isinstance(choices[0], list | tuple) and len(choices) == 1
-    given = cast("list[Any]", choices[0]) if is_several else choices
-    names = [each.value if isinstance(each, Enum) else each for each in given]
+def _choice(choices: list[Any]) -> Any:
+    """Return the type of one of ``choices``, or of several where the choices are in a list of their own."""
+    if len(choices) == 1 and isinstance(choices[0], list | tuple):
+        return list[_choice(cast("list[Any]", choices[0]))]
+    names = tuple(each.value if isinstance(each, Enum) else each for each in choices)
     if not names or not all(isinstance(name, str) for name in names):
         raise _no_form(choices)
-    field: JSONObject = {"type": "string", "enum": list(dict.fromkeys(names))}
-    field = {"type": "array", "items": field} if is_several else field
-    return {"type": "object", "properties": {VALUE: field}, "required": [VALUE]}
+    return Literal[names]
 
 
 def _no_form(form: object) -> CodedError:
@@ -267,21 +262,15 @@ def _take_apart(hint: Any, notes: list[str], kinds: list[Any]) -> None:
         kinds.append(hint)
 
 
-def _flat(field: JSONObject, definitions: JSONObject) -> JSONObject:
-    """Return one property without references, and without null: a field that may be absent is just not required."""
-    if isinstance(reference := field.get("$ref"), str):
-        target = cast("JSONObject", definitions[reference.rpartition("/")[2]])
-        field = {**target, **{key: value for key, value in field.items() if key != "$ref"}}
+def _flat(field: JSONObject) -> JSONObject:
+    """Return one property without null: a field that may be absent is just not required."""
     if isinstance(branches := field.get("anyOf"), list):
         branches = [branch for branch in cast("list[JSONObject]", branches) if branch.get("type") != "null"]
         if len(branches) == 1:
             rest = {key: value for key, value in field.items() if key != "anyOf"}
-            return _flat({**branches[0], **rest}, definitions)
-    if "enum" in field:
-        field = {"type": "string", **field}
-        field["enum"] = [choice for choice in cast("list[Any]", field["enum"]) if choice is not None]
+            return _flat({**branches[0], **rest})
     if isinstance(items := field.get("items"), dict):
-        items = _flat(cast("JSONObject", items), definitions)
+        items = _flat(cast("JSONObject", items))
         if "enum" in items:  # items cannot have the title and the description of an Enum
             items = {"type": items["type"], "enum": items["enum"]}
         field = {**field, "items": items}

@@ -22,6 +22,7 @@ from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.foreign_types import ITERATED, collected, is_model, readable, write_foreign
 from ..protocol.revisions import LATEST_MODERN
+from ..protocol.type_schemas import schema_of
 from ..protocol.types.content import (
     AudioContent,
     ContentBlock,
@@ -32,7 +33,7 @@ from ..protocol.types.content import (
     UnknownContent,
 )
 from ..protocol.types.tools import CallToolResult
-from .annotations import classes_in, fielded_classes, schema_of
+from .annotations import classes_in, fielded_classes
 from .input_required import InputRequired
 
 if TYPE_CHECKING:

@@ -21,10 +21,11 @@ from ..protocol.fields import JSONObject
 from ..protocol.foreign_types import is_model, read_foreign, write_foreign
 from ..protocol.plain_classes import with_whole_numbers
 from ..protocol.type_adapters import unaliased
+from ..protocol.type_schemas import schema_of
 from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
-from .annotations import as_read, check_keys, check_notes, check_own, most_hashed, needs_options, schema_of
+from .annotations import as_read, check_keys, check_notes, check_own, most_hashed, needs_options
 from .docstrings import parameters_in
 from .registration import PromptOptions
 from .request_context import LiveContext
@@ -140,8 +141,7 @@ class UserFunction:
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """Return ``arguments`` converted to the annotated types. ``strict=False`` reads as `read_leniently` where
         strict reading fails. Raises `BadArguments`."""
-        if self._most_hashed is not None:
-            self._check_size(arguments, self._most_hashed)
+        self._check_size(arguments)
         try:
             if strict and not self._needs_options:
                 bound = msgspec.convert(arguments, self._model)
@@ -151,9 +151,9 @@ class UserFunction:
             bound = self._mended(arguments, strict, error)
         return msgspec.structs.asdict(bound)
 
-    @staticmethod
-    def _check_size(arguments: JSONObject, most: int) -> None:
-        if not is_checkable(arguments, most):
+    def _check_size(self, arguments: JSONObject) -> None:
+        most = self._most_hashed
+        if most is not None and not is_checkable(arguments, most):
             raise BadArguments(
                 f"too large: with a set or dict of others than text, or a list of models, there are at most "
                 f"{most:,} items and members (an integer of more than 64 bits counts as a thousand of "
@@ -161,24 +161,18 @@ class UserFunction:
             )
 
     def _mended(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:
-        try:
-            if not strict:
-                from .lenient import read_leniently  # late: few arguments need it
+        from ..protocol.schema_reading import read_leniently, with_choices  # late: only faults need it
 
-                arguments = read_leniently(self.schema, arguments)
-                if self._most_hashed is not None:
-                    self._check_size(arguments, self._most_hashed)  # there was JSON inside of text
-                try:
-                    return self._convert(arguments, strict)
-                except (msgspec.ValidationError, ValueError, TypeError) as error:
-                    fault = error
-            whole = with_whole_numbers(arguments, self._model, fault)
-            if whole is not arguments:
-                return self._convert(whole, strict)
+        try:
+            if strict:
+                read = with_whole_numbers(arguments, self._model, fault)
+            else:
+                read = read_leniently(self.schema, arguments)
+            if read is not arguments:
+                self._check_size(read)  # there may have been JSON inside of text
+                return self._convert(read, strict)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             fault = error
-        from ..protocol.allowed_values import with_choices  # late: only faults need it
-
         raise BadArguments(with_choices(str(fault), self.schema)) from None
 
     def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:

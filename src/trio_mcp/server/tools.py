@@ -212,7 +212,7 @@ class Tools:
             arguments = params.arguments or {}
         fault = None if entry.input_validator is None else entry.input_validator.faults(arguments)
         if fault is not None and entry.is_lenient:
-            from .lenient import read_leniently  # late: few arguments need it
+            from ..protocol.schema_reading import read_leniently  # late: few arguments need it
 
             try:
                 arguments = read_leniently(entry.listed.input_schema, arguments)

@@ -1,0 +1,256 @@
+"""Reading by JSON Schema: values of the wrong JSON type become what a schema asks for, and errors name the choices.
+
+The arguments of prompts are text on the wire. Some hosts and models send text for lists, objects and numbers, null for
+what they leave out, or 3.0 for 3. Reading by the schema follows a strict reading that failed, so it may change only
+what is wrong. Peers may be hostile: steps, levels of nesting and JSON inside of text are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+from operator import is_
+from typing import Any, Final, cast
+
+import msgspec
+
+from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep
+from .fields import JSON_TYPES, JSONObject, json_type
+from .schema_growth import targets_of
+
+_MOST_TEXT: Final = 256 * 1024
+"""Characters of all JSON texts inside of the arguments of one call."""
+_MOST_STEPS: Final = 100_000
+"""Pairs of a value and a schema that are compared to read text; five times as many for numbers alone."""
+_MOST_NESTED: Final = 64
+"""Levels of nesting, those inside of texts included. Each takes a few frames of the stack."""
+
+_WORDS: Final = {"": None, "null": None, "none": None, "true": True, "false": False}
+_LIMITS: Final = frozenset(("const", "enum", "format", "minLength", "pattern"))
+"""Keywords of a text that may refuse the empty text."""
+_EITHER: Final = ("anyOf", "oneOf")
+
+
+def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
+    """Return ``arguments`` with JSON types as in ``schema``, as far as their texts are JSON of these types.
+
+    - Text becomes a number, boolean, null, list or object where the schema takes no text.
+    - An optional member that is null or blank is left out where the schema takes neither.
+    - A float without a fraction becomes an integer where the schema has no other number.
+
+    Nothing is changed in place, and what can't be read stays as it is. Raises `ValueError` if too much is to be read.
+    """
+    return _Reader(schema, _MOST_STEPS, reads_text=True).read(schema, arguments, _MOST_NESTED)
+
+
+def read_whole_numbers(schema: JSONObject, data: Any) -> Any:
+    """Return ``data`` with an `int` for each float without a fraction where ``schema`` has no other number than an
+    integer. Nothing is changed in place, and the same object is returned if there is nothing to change, or too much is
+    to be read."""
+    with suppress(ValueError):
+        return _Reader(schema, 5 * _MOST_STEPS).read(schema, data, MOST_LEVELS)
+    return data
+
+
+class _Reader:
+    def __init__(self, schema: JSONObject, steps: int, *, reads_text: bool = False) -> None:
+        self._schema = schema
+        self._steps, self._text = steps, _MOST_TEXT
+        self._reads_text = reads_text
+        self._types: dict[int, frozenset[str]] = {}
+        self._known: dict[tuple[int, str], list[JSONObject]] = {}
+        """By schema and type, the schemas that together describe any value of the type."""
+
+    def read(self, node: Any, value: Any, levels: int) -> Any:
+        """Return ``value`` as the schema ``node`` takes it, the same object if nothing changes."""
+        self._step(1)
+        if self._reads_text and isinstance(value, str):
+            types = self._types_of(node)
+            if not all(_may_be(part, value) for part in self._parts(node, value)):
+                types -= {"string"}
+            value = self._said_by(value, types)
+        if type(value) is float:
+            return _whole(value, self._types_of(node))
+        for part in self._parts(node, value) if levels and isinstance(value, dict | list) else ():
+            if isinstance(value, list):
+                items = cast("list[Any]", value)
+                read = [self.read(_below(part, index), item, levels - 1) for index, item in enumerate(items)]
+                value = items if all(map(is_, read, items)) else read
+            else:
+                value = self._members(part, cast("JSONObject", value), levels - 1)
+        return cast("Any", value)
+
+    def _members(self, schema: JSONObject, members: JSONObject, levels: int) -> JSONObject:
+        properties, required, read = _properties(schema), _listed(schema, "required"), JSONObject()
+        for name, item in members.items():
+            below = _below(schema, name)
+            if name in required or name not in properties or not self._is_left_out(below, item):
+                read[name] = self.read(below, item, levels)
+        return members if len(read) == len(members) and all(map(is_, read.values(), members.values())) else read
+
+    def _is_left_out(self, node: Any, value: Any) -> bool:
+        if not self._reads_text:
+            return False
+        types = self._types_of(node)
+        word = value.strip().lower() if isinstance(value, str) else value
+        if value is None or (word in ("null", "none") and "string" not in types):
+            return "null" not in types
+        limits = "string" not in types or any(not _LIMITS.isdisjoint(part) for part in self._parts(node, value))
+        return word == "" and limits
+
+    def _said_by(self, text: str, types: frozenset[str]) -> Any:
+        """Return the value that a text says, if it is of one of these ``types`` and the text isn't; otherwise the
+        text."""
+        said, before = cast("Any", text), None
+        while isinstance(said, str) and said is not before and "string" not in types:
+            said, before = _whole(self._decoded(said), types), said  # JSON text may be inside of JSON text
+        return said if json_type(said) in types else text
+
+    def _decoded(self, text: str) -> Any:
+        if (word := text.strip().lower()) in _WORDS:
+            return _WORDS[word]
+        self._text -= len(text)
+        if self._text < 0:
+            raise ValueError(f"too large: JSON in texts has at most {_MOST_TEXT:,} characters")
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return text
+        return text if is_too_deep(value) else value
+
+    def _step(self, count: int) -> None:
+        self._steps -= count
+        if self._steps < 0:
+            raise ValueError("too large to be read as text: write numbers, booleans, lists and objects as JSON types")
+
+    def _parts(self, node: Any, value: Any) -> list[JSONObject]:
+        """Return the schemas that together describe ``value``; of alternatives the first that seems to be meant."""
+        key = id(node), json_type(value)
+        if (parts := self._known.get(key)) is not None:
+            return parts
+        parts, ahead, is_certain = list[JSONObject](), [node], True
+        for schema in ahead:  # grows
+            if isinstance(schema, dict) and all(schema is not part for part in parts):
+                parts.append(cast("JSONObject", schema))
+                ahead += _beside(self._schema, schema)
+                for keyword in _EITHER:
+                    fitting = [one for one in _listed(schema, keyword) if json_type(value) in self._types_of(one)]
+                    if len(fitting) > 1:
+                        is_certain = False
+                        meant = (one for one in fitting if self._seems_meant(one, value))
+                        fitting = [*islice(meant, 1)] or fitting[: self._reads_text]
+                    ahead += fitting
+        if is_certain:
+            self._known[key] = parts
+        return parts
+
+    def _seems_meant(self, node: Any, value: Any) -> bool:
+        for schema in (node, *_beside(self._schema, node)):
+            inner, given = cast("dict[Any, Any]", _properties(schema)), cast("JSONObject", value)
+            if isinstance(value, list):
+                inner, given = dict(enumerate(_listed(schema, "prefixItems"))), range(len(cast("list[Any]", value)))
+            inner = inner if isinstance(value, dict | list) else {}
+            self._step(1 + len(inner))
+            fits = all(_may_be(said, value[name]) for name, said in inner.items() if name in given)
+            has_all = not inner or all(name in given for name in _listed(schema, "required"))
+            if not (fits and has_all and _may_be(schema, value)):
+                return False
+        return True
+
+    def _types_of(self, node: Any) -> frozenset[str]:
+        """Return the names of the JSON types that a schema takes."""
+        if (types := self._types.get(id(node))) is None:
+            self._types[id(node)] = JSON_TYPES  # for a schema that refers to itself
+            types = frozenset(_listed(node, "type") or JSON_TYPES)
+            types |= {"integer"} if "number" in types else types
+            if choices := _choices(node):
+                types &= set(map(json_type, choices))
+            for ones in (*(_listed(node, each) for each in _EITHER), *([one] for one in _beside(self._schema, node))):
+                types &= set[str]().union(*map(self._types_of, ones)) if ones else types
+            self._types[id(node)] = types
+        return types
+
+
+_PLACE: Final = re.compile(r"^(?:Invalid enum|Invalid value|Expected).* at (`key` in )?`\$([^`]*)`$", re.DOTALL)
+"""An error of msgspec about one value, and its place."""
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+"""The name of a member, or the index of an item; three dots are any member, or item of a set."""
+_MOST: Final = 200
+"""Schemas that are searched, and choices that are named."""
+_LONGEST: Final = 1000
+
+
+def with_choices(fault: str, schema: JSONObject) -> str:
+    """Return an error of msgspec, with the allowed values if the place of the fault has an ``enum`` in ``schema``."""
+    if (found := _PLACE.match(fault)) is None:
+        return fault
+    any_part = ("additionalProperties", "items")
+    steps = [int(index) if index.isdigit() else name or any_part for name, index in _STEP.findall(found[2])]
+    return fault + allowed_values(schema, schema, [*steps, *([("propertyNames",)] if found[1] else [])])
+
+
+def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | int | tuple[str, ...]]) -> str:
+    """Return ": must be one of …" for the values that ``schema``, a part of ``root``, allows at ``place``; "" if that
+    is not a choice. A step of ``place`` is a name, an index, or the keywords of the schemas below."""
+    nodes = _with_alternatives(root, [schema])
+    for step in place:
+        steps = step if isinstance(step, tuple) else ()
+        below = [node.get(keyword) for node in nodes for keyword in steps] or [_below(node, step) for node in nodes]
+        nodes = _with_alternatives(root, below)
+    choices = [each for node in nodes for each in _choices(node)]
+    if not choices:
+        return ""
+    others = dict.fromkeys(str(node["type"]) for node in nodes if "type" in node and "enum" not in node)
+    words = ", ".join(msgspec.json.encode(choice).decode() for choice in choices[:_MOST])
+    words = words if len(words) <= _LONGEST and len(choices) <= _MOST else f"{words[:_LONGEST]}, …"
+    return f": must be one of {words}" + "".join(f", or {other}" for other in others)
+
+
+def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]:
+    """Return ``schemas``, with those that their references and alternatives lead to."""
+    found = schemas.copy()
+    for node in found:  # grows
+        if len(found) < _MOST:
+            found += [*_beside(root, node), *(one for keyword in _EITHER for one in _listed(node, keyword))]
+    return [cast("JSONObject", each) for each in found if isinstance(each, dict)]
+
+
+# What a schema says at one place
+
+
+def _beside(root: JSONObject, schema: Any) -> list[Any]:
+    """Return the schemas that a value of ``schema`` meets as well."""
+    targets = [target for reference in _listed(schema, "$ref") for target in targets_of(root, reference, {})]
+    return targets + _listed(schema, "allOf")
+
+
+def _below(schema: JSONObject, step: Any) -> Any:
+    """Return the schema of one item or member."""
+    if isinstance(step, int):
+        first = _listed(schema, "prefixItems")
+        return first[step] if step < len(first) else schema.get("items")
+    return _properties(schema).get(step, schema.get("additionalProperties"))
+
+
+def _listed(schema: Any, keyword: str) -> list[Any]:
+    said: Any = cast("JSONObject", schema).get(keyword, []) if isinstance(schema, dict) else []
+    return cast("list[Any]", said) if isinstance(said, list) else [said]
+
+
+def _properties(schema: Any) -> JSONObject:
+    return cast("JSONObject", schema).get("properties", {}) if isinstance(schema, dict) else {}
+
+
+def _choices(schema: Any) -> list[Any]:
+    return [schema["const"]] if isinstance(schema, dict) and "const" in schema else _listed(schema, "enum")
+
+
+def _may_be(schema: Any, value: Any) -> bool:
+    return not (choices := _choices(schema)) or value in choices
+
+
+def _whole(value: Any, types: frozenset[str]) -> Any:
+    is_whole = type(value) is float and value.is_integer() and "integer" in types and "number" not in types
+    return int(value) if is_whole else value

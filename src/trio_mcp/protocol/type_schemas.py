@@ -1,0 +1,157 @@
+"""JSON Schemas of types, as they are read or written: the fields that are written, and values in the author's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Flag
+from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
+
+import attrs
+import msgspec
+from msgspec import inspect as kinds
+
+from .fields import JSONObject
+from .foreign_types import schema_of_foreign
+from .inlining import inlined, schemas_in
+from .portable_schemas import portable
+from .type_adapters import Adapter
+
+
+def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObject:
+    """Return the JSON Schema of a type, as it is ``read`` or written, by ``encoders`` (`Encoders` of a server) if need
+    be, its root never a reference, and without references where that is possible (`inlined`). Raises `TypeError` for a
+    type that has none."""
+    inner: JSONObject = {}
+    prefix = ""
+
+    def part(kind: Any) -> JSONObject:
+        schema = schema_of(kind, read=read, encoders=encoders)
+        inner.update(schema.pop("$defs", {}))
+        return schema
+
+    def foreign(kind: Any) -> JSONObject:
+        if encoders is not None and (returned := encoders.returned(kind)) is not None:
+            schema = part(returned)
+        elif issubclass(kind, Adapter):
+            schema = kind.schema(part)
+        else:
+            schema = _with_definitions(kind, read, prefix, inner)
+        return schema or {"description": kind.__name__}  # msgspec takes an empty schema for none
+
+    try:
+        infos: Any = [info for info in types_in(kind, adapted=False) if not isinstance(info, kinds.CustomType)]
+        defined = {info.cls: info for info in infos if hasattr(info, "cls")}
+        asked = [kind, *defined]
+        (root, *references), definitions = _components(asked, foreign)
+        if not inner.keys().isdisjoint(definitions):  # a model and another class have the same name
+            inner.clear()
+            prefix = "models."
+            (root, *references), definitions = _components(asked, foreign)
+    except NameError as error:
+        raise TypeError(f"an annotation could not be resolved: {error}") from None
+    for info, reference in zip(defined.values(), references, strict=True):
+        hints = hints_of(get_origin(info.cls) or info.cls)
+        _complete(definitions[reference["$ref"].rpartition("/")[2]], info, hints, read=read)
+    _put_in_order(root, kind)
+    definitions |= inner
+    if "$ref" in root and len(root) == 1:
+        reference = root["$ref"]
+        root = dict(definitions[reference.rpartition("/")[2]])
+        if all(node.get("$ref") != reference for node in schemas_in({"$defs": definitions})):  # not made of itself
+            del definitions[reference.rpartition("/")[2]]
+    root = inlined({**root, "$defs": definitions}) if definitions else root
+    for node in schemas_in(root) if not read else ():
+        if node.get("format") in _UNSURE:
+            del node["format"]
+    return portable(root)
+
+
+_UNSURE: Final = ("date-time", "time", "duration")
+"""Formats of RFC 3339, which a value that is written may not have: it has no time zone, or a fraction of a second."""
+
+
+def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
+    """Return the schema of a foreign class, with its ``$defs`` moved to those that are ``known``, under other names
+    where the names are known for something else."""
+    schema = schema_of_foreign(kind, read=read, prefix=prefix)
+    new = {prefix + name: each for name, each in schema.pop("$defs", {}).items()}
+    if any(known.get(name, each) != each for name, each in new.items()):
+        return _with_definitions(kind, read, f"{prefix}{len(known)}.", known)
+    known.update(new)
+    return schema
+
+
+def _components(asked: list[Any], foreign: Any) -> tuple[tuple[JSONObject, ...], JSONObject]:
+    return msgspec.json.schema_components(asked, schema_hook=foreign, ref_template="#/$defs/{name}")
+
+
+def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: bool) -> None:
+    """Change ``schema``, which msgspec made for the class of ``info``, to what is ``read`` or written.
+
+    ``hints`` are the annotations of the class by the names of its fields.
+    """
+    if not hasattr(info, "fields"):
+        schema["enum"] = list(dict.fromkeys(member.value for member in info.cls.__members__.values()))
+        if not read and issubclass(info.cls, Flag):  # a combination is none of the values
+            schema["type"] = "integer"
+            del schema["enum"]
+        return
+    properties: JSONObject = schema.get("properties", {})
+    for field in info.fields:
+        name = field.encode_name
+        if not read and name.startswith("_") and attrs.has(get_origin(info.cls) or info.cls):  # left out of results
+            del properties[name]
+            schema["required"] = [each for each in schema["required"] if each != name]
+        else:
+            _put_in_order(properties.get(name, schema), hints.get(field.name), info.cls)
+
+
+def _put_in_order(schema: JSONObject, *hints: Any) -> None:
+    """Change each ``enum`` of ``schema`` to the order of the `Literal` in ``hints``, which msgspec sorts."""
+    order: dict[Any, int] = {}
+    seen = list(hints)
+    for hint in seen:  # grows, but not by an alias that is made of itself
+        if get_origin(hint) is Literal:
+            for value in get_args(hint):
+                order.setdefault((cast("Any", type(value)), value), len(order))
+        else:
+            others = (*get_args(hint), getattr(hint, "__value__", None), getattr(hint, "__supertype__", None))
+            seen += [each for each in others if not any(each is known for known in seen)]
+    for node in schemas_in(schema) if order else ():
+        values: list[Any] = node.get("enum", [])
+        if all((type(value), value) in order for value in values):
+            values.sort(key=lambda value: order[type(value), value])
+
+
+def types_in(annotation: Any, *, adapted: bool = True) -> list[kinds.Type]:
+    """Return all types that ``annotation`` is made of, the fields of its classes included, and the parts of adapters if
+    ``adapted``. Raises `NameError` for a name that cannot be resolved, and `TypeError`."""
+    found: dict[int, kinds.Type] = {}
+    ahead = [kinds.type_info(annotation)]
+    while ahead:
+        kind = ahead.pop()
+        if id(kind) not in found:  # a class may be made of itself
+            found[id(kind)] = kind
+            ahead += inside(kind) if adapted or not isinstance(kind, kinds.CustomType) else ()
+    return list(found.values())
+
+
+def inside(kind: kinds.Type) -> Iterator[kinds.Type]:
+    """Yield the types that ``kind`` is made of, those inside of these aside."""
+    if isinstance(kind, kinds.CustomType) and issubclass(kind.cls, Adapter):
+        yield from kind.cls.infos()
+    for name in kind.__struct_fields__:
+        member: Any = getattr(kind, name)
+        for each in cast("tuple[Any, ...]", member) if isinstance(member, tuple) else (member,):
+            if isinstance(each, kinds.Field):
+                yield each.type
+            elif isinstance(each, kinds.Type):
+                yield each
+
+
+def hints_of(kind: type[Any]) -> dict[str, Any]:
+    """Return the annotations of a class by its fields."""
+    try:
+        return get_type_hints(kind, include_extras=True)
+    except NameError:  # reported by `schema_of`
+        return {}
