@@ -73,6 +73,12 @@ class Pair(NamedTuple):
     b: int
 
 
+class Spot(NamedTuple):
+    at: datetime.date | str
+    size: int = 1
+    next: Spot | None = None
+
+
 class Entry(msgspec.Struct, rename="camel"):
     made_at: datetime.date | str
     more: list[User | Failure] = []
@@ -153,6 +159,9 @@ def _function(kind: Any, default: Any = ...) -> Any:
         (Event | User, {"name": "a"}, User("a")),
         (list[Event], [{"at": "x"}], [Event("x")]),
         (Row, {"at": "2026-07-28"}, {"at": DAY}),
+        (Spot, ["2026-07-28", 3, ["x"]], Spot(DAY, 3, Spot("x"))),
+        (Spot | Row, {"at": "x"}, {"at": "x"}),
+        (list[Spot], [["x", 2]], [Spot("x", 2)]),
         (Sealed, {}, Sealed()),
         (Entry, {"madeAt": "2026-07-28", "more": [{"error": "e"}]}, Entry(DAY, [Failure("e")])),
         (Sealed, {"where": "b", "_id": str(ID)}, Sealed(Path("b"), ID)),
@@ -272,6 +281,7 @@ def test_a_default_is_in_the_schema_as_json_and_reaches_the_function(kind: Any, 
         (uuid.UUID | Path, Path("a"), "a"),
         (Box[User | Failure], Box(User("a")), {"it": {"name": "a", "age": 0}}),
         (Sealed, Sealed(Path("a"), "secret"), {"where": "a"}),
+        (Spot, Spot(DAY, 2, Spot("x")), ["2026-07-28", 2, ["x", 1, None]]),
         (Entry | None, Entry("x"), {"madeAt": "x", "more": []}),
         (list[Sealed] | list[User], [Sealed(Path("a"))], [{"where": "a"}]),
     ],

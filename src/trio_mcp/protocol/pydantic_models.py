@@ -27,6 +27,7 @@ from pydantic_core import SchemaError, SchemaValidator
 from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import is_checkable
 from .fields import JSONObject
+from .type_adapters import AnyInstance
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -45,12 +46,7 @@ _LONGEST: Final = 300
 _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
 
 
-class _AnyInstance(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return True  # to msgspec, which asks whether a value is one of the class that was asked for
-
-
-class Adapted(metaclass=_AnyInstance):
+class Adapted(metaclass=AnyInstance):
     """What stands for an annotation that pydantic reads as a whole."""
 
     adapter: TypeAdapter[Any]

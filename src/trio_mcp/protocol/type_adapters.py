@@ -8,16 +8,17 @@ adapter reads each value once, however many unions are around it.
 from __future__ import annotations
 
 import enum
-import inspect
 import sys
 import typing
 from collections.abc import Callable
 from functools import lru_cache
+from inspect import isclass, signature
 from types import SimpleNamespace, UnionType
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, Union, cast, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, Union, cast, get_args, get_origin
 
 import attrs
 import msgspec
+from msgspec.structs import asdict
 
 from .fields import JSONObject
 
@@ -25,16 +26,18 @@ _LONGEST: Final = 300
 """Characters of the fault of one part."""
 _Hook: TypeAlias = Callable[[Any, Any], Any]
 """Reads JSON data as a class that msgspec does not know."""
-_FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__", "__struct_fields__")
-"""Attributes of a class of attrs, a dataclass, a TypedDict and a Struct."""
+_FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__", "__struct_fields__", "_fields")
+"""Attributes of a class of attrs, a dataclass, a TypedDict, a Struct and a NamedTuple."""
 
 
-class _AnyInstance(type):
+class AnyInstance(type):
+    """A class whose instances are all objects, for msgspec, which checks the class of a value that was read."""
+
     def __instancecheck__(cls, instance: object) -> bool:
-        return True  # for msgspec, which checks the class of the value that was read
+        return True
 
 
-class Adapter(metaclass=_AnyInstance):
+class Adapter(metaclass=AnyInstance):
     """An annotation that is read by trying its parts in order. A part that doesn't know all members of an object is
     tried last."""
 
@@ -50,7 +53,7 @@ class Adapter(metaclass=_AnyInstance):
     def read(cls, value: Any, hook: _Hook) -> Any:
         """Return JSON data as the annotation; ``hook`` reads other classes. Raises `ValueError` with the faults of all
         parts."""
-        known: dict[Any, tuple[Any, str | None, Any]] = {}
+        known: dict[Any, tuple[Any, str, Any]] = {}
 
         def read_once(kind: Any, value: Any) -> Any:
             if not issubclass(kind, Adapter):
@@ -59,23 +62,22 @@ class Adapter(metaclass=_AnyInstance):
                 found = (*kind._read(value, read_once), value)  # with the value, whose id nothing else has then
                 if isinstance(value, dict | list):  # all else is quickly read
                     known[id(cast("Any", value)), kind] = found
-            if found[1] is not None:
+            if found[1]:
                 raise ValueError(found[1])
             return found[0]
 
         return read_once(cls, value)
 
     @classmethod
-    def _read(cls, value: Any, hook: _Hook) -> tuple[Any, str | None]:
-        """Return what a part reads, or `None` and the faults of all parts."""
-        faults: list[str] = []
-        parts = zip(cls.parts, cls.infos(), strict=True)
-        for part, _ in sorted(parts, key=lambda each: _lacks_fields(each[1], value)):
+    def _read(cls, value: Any, hook: _Hook) -> tuple[Any, str]:
+        """Return what a part reads, and otherwise the faults of all parts."""
+        faults: dict[str, None] = {}
+        for part, _ in sorted(zip(cls.parts, cls.infos(), strict=True), key=lambda each: _lacks(each[1], value)):
             try:
-                return cls.make(msgspec.convert(value, part, str_keys=True, dec_hook=hook)), None
+                return cls.make(msgspec.convert(value, part, str_keys=True, dec_hook=hook)), ""
             except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
-                faults.append(str(error)[:_LONGEST])
-        return None, "; or: ".join(dict.fromkeys(faults))
+                faults[str(error)[:_LONGEST] or "unreadable"] = None
+        return None, "; or: ".join(faults)
 
     @classmethod
     def infos(cls) -> list[msgspec.inspect.Type]:
@@ -87,7 +89,7 @@ class Adapter(metaclass=_AnyInstance):
     def schema(cls, of: Callable[[Any], JSONObject]) -> JSONObject:
         """Return the JSON Schema, made of those of the parts, which ``of`` returns."""
         if cls._is_described:  # a class that is made of itself
-            return {"type": "object"}
+            return {"type": "array" if hasattr(cls.hint, "_fields") else "object"}
         cls._is_described = True
         try:
             schemas = list(map(of, cls.parts))
@@ -100,7 +102,7 @@ def adapted(hint: Any) -> Any:
     """Return the annotation ``hint``, or one that is read in the same way, with adapters in place of what msgspec
     refuses."""
     try:
-        return hint if _is_known(hint) else _adapted(hint, repr(hint))  # equal unions may have another order
+        return _adapted(hint, repr(hint))  # equal unions may have another order
     except TypeError:  # a note that can't be hashed
         return _adapt(hint, {})
 
@@ -117,13 +119,13 @@ def _adapt(hint: Any, seen: dict[Any, Any]) -> Any:
     if (meant := unaliased(hint)) is not hint:
         alias = origin or hint
         return _adapt(Any if alias in seen else meant, {**seen, alias: Any})
-    if inspect.isclass(hint) and hint in seen:
+    if isclass(hint) and hint in seen:
         return seen[hint]
     if _is_read(hint):
         return hint
     if origin is Annotated:
         return Annotated[(_adapt(parts[0], seen), *hint.__metadata__)]
-    if origin is Literal or (inspect.isclass(hint) and issubclass(hint, enum.Enum)):
+    if origin is Literal or (isclass(hint) and issubclass(hint, enum.Enum)):
         return _of_choices(hint)
     parts = tuple(_adapt(part, seen) for part in parts)
     if origin in (Union, UnionType):
@@ -131,7 +133,7 @@ def _adapt(hint: Any, seen: dict[Any, Any]) -> Any:
         return whole if _is_read(whole) else _adapter(hint, parts)
     if origin is not None and parts:
         return origin[parts[0] if len(parts) == 1 else parts]
-    has_fields = inspect.isclass(hint) and any(hasattr(hint, name) for name in _FIELDS)
+    has_fields = isclass(hint) and any(hasattr(hint, name) for name in _FIELDS)
     return cast("Any", _of_class(hint, seen) if has_fields else hint)
 
 
@@ -143,9 +145,6 @@ def _is_read(hint: Any) -> bool:
     except (TypeError, RecursionError):
         return False
     return True
-
-
-_is_known: Final = lru_cache(maxsize=1024)(_is_read)
 
 
 def unaliased(hint: Any) -> Any:
@@ -169,14 +168,12 @@ def _adapter(hint: Any, parts: tuple[Any, ...], make: Callable[[Any], Any] = lam
     return made
 
 
-def _lacks_fields(info: Any, value: Any) -> bool:
+def _lacks(info: Any, value: Any) -> bool:
     """Return whether a member of an object has no field in the class of ``info``; false for types without fields."""
-    while isinstance(info, msgspec.inspect.CustomType) and issubclass(info.cls, Adapter) and len(info.cls.parts) == 1:
-        (info,) = info.cls.infos()
-    fields: Any = getattr(info, "fields", None)
-    if not isinstance(value, dict) or fields is None:
-        return False
-    return not cast("JSONObject", value).keys() <= {field.encode_name for field in fields}
+    if isinstance(info, msgspec.inspect.CustomType) and issubclass(info.cls, Adapter):
+        return all(_lacks(part, value) for part in info.cls.infos())
+    names = {field.encode_name for field in getattr(info, "fields", ())}
+    return hasattr(info, "fields") and isinstance(value, dict) and not cast("JSONObject", value).keys() <= names
 
 
 def _of_choices(hint: Any) -> type[Adapter]:
@@ -193,33 +190,25 @@ def _of_choices(hint: Any) -> type[Adapter]:
 
 
 def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
-    made = _adapter(kind, ())
-    seen = {**seen, kind: made}
+    made = _adapter(kind, (), lambda value: kind(**{n: v for n, v in asdict(value).items() if v is not msgspec.UNSET}))
     hints = typing.get_type_hints(kind, include_extras=True)
-    if is_typeddict(kind):
-        for name in kind.__optional_keys__:
-            if get_origin(hints[name]) not in (typing.Required, typing.NotRequired):
-                hints[name] = typing.NotRequired[hints[name]]
-        make_dict: Any = typing.TypedDict
-        made.parts = (make_dict(kind.__name__, {name: _adapt(hint, seen) for name, hint in hints.items()}),)
-        made.parts[0].__doc__ = kind.__doc__
-        return made
     is_struct = issubclass(kind, msgspec.Struct)
     fields: Any = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind) if attrs.has(kind) else ()
     names = {getattr(field, "alias", field.name): getattr(field, "encode_name", field.name) for field in fields}
+    keys = cast("Any", getattr(kind, "__required_keys__", None))  # of a TypedDict, which has no signature
+    parameters = signature(kind).parameters if keys is None else dict.fromkeys(hints)
     members: list[Any] = []
-    for name, parameter in inspect.signature(kind).parameters.items():
+    for name, parameter in parameters.items():
+        is_required = name in (keys or ()) if parameter is None else parameter.default is parameter.empty
         written = names.get(name, name)
-        hint = _adapt(hints.get(name, hints.get(written, Any)), seen)
-        is_required = parameter.default is parameter.empty and not written.startswith("_")  # private: never written
+        hint = hints.get(name, hints.get(written, Any))
+        if (qualifier := get_origin(hint)) in (typing.Required, typing.NotRequired):
+            hint, is_required = get_args(hint)[0], qualifier is typing.Required
+        hint = _adapt(hint, {**seen, kind: made})
         optional = Union[hint, msgspec.UnsetType]  # noqa: UP007, made
+        is_required = is_required and not written.startswith("_")  # private fields of attrs are never written
         members.append((name, hint) if is_required else (name, optional, msgspec.UNSET))
     doc = "" if (kind.__doc__ or "").startswith(f"{kind.__name__}(") else kind.__doc__  # that of a dataclass
-    struct = msgspec.defstruct(kind.__name__, members, kw_only=True, rename=names, namespace={"__doc__": doc})
-
-    def make(value: Any) -> Any:
-        given = msgspec.structs.asdict(value).items()
-        return kind(**{name: each for name, each in given if each is not msgspec.UNSET})
-
-    made.parts, made.make = (struct,), staticmethod(make)
+    options: Any = {"kw_only": True, "rename": names, "array_like": hasattr(kind, "_fields")}
+    made.parts = (msgspec.defstruct(kind.__name__, members, namespace={"__doc__": doc}, **options),)
     return made
