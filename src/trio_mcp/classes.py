@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, SupportsIndex, TypeVar, 
 
 import attrs
 
+from .class_init import init_of, own_fields
+
 T = TypeVar("T")
 
 if TYPE_CHECKING:
@@ -84,7 +86,8 @@ _GIVEN: Final = (
 def _made_later(make: Any, kind: type, options: dict[str, bool]) -> type:
     """Make the class that ``make`` makes of ``kind``, with slots, and what is compiled at the first use of the class.
 
-    Then attrs makes its class of the fields alone, whose parts are given to the class made here.
+    `init_of` writes ``__init__``. With the first look at the fields, and for an ``__init__`` that only attrs can write,
+    attrs makes its class of the fields alone, whose parts are given to the class made here.
     """
     members = {name: member for name, member in vars(kind).items() if name not in ("__dict__", "__weakref__")}
     names = [name for name, hint in members.get("__annotations__", {}).items() if "ClassVar" not in str(hint)]
@@ -94,27 +97,36 @@ def _made_later(make: Any, kind: type, options: dict[str, bool]) -> type:
     if options.pop("weakref_slot", True) and not any("__weakref__" in vars(base) for base in kind.__mro__[1:]):
         slots.append("__weakref__")
     late = {name: _Late(name) for name in _LATE if name not in members}
+    hints = {name: members["__annotations__"][name] for name in names}
+    own = own_fields(hints, fields, kw_only=options.get("kw_only", False))
     made = type(kind)(
         kind.__name__,
         kind.__bases__,
-        members | late | (_FROZEN if make is attrs.frozen else {}) | {"__slots__": tuple(slots)},
+        members | late | own | (_FROZEN if make is attrs.frozen else {}) | {"__slots__": tuple(slots)},
     )
+
+    def write_init() -> None:
+        if (init := init_of(made, frozen=make is attrs.frozen)) is not None:
+            cast("Any", made).__init__ = init
+        else:
+            complete()
 
     def complete() -> None:
         given = {name: members[name] for name in _GIVEN if name in members}
         fields_alone: Any = type(kind)(kind.__name__, kind.__bases__, given | fields)
         compiled = make(fields_alone, **options)
         for name, member in cast("dict[str, Any]", vars(compiled)).items():
-            if name in late or name == "__setattr__" or name.startswith("__attrs_"):
+            is_wanted = isinstance(vars(made)[name], _Late) if name in late else name.startswith("__attrs_")
+            if is_wanted or name == "__setattr__":
                 setattr(made, name, member)
 
-    for each in late.values():
-        each.complete, each.made = complete, made
+    for name, each in late.items():
+        each.complete, each.made = (write_init if name == "__init__" else complete), made
     return made
 
 
 class _Late:
-    """A member of a class that is made with the first look at it, with all others of the class."""
+    """A member of a class that is made with the first look at it."""
 
     __slots__ = ("_name", "complete", "made")
 

@@ -1,0 +1,143 @@
+"""``__init__`` of attrs classes, written without attrs: it does what that of attrs does."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from typing import Any, get_type_hints
+
+import attrs
+import pytest
+
+import trio_mcp
+from trio_mcp.class_init import init_of
+from trio_mcp.classes import define, frozen
+
+
+@define
+class Base:
+    """Fields with the defaults there are."""
+
+    first: int
+    second: list[int] = attrs.field(factory=list)
+    _private: str = "private"
+    counted: int = attrs.field(default=3, init=False)
+    absent: int = attrs.field(init=False)
+    doubled: int = attrs.field(default=attrs.Factory(lambda self: self.first * 2, takes_self=True))
+    named: str = attrs.field(default="named", kw_only=True)
+
+
+@define
+class Derived(Base):
+    """An overridden field stands where it is overridden."""
+
+    second: list[int] = attrs.field(factory=lambda: [1])
+    third: int = 3
+
+
+@frozen(kw_only=True)
+class Named:
+    """Fields that are given by name."""
+
+    one: int
+    two: int = 2
+    sum: int = attrs.field(init=False, default=0)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "sum", self.one + self.two)
+
+
+@frozen
+class FrozenBase:
+    one: int
+
+
+@frozen
+class DerivedOfFrozen(FrozenBase):
+    two: list[int] = attrs.field(factory=list)
+
+
+@define
+class Checked:
+    number: int = attrs.field(validator=attrs.validators.instance_of(int))
+
+
+def test_init_without_attrs_sets_given_fields_and_defaults():
+    one, two = Base(4), Base(1, [7], "p", 9, named="n")
+    assert [one.first, one.second, one._private, one.counted, one.doubled, one.named] == [
+        *(4, [], "private", 3, 8, "named"),
+    ]
+    assert [two.first, two.second, two._private, two.doubled, two.named] == [1, [7], "p", 9, "n"]
+    assert not hasattr(one, "absent")
+    assert one.second is not Base(4).second
+
+
+def test_init_without_attrs_sets_inherited_fields_in_the_order_of_attrs():
+    kind: Any = Derived  # type checkers have the order of dataclasses
+    made = kind(1, "p", 2, [3], 4, named="n")
+    assert [made.first, made._private, made.doubled, made.second, made.third, made.named] == [1, "p", 2, [3], 4, "n"]
+    assert Derived(1).second == [1]
+    assert get_type_hints(Derived.__init__)["second"] == list[int]
+
+
+def test_init_without_attrs_takes_fields_by_name_and_calls_the_post_init():
+    assert Named(one=1).sum == 3
+    with pytest.raises(TypeError, match=r"Named.__init__\(\) takes 1 positional argument"):
+        Named(1)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match=r"Named.__init__\(\) missing 1 required keyword-only argument: 'one'"):
+        Named()  # pyright: ignore[reportCallIssue]
+
+
+def test_init_without_attrs_sets_the_fields_of_a_class_with_a_frozen_base():
+    made = DerivedOfFrozen(1)
+    assert (made.one, made.two) == (1, [])
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        made.two = []  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_init_with_a_validator_is_that_of_attrs():
+    assert init_of(Checked, frozen=False) is None
+    with pytest.raises(TypeError, match="must be <class 'int'>"):
+        Checked("1")  # pyright: ignore[reportArgumentType]
+    made = Checked(1)
+    with pytest.raises(TypeError, match="must be <class 'int'>"):
+        made.number = "1"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def every_class() -> dict[str, Any]:
+    """Return the attrs classes of the package, by their names."""
+    found: dict[str, Any] = {}
+    for module in pkgutil.walk_packages(trio_mcp.__path__, "trio_mcp."):
+        if module.name.endswith("__main__"):
+            continue
+        try:
+            members = vars(importlib.import_module(module.name))
+        except ImportError:  # an extra that isn't installed
+            continue
+        found |= {
+            f"{module.name}.{name}": each
+            for name, each in members.items()
+            if isinstance(each, type) and each.__module__ == module.name and "__own_fields__" in vars(each)
+        }
+    return found
+
+
+def test_signature_of_each_class_is_that_of_attrs():
+    classes = every_class()
+    assert len(classes) > 300
+    assert sum(init_of(kind, frozen=False) is not None for kind in classes.values()) > 250
+    for name, kind in classes.items():
+        init = init_of(kind, frozen=False)
+        if init is None:
+            continue
+        parameters = list(inspect.signature(init).parameters.values())[1:]
+        fields = [field for field in attrs.fields(kind) if field.init]
+        fields.sort(key=lambda field: field.kw_only)
+        assert [(each.name, each.kind is each.KEYWORD_ONLY, each.default is each.empty) for each in parameters] == [
+            (field.alias, field.kw_only, field.default is attrs.NOTHING) for field in fields
+        ], name
+        for each, field in zip(parameters, fields, strict=True):
+            if field.default is not attrs.NOTHING:
+                made = isinstance(field.default, attrs.Factory)  # pyright: ignore[reportArgumentType]
+                assert each.default is (attrs.NOTHING if made else field.default), name
