@@ -116,3 +116,19 @@ def test_what_is_encoded_decodes_to_the_same_on_one_line(message: Message) -> No
 @given(st.lists(messages, min_size=1, max_size=4))
 def test_a_batch_decodes_to_its_members(several: list[Message]) -> None:
     assert decode(b"[" + b",".join(map(encode, several)) + b"]") == Batch(tuple(several))
+
+
+@quick
+@given(members)
+@example({"jsonrpc": "2.0", "id": None, "method": "x", "params": None})
+@example({"jsonrpc": "2.0", "id": 1, "method": "x", "error": None})
+def test_a_member_that_json_rpc_does_not_have_changes_nothing(message: dict[str, Any]) -> None:
+    assert decode(json.dumps({**message, "another": 1}).encode()) == decode(json.dumps(message).encode())
+
+
+@quick
+@given(members, st.sampled_from(["jsonrpc", "method", "id"]), values)
+def test_of_a_member_that_is_there_twice_the_last_one_counts(message: dict[str, Any], name: str, first: Any) -> None:
+    data = json.dumps({**message, name: message.get(name, "2.0")})
+    twice = json.dumps({name: first})[:-1] + ", " + data[1:]
+    assert decode(twice.encode()) == decode(data.encode())
