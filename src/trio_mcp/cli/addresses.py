@@ -17,6 +17,7 @@ import trio
 from ..classes import define, frozen
 from ..concurrency.nurseries import open_service_nursery
 from ..server.servable import Servable
+from ..server.server import Server
 from ..serving.process import process_is_the_server, quieten_collector
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path
@@ -68,14 +69,9 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
             raise Unusable("--path, --origin, --host and --proxy go with --http and --websocket")
     elif addresses.path is not None and not addresses.path.startswith("/"):
         raise Unusable(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
-    needing = {
-        "stateless": addresses.stateless,
-        "shared": addresses.shared is not None,
-        "health": addresses.health,
-        "issuer": addresses.auth is not None,
-    }
-    for name in (name for name, is_given in needing.items() if is_given and addresses.http is None):
-        raise Unusable(f"--{name} goes with --http")
+    for_http = {name: getattr(addresses, name) for name in ("stateless", "shared", "health", "auth")}
+    for name in (name for name, value in for_http.items() if value and addresses.http is None):
+        raise Unusable(f"--{'issuer' if name == 'auth' else name} goes with --http")
     if not given:
         return None
 
@@ -87,15 +83,7 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
     path = "/mcp" if addresses.path is None else addresses.path
     if addresses.http is not None:
         options = _checked(addresses.http, addresses)
-        serve = partial(
-            serve_http,
-            path=path,
-            stateless=addresses.stateless,
-            shared=addresses.shared,
-            health=addresses.health,
-            auth=addresses.auth,
-            **options,
-        )
+        serve = partial(serve_http, path=path, **for_http, **options)
         if addresses.link is not None:
             return _as_worker(serve, addresses.link)
         return partial(_serve_and_print, serve, partial(_url_on_socket if "unix" in options else _url, "http", path))
@@ -138,12 +126,15 @@ def _socket_path(text: str) -> str:
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
-    """Return the function that serves on the sockets of a supervisor, which is told once it listens."""
+    """Return the function that serves on the sockets of a supervisor, which is told once it listens. The server shares
+    the secret of the workers."""
     from .workers import WorkerListener
 
     checks = host_checks_for(serve.keywords["host"], serve.keywords["origins"], serve.keywords["hosts"])
 
     async def work(server: Servable) -> None:
+        assert isinstance(server, Server), "run and gateway serve one"
+        server.share_secret(link.secret)
         listeners = [WorkerListener(each) for each in link.listeners]
         start = partial(serve, listeners=listeners, origins=checks.origins, hosts=checks.hosts)
         async with open_service_nursery("the server has ended") as services:
@@ -276,6 +267,13 @@ def _address(name: Any) -> str:
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 """Levels of Python's logging."""
+log_level_option: Final = click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    default="warning",
+    show_default=True,
+    help="Lowest level of this command's own messages on standard error.",
+)
 
 
 def address_options(command: Callable[..., int]) -> Callable[..., int]:

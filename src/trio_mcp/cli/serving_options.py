@@ -4,7 +4,7 @@ tokens."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -75,28 +75,13 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
     --workers. The function gets the argument ``addresses``."""
 
     @wraps(command)
-    def run(
-        *,
-        addresses: Addresses,
-        stateless: bool,
-        shared: str | None,
-        health: bool,
-        workers: int | None,
-        issuers: tuple[str, ...],
-        resource: str | None,
-        audiences: tuple[str, ...],
-        jwks: str | None,
-        scopes: tuple[str, ...],
-        **named: Any,
-    ) -> int:
+    def run(addresses: Addresses, shared: str | None, **named: Any) -> int:
         served = attrs.evolve(
             addresses,
-            stateless=stateless,
             shared=None if shared is None else storage_at(shared),
-            health=health,
-            workers=workers,
-            auth=_protected(issuers=issuers, resource=resource, audiences=audiences, jwks=jwks, scopes=scopes),
+            auth=_protected(*map(named.pop, ("issuers", "resource", "audiences", "jwks", "scopes"))),
             link=WorkerLink.from_environment(),
+            **{name: named.pop(name) for name in ("stateless", "health", "workers")},
         )
         return command(addresses=served, **named)
 
@@ -106,16 +91,11 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def _protected(
-    *,
-    issuers: tuple[str, ...],
-    resource: str | None,
-    audiences: tuple[str, ...],
-    jwks: str | None,
-    scopes: tuple[str, ...],
+    issuers: Sequence[str], resource: str | None, audiences: Sequence[str], jwks: str | None, scopes: Sequence[str]
 ) -> Protected | None:
     """Return the authorization that the options describe; `None` without one. Raises `click.UsageError`."""
     if not issuers:
-        if resource is not None or audiences or jwks is not None or scopes:
+        if resource or audiences or jwks or scopes:
             raise click.UsageError("--resource, --audience, --jwks and --scope go with --issuer")
         return None
     if resource is None:
@@ -144,15 +124,15 @@ def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
         raise Unusable("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
     serving_on(addresses)  # the options are checked here, and once
     log_to_stderr("warning")
-    return trio.run(_supervised, addresses, count, os.getcwd() if reloads else None)
 
+    async def serve() -> int:
+        sockets, where = await open_sockets(addresses)
+        processes = "a worker" if count == 1 else f"{count} workers"
+        return await supervise(
+            sockets,
+            count,
+            lambda server: report_in_a_thread(f"serving {server!r} at {where} with {processes}; press Ctrl-C to stop"),
+            os.getcwd() if reloads else None,
+        )
 
-async def _supervised(addresses: Addresses, count: int, watched: str | None) -> int:
-    sockets, where = await open_sockets(addresses)
-    processes = "a worker" if count == 1 else f"{count} workers"
-    return await supervise(
-        sockets,
-        count,
-        lambda server: report_in_a_thread(f"serving {server!r} at {where} with {processes}; press Ctrl-C to stop"),
-        watched,
-    )
+    return trio.run(serve)

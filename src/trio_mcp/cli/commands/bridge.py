@@ -21,7 +21,7 @@ from ...diagnostics.log import WrittenInAThread
 from ...proxying.proxy import proxy
 from ...runtime.transport import ConnectionLost
 from ...serving.process import serve_stdio
-from ..addresses import LOG_LEVELS, Addresses, address_options, serving_on
+from ..addresses import Addresses, address_options, log_level_option, serving_on
 from ..printable import CopiedToStderr, log_to_stderr
 from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED
 from ..targets import SignIn, target_typed, with_extras
@@ -48,13 +48,7 @@ from .options import (
     help="Era of the protocol to speak to the server; auto: the era of each client, if the server has it.",
 )
 @revision_option
-@click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    default="warning",
-    show_default=True,
-    help="Lowest level of the bridge's own messages on standard error.",
-)
+@log_level_option
 def bridge(
     target: str,
     config: Path | None,

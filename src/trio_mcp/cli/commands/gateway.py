@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,27 +25,20 @@ from ...proxying import gateway as gateways
 from ...proxying.gateway import Gateway
 from ...proxying.tenants import ALL_QUESTIONS
 from ...server.around import Next, ServerRequest
-from ...server.servable import Servable
 from ...serving.process import serve_stdio
-from ..addresses import LOG_LEVELS, Addresses, serving_on
+from ..addresses import Addresses, log_level_option, serving_on
 from ..printable import CopiedToStderr, Unusable, log_to_stderr, name_shown, say
 from ..serving_options import serving_options, supervised
 from ..statuses import ENDED_WELL
 from ..targets import SignIn
-from ..workers import WorkerLink
 from .options import sign_in_options
 
 _RESTART: Final = RestartPolicy(attempts=float("inf"))
 _MOST_WAIT: Final = 10.0
 """Seconds for which the first lists wait for members that are starting; later members are announced as changes."""
 _WITH_LISTS: Final = (
-    "tools/list",
-    "prompts/list",
-    "resources/list",
-    "resources/templates/list",
-    "tools/call",
-    "prompts/get",
-    "resources/read",
+    *("tools/list", "prompts/list", "resources/list", "resources/templates/list"),
+    *("tools/call", "prompts/get", "resources/read"),
 )
 
 
@@ -72,13 +64,7 @@ _WITH_LISTS: Final = (
     metavar="LENGTH",
     help="Limit names of tools and prompts to so many characters of [a-zA-Z0-9_-]. Most model providers accept 64.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    default="warning",
-    show_default=True,
-    help="Lowest level of the gateway's own messages on standard error.",
-)
+@log_level_option
 def gateway(
     config: Path,
     addresses: Addresses,
@@ -118,31 +104,22 @@ def gateway(
         return status
     serve = serving_on(addresses) or serve_stdio
     log_to_stderr(log_level)
-    trio.run(_serve, serve, members, max_name_length, config.stem, pinned if searchable else None, addresses.link)
-    return ENDED_WELL
-
-
-async def _serve(
-    serve: Callable[[Servable], Awaitable[None]],
-    members: Mapping[str, MemberDescription],
-    max_name_length: int | None,
-    name: str,
-    pinned: tuple[str, ...] | None,
-    link: WorkerLink | None,
-) -> None:
     options: ClientOptions = {"forwards": ALL_QUESTIONS, "extensions": [CancelAcknowledged()]}
-    async with (
-        open_group(members, max_name_length=max_name_length, **options) as group,
-        open_service_nursery("the gateway has ended") as services,
-    ):
-        server = gateways.gateway(group, name=name)
-        if pinned is not None:
-            server.searchable(pinned=pinned)
-        if link is not None:
-            server.share_secret(link.secret)
-        server.around(*_WITH_LISTS)(partial(_with_all_members, server, trio.current_time() + _MOST_WAIT))
-        services.start_soon(_report, group)
-        await serve(server)
+
+    async def serve_members() -> None:
+        async with (
+            open_group(members, max_name_length=max_name_length, **options) as group,
+            open_service_nursery("the gateway has ended") as services,
+        ):
+            server = gateways.gateway(group, name=config.stem)
+            if searchable:
+                server.searchable(pinned=pinned)
+            server.around(*_WITH_LISTS)(partial(_with_all_members, server, trio.current_time() + _MOST_WAIT))
+            services.start_soon(_report, group)
+            await serve(server)
+
+    trio.run(serve_members)
+    return ENDED_WELL
 
 
 async def _report(group: Group) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -92,12 +93,7 @@ def run(
     if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
         raise Unusable("standard input and output must be open: they are the connection")
 
-    def load() -> Server | None:
-        server = load_server(module or str(target), arguments, is_module=module is not None)
-        if server is not None and addresses.link is not None:
-            server.share_secret(addresses.link.secret)
-        return server
-
+    load = partial(load_server, module or str(target), arguments, is_module=module is not None)
     return run_server(load, log_level, serve, tasks)
 
 
