@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from math import inf
 from typing import Final
 
-from ...classes import frozen
-from ...lazy_pattern import lazy_pattern
 from .origins import Origin
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -21,21 +21,6 @@ _LONGEST: Final = 4096
 _MOST_CHARACTERS: Final = 8192
 """Characters of all cookies together, since servers refuse long headers."""
 _LONGEST_DATE: Final = 40
-_SECONDS: Final = lazy_pattern(r"-?[0-9]{1,12}")
-
-
-@frozen
-class _Cookie:
-    pair: str
-    """The name and the value, as the server has written them."""
-    path: str
-    secure: bool
-    expires: float
-
-    def goes_to(self, origin: Origin, path: str) -> bool:
-        """Return whether the cookie is sent with a request for ``path`` (RFC 6265 section 5.4)."""
-        below = path == self.path or path.startswith(self.path.removesuffix("/") + "/")
-        return below and (origin.secure or not self.secure) and self.expires > time.time()
 
 
 class Cookies:
@@ -43,7 +28,8 @@ class Cookies:
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
-        self._cookies: dict[tuple[str, str], _Cookie] = {}
+        self._cookies: dict[tuple[str, str], tuple[str, float]] = {}
+        """By name and path: the name and the value as the server has written them, and when the cookie expires."""
 
     def learn(self, target: str, lines: Sequence[str]) -> None:
         """Store the cookies in ``lines``, the values of ``Set-Cookie`` in the answer for ``target``."""
@@ -52,27 +38,30 @@ class Cookies:
                 self._set(target.partition("?")[0], *line.split(";"))
 
     def _set(self, asked: str, pair: str, *attributes: str) -> None:
-        name, equals, value = pair.partition("=")
+        name, equals, value = (part.strip() for part in pair.partition("="))
         named = {key.strip().lower(): text.strip() for key, _, text in (each.partition("=") for each in attributes)}
         domain = named.get("domain", "").removeprefix(".").lower()
-        if not name.strip() or not equals or (domain and not f".{self._origin.host}".endswith(f".{domain}")):
+        is_ours = not domain or f".{self._origin.host}".endswith(f".{domain}")
+        if not (name and equals and is_ours) or ("secure" in named and not self._origin.secure):
             return
         path = named.get("path", "")
         path = path if path.startswith("/") else asked.rpartition("/")[0] or "/"
-        key = name.strip(), path
-        self._cookies.pop(key, None)
+        self._cookies.pop((name, path), None)
         expires = _expiry(named.get("max-age", ""), named.get("expires", ""))
         if expires > time.time():
-            self._cookies[key] = _Cookie(f"{key[0]}={value.strip()}", path, "secure" in named, expires)
-        while len(self._cookies) > _MOST or sum(len(each.pair) for each in self._cookies.values()) > _MOST_CHARACTERS:
+            self._cookies[name, path] = f"{name}={value}", expires
+        while len(self._cookies) > _MOST or sum(len(text) for text, _ in self._cookies.values()) > _MOST_CHARACTERS:
             del self._cookies[next(iter(self._cookies))]
 
     def added(self, target: str, headers: Headers) -> Headers:
-        """Return ``headers`` with the cookies for a request to ``target``, after those of the user."""
-        if not self._cookies:
-            return headers
-        path = target.partition("?")[0]
-        pairs = [each.pair.encode("latin-1") for each in self._cookies.values() if each.goes_to(self._origin, path)]
+        """Return ``headers`` with the cookies for a request to ``target``, after those of the user (RFC 6265 section
+        5.4)."""
+        asked = target.partition("?")[0]
+        pairs = [
+            text.encode("latin-1")
+            for (_, path), (text, expires) in self._cookies.items()
+            if expires > time.time() and (asked == path or asked.startswith(path.removesuffix("/") + "/"))
+        ]
         if not pairs:
             return headers
         given = [text for name, text in headers if name.lower() == b"cookie"]
@@ -82,11 +71,11 @@ class Cookies:
 
 def _expiry(max_age: str, expires: str) -> float:
     """Return when a cookie expires, by the clock of the system (RFC 6265 section 5.3)."""
-    if _SECONDS.fullmatch(max_age):
+    with suppress(ValueError, OverflowError):
         return time.time() + int(max_age)
-    from email.utils import parsedate_to_datetime  # late: 10 ms, for those who need it
+    with suppress(ValueError, TypeError, OverflowError, IndexError):
+        if expires:
+            from email.utils import parsedate_to_datetime  # late: 10 ms, for those who need it
 
-    try:
-        return parsedate_to_datetime(expires[:_LONGEST_DATE]).timestamp() if expires else float("inf")
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return float("inf")
+            return parsedate_to_datetime(expires[:_LONGEST_DATE]).timestamp()
+    return inf
