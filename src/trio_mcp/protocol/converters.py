@@ -15,8 +15,8 @@ from contextlib import suppress
 from enum import Enum
 from functools import cache, partial
 from operator import attrgetter
-from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+from types import NoneType
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
 
 import attrs
 import cattrs
@@ -27,7 +27,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation, clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_small
 from ..lazy_pattern import lazy_pattern
-from .fields import JSONObject, is_said, wire_name
+from .fields import JSONObject, is_said, tag_of, union_parts, wire_name
 from .foreign_types import is_model
 from .plain_classes import convert, is_plain_class
 from .revisions import Revision
@@ -170,10 +170,9 @@ def _hook_for(kind: Any, revision: Revision | None = None) -> Callable[[Any, Any
 def _structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=detailed)
     for kind in (str, bool, int, float):
-        converter.register_structure_hook(kind, _exactly(kind, _SCALARS[kind]))
+        converter.register_structure_hook(kind, _plain(kind))
     converter.register_structure_hook(LogLevel, _log_level)  # otherwise it counts as a plain string
-    converter.register_structure_hook_factory(_is_plain_union, _plain_union)
-    converter.register_structure_hook_func(lambda kind: kind == dict[str, Any], _structure_object)
+    converter.register_structure_hook_factory(_is_plain, _plain)
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is list, _list)
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is dict and kind != dict[str, Any], _dict)
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, _one_of)
@@ -184,18 +183,6 @@ def _structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.
     converter.register_structure_hook(ElicitFormParams | ElicitURLParams, partial(_elicit_params, converter))
     converter.register_structure_hook(ResourceContents, partial(_resource_contents, converter))
     return converter
-
-
-def _exactly(kind: type, words: str) -> _Hook:
-    def check(value: Any, _: Any) -> Any:
-        # bool is an int to Python, not to JSON; an integer is a number to both.
-        if type(value) is kind or (kind is float and type(value) is int and abs(value) <= _LARGEST_FLOAT):
-            return value
-        if kind is int and type(value) is float and value.is_integer():  # 2020-12 validation, 6.1.1: 3.0 is one
-            return int(value)
-        raise TypeError(f"expected {words}")
-
-    return check
 
 
 _LARGEST_FLOAT: Final = sys.float_info.max
@@ -209,27 +196,24 @@ _SCALARS: Final[dict[Any, str]] = {
 }
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+def _is_plain(kind: Any) -> bool:
+    """Return whether values of ``kind`` are kept unchanged: scalars, whole objects, and unions of these."""
+    return all(part in _SCALARS or part == dict[str, Any] for part in union_parts(kind) or (kind,))
 
 
-def _is_plain_union(kind: Any) -> bool:
-    """Return whether ``kind`` is a union of types whose values are kept unchanged: scalars and whole objects."""
-    members = _members(kind)
-    return bool(members) and all(member in _SCALARS or member == dict[str, Any] for member in members)
-
-
-def _plain_union(kind: Any) -> _Hook:
-    members = _members(kind)
-    accepted = {dict if member == dict[str, Any] else member for member in members}
-    takes_numbers = float in accepted
-    if takes_numbers:
-        accepted.discard(int)  # which is looked at below
-    words = "an object" if dict in accepted else " or ".join(_SCALARS[member] for member in members)
+def _plain(kind: Any) -> _Hook:
+    parts = union_parts(kind) or (kind,)
+    accepted = {dict if part == dict[str, Any] else part for part in parts}
+    words = "an object" if dict in accepted else " or ".join(_SCALARS[part] for part in parts)
+    takes_floats, takes_integers = float in accepted, accepted & {int, float} == {int}
+    accepted -= {int} if takes_floats else set()  # which is looked at below
 
     def check(value: Any, _: Any) -> Any:
-        if type(value) in accepted or (takes_numbers and type(value) is int and abs(value) <= _LARGEST_FLOAT):
+        # bool is an int to Python, not to JSON; an integer is a number to both.
+        if type(value) in accepted or (takes_floats and type(value) is int and abs(value) <= _LARGEST_FLOAT):
             return value
+        if takes_integers and type(value) is float and value.is_integer():  # 2020-12 validation, 6.1.1: 3.0 is one
+            return int(value)
         raise TypeError(f"expected {words}")
 
     return check
@@ -252,10 +236,7 @@ def _log_level(value: Any, _: Any) -> LogLevel:
     raise ValueError(f"expected one of {', '.join(LogLevel)}")
 
 
-def _structure_object(value: Any, _: Any) -> Any:
-    if type(value) is dict:
-        return cast("dict[str, Any]", value)
-    raise TypeError("expected an object")
+_structure_object: Final = _plain(dict[str, Any])
 
 
 def _list(kind: Any, converter: cattrs.Converter) -> _Hook:
@@ -275,23 +256,14 @@ def _dict(kind: Any, converter: cattrs.Converter) -> _Hook:
     return lambda value, kind: make(_structure_object(value, kind), kind)
 
 
-def _tag_of(kind: Any) -> str | None:
-    """Return the value of a class's ``type`` discriminator, `None` where it has none."""
-    if not attrs.has(kind):
-        return None
-    attrs.resolve_types(kind)
-    field = attrs.fields_dict(kind).get("type")
-    return get_args(field.type)[0] if field is not None and get_origin(field.type) is Literal else None
-
-
 def _is_tagged_union(kind: Any) -> bool:
-    return any(_tag_of(member) is not None for member in _members(kind) if get_origin(member) is not list)
+    return any(tag_of(member) is not None for member in union_parts(kind) if get_origin(member) is not list)
 
 
 def _tagged_union(kind: Any, converter: cattrs.Converter) -> _Hook:
-    by_tag = {tag: member for member in _members(kind) if (tag := _tag_of(member)) is not None}
-    list_kind = next((member for member in _members(kind) if get_origin(member) is list), None)
-    takes_unknown = UnknownContent in _members(kind)
+    by_tag = {tag: member for member in union_parts(kind) if (tag := tag_of(member)) is not None}
+    list_kind = next((member for member in union_parts(kind) if get_origin(member) is list), None)
+    takes_unknown = UnknownContent in union_parts(kind)
     hooks: dict[Any, _Hook] = {}
 
     def structure_union(value: Any, _: Any) -> Any:

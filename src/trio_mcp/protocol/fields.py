@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias, cast
+from types import UnionType
+from typing import Any, Final, Literal, TypeAlias, Union, cast, get_args, get_origin
 
 import attrs
 
@@ -19,6 +20,20 @@ _UNTIL: Final = "trio_mcp.until"
 def json_type(value: Any) -> str:
     """Return the name of the type of JSON data, of `JSON_TYPES`; an empty name for all else."""
     return "null" if value is None else _TYPES.get(cast("Any", type(value)), "")
+
+
+def union_parts(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union, and nothing for any other type."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+
+
+def tag_of(kind: Any) -> str | None:
+    """Return the value of a class's ``type`` discriminator, `None` where it has none."""
+    if not attrs.has(kind):
+        return None
+    attrs.resolve_types(kind)
+    field = attrs.fields_dict(kind).get("type")
+    return get_args(field.type)[0] if field is not None and get_origin(field.type) is Literal else None
 
 
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:

@@ -11,13 +11,13 @@ import json
 from collections.abc import Callable, Mapping
 from copy import copy
 from operator import methodcaller
-from types import NoneType, UnionType
-from typing import Any, Final, TypeAlias, Union, cast, get_args, get_origin
+from types import NoneType
+from typing import Any, Final, TypeAlias, cast, get_args, get_origin
 
 import attrs
 
 from ..jsonrpc.errors import clean
-from .fields import JSONObject, wire_name
+from .fields import JSONObject, tag_of, union_parts, wire_name
 from .types import content, elicitation, lifecycle, prompts, resources, sampling, tools
 
 HookFor: TypeAlias = Callable[[Any], Callable[[Any, Any], Any]]
@@ -50,7 +50,7 @@ class LenientReading:
         too many faults."""
         if (fault := self._fault(value, kind, place)) is None:
             return value
-        parts = [part for part in get_args(kind) if part is not NoneType] if _is_union(kind) else [kind]
+        parts = [part for part in union_parts(kind) or (kind,) if part is not NoneType]
         if kind == content.ResourceContents:
             value = {name: each for name, each in _members(value).items() if each is not None}
             parts = [content.TextResourceContents if "text" in value else content.BlobResourceContents]
@@ -58,7 +58,7 @@ class LenientReading:
         if lists and (type(value) is list or len(parts) == 1):
             return self._list(value, get_args(lists[0])[0], place, fault)
         if content.UnknownContent in parts:
-            return self._content(value, parts, place, fault)
+            return self._content(value, {tag_of(part): part for part in parts}, place, fault)
         # What a user has answered is read strictly: an answer without a part of it is another answer.
         if len(parts) == 1 and parts[0] is not elicitation.ElicitResult and _is_of_specification(parts[0]):
             return self._object(value, parts[0], place, fault)
@@ -97,7 +97,7 @@ class LenientReading:
                 self._note(unreadable, item)
         return items
 
-    def _content(self, value: Any, parts: list[Any], place: str, fault: Fault) -> Any:
+    def _content(self, value: Any, kinds: Mapping[Any, Any], place: str, fault: Fault) -> Any:
         """Return a content block: one that can't be read stays as it is, and a text is a block of text."""
         if value is None:
             raise fault
@@ -106,8 +106,6 @@ class LenientReading:
             block = {"type": "text", **block}
         known = len(self._faults)
         try:
-            fields = {part: attrs.fields_dict(part).get("type") for part in parts if attrs.has(part)}
-            kinds = {field.default: part for part, field in fields.items() if field is not None}
             block = self._object(block, kinds[block["type"]], place, fault)
         except (Fault, KeyError, TypeError):
             block = content.UnknownContent(value)
@@ -128,22 +126,23 @@ class LenientReading:
             raise fault  # some servers answer whatever they get with {}
         members, replacements = given.copy(), _REPLACEMENTS.get(kind, {})
         for name, field in fields.items():
-            if name not in given:
-                if name in required and name in replacements:
-                    self._note(Fault(f"missing {name!r} @ {place}"))
-                    members[name] = _replacement(replacements[name], given)
-                continue
             try:
-                members[name] = self.mend(given[name], field.type, f"{place}.{name}")
-                if members[name] != [] or given[name] == [] or name in required:
-                    continue  # otherwise nothing is left of a list
+                if name in given:
+                    members[name] = self.mend(given[name], field.type, f"{place}.{name}")
+                    if members[name] == [] != given[name] and name not in required:
+                        del members[name]  # nothing is left of a list
+                    continue
+                if name not in required or name not in replacements:
+                    continue
+                self._note(Fault(f"missing {name!r} @ {place}"))
             except Fault as unreadable:
                 if name in required and name not in replacements:
                     raise
                 self._note(unreadable)
-            del members[name]
+                del members[name]
             if name in replacements:
-                members[name] = _replacement(replacements[name], given)
+                made = replacements[name]
+                members[name] = made(given) if callable(made) else copy(made)
             elif kind in _CAPABILITIES and (given[name] == [] or _is_true(given[name])):
                 members[name] = {}
         if (missing := self._fault(members, kind, place)) is not None:
@@ -154,10 +153,6 @@ class LenientReading:
 def _members(value: object) -> JSONObject:
     """Return an object, and an empty one for anything else."""
     return cast("JSONObject", value) if type(value) is dict else {}
-
-
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in (Union, UnionType)
 
 
 def _is_of_specification(kind: Any) -> bool:
@@ -171,8 +166,8 @@ def _is_true(value: object) -> bool:
 
 def _with_one_block_each(prompt: Any) -> JSONObject:
     """Return a prompt in which each message has one block: some servers send several, as models take them."""
-    given = _members(prompt)
     messages: list[Any] = []
+    given = _members(prompt)
     for each in cast("list[Any]", given["messages"]) if type(given.get("messages")) is list else ():
         blocks = _members(each).get("content")
         several = cast("list[Any]", blocks) if type(blocks) is list else None
@@ -210,37 +205,31 @@ def _is_error(result: JSONObject) -> bool:
     return _is_true(result["isError"])
 
 
-def _replacement(made: Any, members: JSONObject) -> Any:
-    return made(members) if callable(made) else copy(made)
-
-
 _NOBODY: Final = {"name": "unknown", "version": ""}
 _OPENING: Final = {"capabilities": {}, "clientInfo": _NOBODY, "serverInfo": _NOBODY}
 _IS_ERROR: Final = {"isError": _is_error}
 
+_NAMED_BY_URI: Final = {"name": methodcaller("get", "uri")}
 _REPLACEMENTS: Final[Mapping[Any, Mapping[str, Any]]] = {
     content.BlobResourceContents: {"uri": ""},
-    tools.CallToolResult: _IS_ERROR,
-    prompts.CompleteResult: {"completion": {"values": []}},
-    prompts.Completion: {"values": []},
-    sampling.CreateMessageResult: {"role": "assistant", "model": "unknown"},
+    content.ResourceLink: _NAMED_BY_URI,
+    content.TextResourceContents: {"uri": "", "text": _as_text},
+    content.ToolResultContent: _IS_ERROR,
     lifecycle.DiscoverResult: _OPENING,
     lifecycle.Implementation: _NOBODY,
     lifecycle.InitializeParams: _OPENING,
     lifecycle.InitializeResult: _OPENING,
+    prompts.CompleteResult: {"completion": {"values": []}},
+    prompts.Completion: {"values": []},
     prompts.ListPromptsResult: {"prompts": []},
+    prompts.PromptMessage: {"role": _role},
     resources.ListResourcesResult: {"resources": []},
     resources.ListResourceTemplatesResult: {"resourceTemplates": []},
-    tools.ListToolsResult: {"tools": []},
-    prompts.PromptMessage: {"role": _role},
-    resources.Resource: {"name": methodcaller("get", "uri")},
-    content.ResourceLink: {"name": methodcaller("get", "uri")},
+    resources.Resource: _NAMED_BY_URI,
     resources.ResourceTemplate: {"name": methodcaller("get", "uriTemplate")},
-    content.TextResourceContents: {
-        "uri": "",
-        "text": _as_text,
-    },
+    sampling.CreateMessageResult: {"role": "assistant", "model": "unknown"},
+    tools.CallToolResult: _IS_ERROR,
+    tools.ListToolsResult: {"tools": []},
     tools.Tool: {"inputSchema": {"type": "object"}},
-    content.ToolResultContent: _IS_ERROR,
 }
 """By class, values for members that can't be read, or are required and missing; a function gets the object."""
