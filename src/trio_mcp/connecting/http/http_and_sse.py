@@ -28,7 +28,6 @@ logger = logging.getLogger("trio_mcp")
 _REFUSALS: Final = frozenset((*range(400, 500), 501)) - {401, 403, 407, 408, 409, 425, 429}
 """Statuses of servers that know no POST to this URL (2025-06-18 transports, Backwards Compatibility), without those
 about something else. Python's `http.server` answers with 501."""
-NO_ACCESS: Final = frozenset((HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN))
 _LONGEST_URL: Final = 4096
 
 
@@ -53,7 +52,7 @@ async def hear_all(
     Raises before that, if the answer isn't such a stream: `HTTPError`, `ConnectionLost`, `AuthorizationError`, and
     `ProtocolViolation` for a URL that a client must not send to.
     """
-    events, is_open, lost = endpoint.event_reader(), False, "the server has closed its stream of events (HTTP+SSE)"
+    events, is_open = endpoint.event_reader(), False
     try:
         async with endpoint.get(None, "", MaySignIn.ALWAYS) as reply:
             if not is_good(reply) or content_type(reply) != EVENT_STREAM:
@@ -70,13 +69,11 @@ async def hear_all(
                         is_open = True
                         task_status.started()
                 await endpoint.inbox.room()
+        raise ConnectionLost("the server has closed its stream of events (HTTP+SSE)")  # noqa: TRY301 - handled as one
     except (ConnectionLost, EventTooLong) as error:
         if not is_open:
             raise HTTPError(None, str(error)) from None
-        lost = str(error)
-    if not is_open:
-        raise HTTPError(None, lost)
-    endpoint.inbox.end(lost)
+        endpoint.inbox.end(str(error))
 
 
 def _begin(endpoint: Endpoint, event: Event) -> None:

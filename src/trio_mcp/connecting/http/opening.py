@@ -42,7 +42,7 @@ from ...transports.http_client.origins import REDIRECTS, is_of_this_machine, nam
 from ..bad_target import BadTarget, check_server_url
 from ..credentials import check_authorization, open_credentials
 from .endpoint import Endpoint, Inbox
-from .http_and_sse import NO_ACCESS, may_speak
+from .http_and_sse import may_speak
 from .outgoing import RequestHeaders, Sessions
 from .responses import Backoff, StatusPeerError, is_passing
 from .transport import HttpTransport
@@ -193,7 +193,7 @@ async def _try_http_and_sse(transport: HttpTransport, client: Client, refused: M
             await transport.speak_http_and_sse()
         except HTTPError as error:
             logger.debug("the server doesn't speak HTTP+SSE, the transport of 2024-11-05: %s", error)
-            raise (error if error.status in NO_ACCESS else refused) from None
+            raise (error if error.status in (401, 403) else refused) from None
     if scope.cancelled_caught:
         raise refused
     await initialize(client)
