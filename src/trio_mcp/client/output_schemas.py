@@ -7,7 +7,8 @@ schemas that are large or have many patterns aren't checked, nor are values beyo
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import attrs
 
@@ -18,7 +19,6 @@ from ..protocol.fields import JSONObject
 from ..protocol.types.tools import CallToolResult
 
 if TYPE_CHECKING:
-    from ..protocol.schema_validator import SchemaValidator
     from .cache import Change
 
 logger = logging.getLogger("trio_mcp")
@@ -42,15 +42,14 @@ class OutputSchemas:
         self.known: dict[str, JSONObject] = {}
         """The schemas by the names of their tools."""
         self._room = _MOST_BYTES
-        self._compiled: BoundedDict[str, SchemaValidator | str | None] = BoundedDict(_MOST_COMPILED)
-        """Validators; the fault of an unusable schema; `None` for a schema that isn't checked."""
+        self._checks: BoundedDict[str, _Check] = BoundedDict(_MOST_COMPILED)
         self._logged: set[str] = set()
 
     def changed(self, change: Change) -> None:
         """Forget all schemas after a change of the tools."""
         if change.kind == "tools":
             self.known.clear()
-            self._compiled.clear()
+            self._checks.clear()
             self._logged.clear()
             self._room = _MOST_BYTES
 
@@ -58,58 +57,56 @@ class OutputSchemas:
         """Take the schemas of a page of ``tools/list``, a result as JSON data."""
         tools: Any = cast("JSONObject", page).get("tools") if isinstance(page, dict) else None
         for tool in cast("list[Any]", tools) if isinstance(tools, list) else ():
-            if isinstance(tool, dict):
-                members = cast("JSONObject", tool)
-                self._take(members.get("name"), members.get("outputSchema"))
-
-    def _take(self, name: Any, schema: Any) -> None:
-        if not isinstance(name, str) or self.known.get(name) == schema:
-            return
-        if self.known.pop(name, None) is not None:
-            self._compiled.pop(name, None)
-        if isinstance(schema, dict) and is_small([name, schema], _PARTS, _CHARACTERS, _LEVELS):
-            self._room -= len(name) + len(repr(cast("JSONObject", schema)))
-            if self._room > 0:
-                self.known[name] = cast("JSONObject", schema)
+            members = cast("JSONObject", tool) if isinstance(tool, dict) else {}
+            name, schema = members.get("name"), members.get("outputSchema")
+            if not isinstance(name, str) or self.known.get(name) == schema:
+                continue
+            self.known.pop(name, None)
+            self._checks.pop(name, None)
+            if isinstance(schema, dict) and is_small([name, schema], _PARTS, _CHARACTERS, _LEVELS):
+                self._room -= len(name) + len(repr(cast("JSONObject", schema)))
+                if self._room > 0:
+                    self.known[name] = cast("JSONObject", schema)
 
     def checked(self, name: str, result: CallToolResult) -> CallToolResult:
         """Return the ``result`` of a tool, with `CallToolResult.schema_error` if it doesn't fit. The first such result
         of a tool is logged."""
         if result.is_error or (schema := self.known.get(name)) is None:
             return result
-        fault = self._fault(name, schema, result.structured_content)
-        if fault is None:
+        if name not in self._checks:
+            self._checks[name] = _check_of(schema)
+        if (fault := self._checks[name](result.structured_content)) is None:
             return result
         if name not in self._logged:
             self._logged.add(name)
             logger.warning("the result of tool %s doesn't fit its output schema: %s", clean(name[:200]), fault)
         return attrs.evolve(result, schema_error=fault)
 
-    def _fault(self, name: str, schema: JSONObject, value: Any) -> str | None:
-        if name not in self._compiled:
-            self._compiled[name] = _compiled(schema)
-        validator = self._compiled[name]
-        if validator is None or isinstance(validator, str):
-            return validator
-        from ..protocol.schema_validator import TOO_LARGE
 
-        fault = validator.faults(value)
-        if fault is None or fault.startswith(TOO_LARGE):
-            return None
-        return "there is no structured content" if value is None else clean(fault[:_LONGEST_FAULT])
+_Check: TypeAlias = Callable[[Any], str | None]
+"""Returns the fault of a value; `None` if there is none, or the value isn't checked."""
 
 
-def _compiled(schema: JSONObject) -> SchemaValidator | str | None:
+def _check_of(schema: JSONObject) -> _Check:
     from ..protocol.schema_growth import objects_in  # late: only tools with output schemas need these
-    from ..protocol.schema_validator import SchemaValidator
+    from ..protocol.schema_validator import TOO_LARGE, SchemaValidator
 
     named = [node.get("patternProperties") for node in objects_in(schema)]
     patterns = sum(len(cast("JSONObject", each)) for each in named if isinstance(each, dict))
     patterns += sum("pattern" in node for node in objects_in(schema))
     if patterns > _MOST_PATTERNS:
-        return None
+        return lambda value: None
     try:
-        return SchemaValidator(schema, most_of_pattern=_MOST_OF_PATTERN)
+        validator = SchemaValidator(schema, most_of_pattern=_MOST_OF_PATTERN)
     except ValueError as error:
         # A pattern may be too large for us, and fine for others.
-        return None if patterns else f"the output schema is unusable: {error}"[:_LONGEST_FAULT]
+        unusable = None if patterns else f"the output schema is unusable: {error}"[:_LONGEST_FAULT]
+        return lambda value: unusable
+
+    def check(value: Any) -> str | None:
+        fault = validator.faults(value)
+        if fault is None or fault.startswith(TOO_LARGE):
+            return None
+        return "there is no structured content" if value is None else clean(fault[:_LONGEST_FAULT])
+
+    return check
