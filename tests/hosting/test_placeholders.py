@@ -30,6 +30,8 @@ VARIABLES = {"A": "1", "B": "2", "EMPTY": ""}
         ("${C:-${EMPTY:-${EMPTY-x}}}", ""),
         ("${A:-${C}${input:key}}", "1"),
         ("${C:-${A}", "${C:-1"),
+        ("${C:-${ x}", "${ x"),
+        ("${C:-" * 20 + "}" * 20, ""),
     ],
 )
 def test_placeholder_is_expanded_as_in_a_shell(text: str, expanded: str) -> None:
@@ -45,6 +47,8 @@ def test_placeholder_is_expanded_as_in_a_shell(text: str, expanded: str) -> None
         ("${A:+${C}}", "there is no variable C"),
         ("${C?}", "there is no variable C"),
         ("${EMPTY:?}", "the variable EMPTY is empty"),
+        ("a\0${A}", "it must not have a NUL"),
+        ("${input:a:-${B}}", "only its host knows what ${input:a:-2} stands for"),
         ("${input:key}", "only its host knows what ${input:key} stands for"),
         ("${input:api-key}", "only its host knows what ${input:api-key} stands for"),
         ("${C:-" * 100 + "}" * 100, "its placeholders are nested too deeply"),
