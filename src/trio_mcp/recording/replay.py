@@ -19,7 +19,7 @@ from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import decode, frame_error, frame_notification, frame_result
 from ..jsonrpc.messages import Batch, ErrorResponse, Notification, Request, RequestId, Response, Unreadable
 from ..protocol.meta import PROGRESS_TOKEN, SUBSCRIPTION_ID
-from ..runtime.transport import ConnectionLost, Frame, ReplyLost, Transport, UnreadableFrame
+from ..runtime.transport import ConnectionLost, ReplyLost, Transport, UnreadableFrame
 from .comparing import Comparing, Difference, text_of
 from .entries import Entry, Recorded, plain_id
 from .openings import meta_of
@@ -31,7 +31,7 @@ _HIGH_WATER: Final = 64 * 1024
 _FRESH: Final = 1_000_000_000
 """Ids from here on stand for ids that were used twice, by several clients of one recording."""
 
-Key: TypeAlias = tuple[int, RequestId]
+Key: TypeAlias = tuple[int, RequestId | None]
 """A request of the recording: see `Entry.post`."""
 
 
@@ -61,7 +61,7 @@ class _Player:
         self._transport = transport
         self._outbox = transport.make_outbox(_HIGH_WATER)
         self._side = side
-        self._other = "client" if side == "server" else "server"
+        self._other, self._question = ("client", "request") if side == "server" else ("server", "question")
         self._patience = patience
         self._news = trio.lowlevel.ParkingLot()
         self._is_over = False
@@ -100,9 +100,8 @@ class _Player:
                         lost = {"error": {"code": 0, "message": str(received.error)}}
                         self._replies.setdefault(received.request_id, lost)
                 else:
-                    message = received.message if isinstance(received, Frame) else None
-                    if isinstance(received, bytes | bytearray):
-                        message = decode(received)
+                    is_line = isinstance(received, bytes | bytearray)
+                    message = decode(received) if is_line else getattr(received, "message", None)
                     for each in message.members if isinstance(message, Batch) else (message,):
                         self._take(each)
                 self._news.unpark_all()
@@ -166,7 +165,7 @@ class _Player:
                 last = entry.t
             elif entry.event == "cancel.received" and entry.cause == "disconnect" and self._side == "client":
                 # 2026-07-28 streamable HTTP, Cancellation: the end of the stream was the cancel.
-                await self._leave(self._sent.get((entry.post, entry.id)) if entry.id is not None else None, None, 0.0)
+                await self._leave(self._sent.get((entry.post, entry.id)), None, 0.0)
         self._tell_the_rest()
 
     def _tell_the_rest(self) -> None:
@@ -176,8 +175,7 @@ class _Player:
             self.comparing.differs(f"a message of the {self._other}", "a message", reason)
         for heard in self._heard:
             if heard.method != _PROGRESS:
-                kind = "notification" if heard.id is None else "question" if self._side == "client" else "request"
-                self.comparing.differs(f"the {kind} {heard.method}", "none", self.comparing.shown(heard.params))
+                self.comparing.differs(self._name(heard), "none", self.comparing.shown(heard.params))
         for sent in self._sent.values():
             if not sent.is_expected and sent.id in self._replies:
                 none = "no answer, since it was cancelled" if sent.id in self._left else "no answer"
@@ -193,8 +191,7 @@ class _Player:
             self._request(method, message_id, params, entry.post)
         elif method == _CANCELLED and isinstance(params, dict):
             given = cast("dict[str, Any]", params)
-            request_id = plain_id(given.get("requestId"))
-            await self._leave(self._of_id(self._sent, entry.post, request_id), given.get("reason"), gap)
+            await self._leave(self._sent.get((entry.post, plain_id(given.get("requestId")))), given.get("reason"), gap)
         elif isinstance(method, str):
             self._outbox.put(frame_notification(method, self._addressed(params, entry.post)) + b"\n")
         elif message_id is not None:
@@ -234,34 +231,19 @@ class _Player:
             return data
         members = dict(cast("dict[str, Any]", data))
         token, meta = plain_id(members.get(PROGRESS_TOKEN)), dict(meta_of(members))
-        if token is not None:
-            members[PROGRESS_TOKEN] = next(
-                (
-                    meta_of(met.params).get(PROGRESS_TOKEN, token)
-                    for (number, message_id), met in reversed(self._met.items())
-                    if number == post and message_id == token
-                ),
-                token,
-            )
-        met = self._of_id(self._met, post, plain_id(meta.get(SUBSCRIPTION_ID)))
-        if met is not None:
-            meta[SUBSCRIPTION_ID] = met.id
-            members["_meta"] = meta
+        if (met := self._met.get((post, token))) is not None:
+            members[PROGRESS_TOKEN] = meta_of(met.params).get(PROGRESS_TOKEN, token)
+        if (met := self._met.get((post, plain_id(meta.get(SUBSCRIPTION_ID))))) is not None:
+            members["_meta"] = {**meta, SUBSCRIPTION_ID: met.id}
         return members
-
-    def _of_id(self, requests: dict[Key, Any], post: int, request_id: RequestId | None) -> Any:
-        """Return the request of the recording with this id; `None` where there is none."""
-        return None if request_id is None else requests.get((post, request_id))
 
     async def _expect(self, message: dict[str, Any], entry: Entry) -> None:
         method, message_id = message.get("method"), plain_id(message.get("id"))
         params: Any = message.get("params")
-        if isinstance(method, str) and message_id is not None:
-            await self._expect_request(method, message_id, params, entry)
-        elif method == _PROGRESS:
+        if method == _PROGRESS and message_id is None:
             await self._expect_progress(params, entry)
         elif isinstance(method, str):
-            await self._expect_notification(method, params, entry)
+            await self._expect_call(Heard(method, params, message_id), entry)
         elif message_id is not None:
             await self._expect_reply(message, message_id, entry)
 
@@ -289,8 +271,7 @@ class _Player:
 
     async def _expect_progress(self, params: Any, entry: Entry) -> None:
         given = Heard(_PROGRESS, params)
-        token = plain_id(given.member(PROGRESS_TOKEN))
-        sent = None if token is None else self._tokens.get((entry.post, token))
+        sent = self._tokens.get((entry.post, plain_id(given.member(PROGRESS_TOKEN))))
         if sent is None or sent.token is None:
             return
         sent.last = params
@@ -301,40 +282,34 @@ class _Player:
         if not await self._until(has_come):
             self.comparing.differs(f"the progress of {sent.name}", text_of(params), "none")
 
-    async def _expect_request(self, method: str, message_id: RequestId, params: Any, entry: Entry) -> None:
-        name = f"the {'question' if self._side == 'client' else 'request'} {method}"
-        found = await self._meet(lambda each: each.id is not None and each.method == method, params, name)
-        if found is not None:
-            self._met[entry.post, message_id] = found
-            if not entry.cut:
-                self.comparing.compare(name, {"params": params}, {"params": found.params})
-
-    async def _expect_notification(self, method: str, params: Any, entry: Entry) -> None:
-        given = Heard(method, params)
-        about = (
-            self._of_id(self._met, entry.post, plain_id(given.member("requestId"))) if method == _CANCELLED else None
-        )
-
-        def fits(each: Heard) -> bool:
-            return each.id is None and each.method == method and (about is None or each.member("requestId") == about.id)
-
-        found = await self._meet(fits, params, f"the notification {method}")
-        if found is not None and not entry.cut:
-            self.comparing.compare(f"the notification {method}", {"params": params}, {"params": found.params})
-
-    async def _meet(self, fits: Callable[[Heard], bool], params: Any, name: str) -> Heard | None:
-        """Wait for a message that ``fits``, and return the one that is most like the recorded one."""
+    async def _expect_call(self, given: Heard, entry: Entry) -> None:
+        """Wait for a request or a notification, and take the one that is most like the ``given`` one."""
+        cancelled = plain_id(given.member("requestId")) if given.method == _CANCELLED else None
+        about = self._met.get((entry.post, cancelled))
 
         def fitting() -> list[Heard]:
-            return [each for each in self._heard if fits(each)]
+            return [
+                each
+                for each in self._heard
+                if (each.id is None) is (given.id is None)
+                and each.method == given.method
+                and (about is None or each.member("requestId") == about.id)
+            ]
 
+        name, params = self._name(given), given.params
         if not await self._until(fitting):
             self.comparing.differs(name, text_of(params), "none")
-            return None
+            return
         found = fitting()
         best = next((each for each in found if self.comparing.is_same(params, each.params)), found[0])
         self._heard.remove(best)
-        return best
+        if given.id is not None:
+            self._met[entry.post, given.id] = best
+        if not entry.cut:
+            self.comparing.compare(name, {"params": params}, {"params": best.params})
+
+    def _name(self, heard: Heard) -> str:
+        return f"the {'notification' if heard.id is None else self._question} {heard.method}"
 
 
 def _unreadable_in(entry: Entry) -> int:
