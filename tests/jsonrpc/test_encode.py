@@ -64,6 +64,15 @@ def test_every_frame_keeps_type_and_value_of_the_id(request_id: int | str) -> No
         assert (type(written), written) == (type(request_id), request_id)
 
 
+@pytest.mark.parametrize("length", [0, 400, 10_000])
+def test_frames_with_a_newline_are_the_same_frames(length: int) -> None:
+    value = {"text": "x" * length + "\udce9", "none": None}
+    assert frame_result("1", value, newline=True) == frame_result("1", value) + b"\n"
+    value["text"] = "x" * length
+    assert frame_request(1, "x", value, newline=True) == frame_request(1, "x", value) + b"\n"
+    assert frame_request(1, "x", None, newline=True) == b'{"jsonrpc":"2.0","id":1,"method":"x"}\n'
+
+
 @pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "\u2028\u2029\u0085", "\x00\x1f", '"\\', "🦑", "\x7f", "e\u0301"])
 def test_any_text_fits_on_one_line_and_comes_back(text: str) -> None:
     line = frame_notification("x", {"text": text})
@@ -224,6 +233,8 @@ def test_a_value_that_is_nested_one_level_deeper_is_refused(innermost: Any) -> N
         (lambda value: frame_request(1, "x", value), 1),
         (lambda value: frame_notification("x", value), 1),
         (lambda value: frame_result(1, value), 1),
+        (lambda value: frame_request(1, "x", value, newline=True), 1),
+        (lambda value: frame_result(1, value, newline=True), 1),
         (lambda value: frame_error(1, -1, "x", value), 2),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from numbers import Integral, Real
 from types import TracebackType
@@ -293,23 +294,24 @@ def _invalid(reason: str, request_id: Any = None, *, named: Any = None, asks: st
     return Unreadable(reason, owed, named=named, asks=asks)
 
 
-def encode_value(value: Any, around: int = 0) -> bytes:
+def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
     """Encode any JSON value on one line. ``around``, 0 to 2: levels of nesting that the message will put around the
-    value. A `msgspec.Raw` inside is text that was written by this function, and goes out as it is.
+    value; -1: ``write``, which does the encoding, leaves the outermost level out. A `msgspec.Raw` inside is text that
+    was written by this function, and goes out as it is.
 
     Numbers and text of other classes become plain ones (`plain_scalar`). Raises `NotSerializable` for a value that JSON
     cannot carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` is searched
     for them; other values pay nothing for the search.
     """
     try:
-        text = _encoder.encode(value)
+        text = write(value)
         if len(text) <= _SHALLOW and b"null" not in text:
             return text
         if len(text) > LONG and (parts := few_parts(value)) is not None and has_json_form(parts):
             return text
         finite = b"null" not in text or _is_finite(msgspec.to_builtins(value, enc_hook=_searched))
         levels = MOST_LEVELS - around
-        deep = text.count(b"[") + text.count(b"{") > levels and is_too_deep(value, levels)
+        deep = text.count(b"[") + text.count(b"{") >= levels and is_too_deep(value, levels)
     except RecursionError:
         raise NotSerializable(_NESTED) from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
@@ -321,17 +323,17 @@ def encode_value(value: Any, around: int = 0) -> bytes:
     return text
 
 
-def encode_readable(value: Any, around: int = 0) -> bytes:
+def encode_readable(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
     """Encode as `encode_value`, with lone surrogates as escapes, ``\\udce9`` in six characters: Python has these in
     names of files that are not UTF-8. For what people and models read, where names stay distinct."""
     try:
-        return encode_value(value, around)
+        return encode_value(value, around, write)
     except NotSerializable as fault:
         try:
             value = _escaped(value)
         except RecursionError:
             raise fault from None
-    return encode_value(value, around)
+    return encode_value(value, around, write)
 
 
 def _escaped(value: Any) -> Any:
@@ -407,12 +409,13 @@ _method_text = lru_cache(maxsize=256)(encode_value)
 """Return the text of a method name. Methods are few, so each is encoded once."""
 
 
-def frame_request(request_id: RequestId, method: str, params: Any) -> bytes:
-    """Return the line of a request; ``params`` of `None` is left out."""
-    text = _encoder.encode(request_id) if type(request_id) is int else encode_value(request_id)
-    if params is None:
-        return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (text, _method_text(method))
-    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (text, _method_text(method), encode_value(params, 1))
+def frame_request(request_id: RequestId, method: str, params: Any, *, newline: bool = False) -> bytes:
+    """Return the line of a request, with its ``newline`` or without; ``params`` of `None` is left out."""
+    # The whole message is encoded at once, since each further step would copy the text.
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method}
+    if params is not None:
+        message["params"] = params
+    return encode_value((message,), -1, _encoder.encode_lines) if newline else encode_value(message)
 
 
 def frame_notification(method: str, params: Any) -> bytes:
@@ -421,13 +424,13 @@ def frame_notification(method: str, params: Any) -> bytes:
     return head + b"}" if params is None else head + b',"params":' + encode_value(params, 1) + b"}"
 
 
-def frame_result(request_id: RequestId, result: Any) -> bytes:
-    """Return the line of a result."""
+def frame_result(request_id: RequestId, result: Any, *, newline: bool = False) -> bytes:
+    """Return the line of a result, with its ``newline`` or without."""
+    message = {"jsonrpc": "2.0", "id": request_id, "result": result}
     try:
-        text = encode_value(result, 1)
+        return encode_value((message,), -1, _encoder.encode_lines) if newline else encode_value(message)
     except NotSerializable:
-        text = encode_readable(result, 1)
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(request_id), text)
+        return encode_readable((message,), -1, _encoder.encode_lines) if newline else encode_readable(message)
 
 
 def frame_error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:

@@ -140,7 +140,7 @@ class Outbox:
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
         """Put a request of ours. A request without an owner, which nobody withdraws, goes ahead of all that waits.
         Raises `NotSerializable`."""
-        line = frame_request(request_id, method, params) + b"\n"
+        line = frame_request(request_id, method, params, newline=True)
         if owner is None:
             self.put_first(line)
         elif self._writer.task is None or not self._write(line):  # as `put_now`, which would be one more call

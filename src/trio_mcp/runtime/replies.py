@@ -67,7 +67,7 @@ class Replies:
             data = {"resultType": _RESULT_TYPES.get(type(result), "complete"), **data}
             if (info := self._server_info.get(revision)) is not None:
                 data["_meta"] = {**(data.get("_meta") or {}), SERVER_INFO: info}
-        return frame_result(request.id, data) + b"\n"
+        return frame_result(request.id, data, newline=True)
 
     def _unsendable(self, request: InboundRequest, error: Exception, reason: str) -> bytes:
         logger.error("%s (request %.100r) gave what cannot be sent: %s", request.method.name, request.id, error)
