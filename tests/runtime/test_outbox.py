@@ -51,6 +51,45 @@ async def test_a_line_of_any_size_is_taken_in_one_piece() -> None:
     assert len(await box.take()) == 5001
 
 
+@pytest.mark.parametrize("put", ["put", "put_now", "put_sealed", "put_first"])
+async def test_a_long_line_is_taken_without_a_copy(put: str) -> None:
+    line = b"x" * 100_000 + b"\n"
+    box = Outbox(1000, lambda _: 1)
+    box.put(b"short\n")
+    assert await box.take() == b"short\n"
+    getattr(box, put)(line)
+    box.put(b"short\n")
+    assert await box.take() is line
+    assert await box.take() == b"short\n"
+
+
+async def test_a_long_line_is_left_to_the_writer() -> None:
+    sent: list[int] = []
+
+    def send(line: bytes) -> int:
+        sent.append(len(line))
+        return len(line)
+
+    box = Outbox(1000, send)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(box.take)
+        await wait_all_tasks_blocked()
+        box.put_now(b"x" * 65_536)
+        box.put_now(b"x" * 65_537)
+    assert sent == [65_536]
+
+
+async def test_a_long_line_can_be_withdrawn_and_replaced() -> None:
+    box, owner, line = outbox(), Owner(), b"x" * 100_000 + b"\n"
+    segment = box.put_sealed(b"short\n", owner)
+    assert box.replace(segment, line)
+    box.put(b"last\n")
+    assert box.size == len(line) + 5
+    assert box.withdraw(owner)
+    assert await box.take() == b"last\n"
+    assert box.size == 0
+
+
 async def test_the_writer_waits_until_there_is_something() -> None:
     box, taken = outbox(), list[bytes]()
     async with trio.open_nursery() as nursery:

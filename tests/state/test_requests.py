@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.state.peers import accepted, initialize, meta_of, modern
 
@@ -49,6 +50,21 @@ def test_a_request_of_any_size_is_kept_as_a_text_that_somebody_else_has_made() -
     assert (request.params, request.meta, request.packed is text) == ({}, {}, True)
     request.unpack()
     assert (request.params, request.meta) == (params, params["_meta"])
+
+
+def test_arguments_of_many_objects_are_put_away_as_text() -> None:
+    request = request_of(1_000_000, name="x", arguments={"rows": [[] for _ in range(1000)]})
+    request.put_away("arguments")
+    assert type(request.params["arguments"]) is msgspec.Raw
+    assert request.params["name"] == "x"
+
+
+def test_arguments_that_are_a_long_text_stay_as_they_are() -> None:
+    request = request_of(1_000_000, name="x", arguments={"text": "x" * 100_000})
+    params = request.params
+    request.put_away("arguments")
+    assert request.params is params
+    assert params["arguments"] == {"text": "x" * 100_000}
 
 
 def test_unpacking_what_is_not_packed_changes_nothing() -> None:

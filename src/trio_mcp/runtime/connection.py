@@ -320,6 +320,7 @@ class Connection:
                         act(state.receive(decode(received, max_batch=max_batch)), received)
                     else:
                         self._take(received)
+                        del received  # which may be long, and would be kept until the next message
                 if outbox.size > most_unread:
                     # The peer keeps sending without reading its replies, so our reading pauses until the peer reads.
                     # Only the lines count that the reader itself has put into the outbox: two sides that stopped

@@ -2,9 +2,9 @@
 
 Producers put whole lines in, and the one writer takes lines out in large pieces. A line that the peer waits for is
 written at once while no other line waits, since waking the writer costs several times as much as writing. Lines of one
-owner that follow each other share a segment, a bytearray, so that a line costs an append and no object. A segment that
-the writer has not taken yet can be withdrawn or, with only a single line inside, replaced. `LastFlush` bounds the time
-in which the last replies of a connection go out.
+owner that follow each other share a segment, a bytearray, so that a line costs an append and no object. A long line is
+a segment as it is, without a copy. A segment that the writer has not taken yet can be withdrawn or, with only a single
+line inside, replaced. `LastFlush` bounds the time in which the last replies of a connection go out.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ REQUEST_MARKS: Final = 4
 """Requests and responses wait for room at this many high-water marks."""
 
 _WAKE_AT_ONCE = 8
+_WRITTEN_AT_ONCE: Final = 64 * 1024
 
 
 @define(eq=False)
 class Segment:
     """Lines that are withdrawn together. ``sealed``: nothing may be appended."""
 
-    data: bytearray
+    data: bytes | bytearray
     owner: Owner | None
     sealed: bool
     taken: bool = False
@@ -51,7 +52,7 @@ class Owner:
     """Segments that wait, oldest first, in the order of the writer."""
 
 
-def _taken(segment: Segment) -> bytearray:
+def _taken(segment: Segment) -> bytes | bytearray:
     """Return the lines of ``segment``, which can be neither withdrawn nor replaced from now on."""
     segment.taken = True
     if segment.owner is not None and segment.data:
@@ -129,7 +130,7 @@ class Outbox:
                 data += line
                 self.size += len(line)
                 return
-        self._append(Segment(bytearray(line), owner, False))
+        self._append(Segment(self._data(line), owner, False))
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
         """Put ``line``, newline included, and write the line at once where writing needs no waiting. For lines that the
@@ -154,11 +155,15 @@ class Outbox:
     @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of a line and its rest
     def _write(self, line: bytes) -> bool:
         """Write ``line`` or its front. Return false when nothing was written. To be called only while the writer
-        sleeps, so that nothing waits and nothing is being written."""
+        sleeps, so that nothing waits and nothing is being written. A long line is left to the writer, since its rest
+        would have to be copied."""
+        size = len(line)
+        if size > _WRITTEN_AT_ONCE:
+            return False
         count = self._send_nowait(line)
-        if 0 < count < len(line):
+        if 0 < count < size:
             self._segments.append(Segment(bytearray(line[count:]), None, sealed=True, taken=True))
-            self._added(len(line) - count)
+            self._added(size - count)
         return count > 0
 
     def write_nothing_now(self) -> None:
@@ -167,7 +172,7 @@ class Outbox:
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
         """Append ``line`` as a segment of its own, which can be given to `replace` later."""
-        segment = Segment(bytearray(line), owner, True)
+        segment = Segment(self._data(line), owner, True)
         self._append(segment)
         return segment
 
@@ -176,8 +181,13 @@ class Outbox:
         written together."""
         segments = self._segments
         # A first segment that is taken and waits is the rest of a line that was begun; or empty, since withdrawn.
-        segments.insert(1 if segments and segments[0].taken else 0, Segment(bytearray(line), None, True))
+        segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None, True))
         self._added(len(line))
+
+    def _data(self, line: bytes) -> bytes | bytearray:
+        """Return ``line`` to be appended to; a line that fills the outbox as it is, since nothing is appended to
+        that."""
+        return bytearray(line) if len(line) < self.high_water else line
 
     def _append(self, segment: Segment) -> None:
         self._segments.append(segment)
@@ -204,7 +214,7 @@ class Outbox:
         if segment.taken:
             return False
         self.size += len(line) - len(segment.data)
-        segment.data = bytearray(line)
+        segment.data = self._data(line)
         return True
 
     def withdraw(self, owner: Owner) -> bool:
@@ -248,7 +258,7 @@ class Outbox:
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
             await self._blocked_in(self._watchers)
 
-    async def take(self) -> bytearray:
+    async def take(self) -> bytes | bytearray:
         """Wait for lines and return about ``high_water`` bytes of whole lines, for the writer.
 
         No checkpoint when lines are waiting. Taken lines can be neither withdrawn nor replaced. Returns nothing after
@@ -270,7 +280,7 @@ class Outbox:
         self._nudged = True
         self._writer.wake()
 
-    def take_nowait(self) -> bytearray:
+    def take_nowait(self) -> bytes | bytearray:
         """Return what `take` would return now, or nothing where `take` would wait."""
         segments = self._segments
         if not segments:

@@ -31,6 +31,7 @@ from ..classes import define, frozen
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..jsonrpc.messages import RequestId
+from ..jsonrpc.sizes import few_parts
 from ..protocol.converters import structure_params
 from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, ProgressToken, TraceContext
@@ -104,6 +105,8 @@ class InboundRequest:
     def put_away(self, name: str) -> None:
         """Keep the parameter ``name`` as text, a `msgspec.Raw`, where the objects take much more memory: the handler
         has its own copy, and no other code reads them, except to identify the request."""
+        if few_parts(self.params[name]) is not None:
+            return  # there are few objects, so nearly all of the memory is that of strings
         text = pack_value(self.params[name])
         if self.size > _MUCH_MORE * len(text):
             self.params = {**self.params, name: msgspec.Raw(text)}

@@ -134,6 +134,10 @@ class LineTransport(Transport):
             raise ConnectionLost(f"the connection broke: {error.__cause__ or error}") from error
         self._ended = not data
         self.received += len(data)
+        if self._unfinished and data and b"\n" not in data:  # a piece of a long line, which is looked for faster so
+            self._unfinished += data
+            self._count_unfinished()
+            return
         whole = cast("list[bytes | bytearray]", (data or b"\n").split(b"\n"))  # the end of the stream ends a line, too
         last = whole.pop()
         if not whole:
@@ -141,7 +145,8 @@ class LineTransport(Transport):
             self._count_unfinished()
             return
         if self._unfinished:
-            whole[0] = self._unfinished + whole[0]
+            self._unfinished += whole[0]
+            whole[0] = self._unfinished
         # Replies to messages that came together go together, too: each reply alone would cost both sides a system call.
         self._at_once = AT_ONCE if len(whole) == 1 else 0
         whole.reverse()
