@@ -8,6 +8,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from .paths import (
     protected_over_http,
     served,
     served_over_http,
+    start_listening,
+    start_sessions,
     start_waiting,
     used,
 )
@@ -44,16 +47,16 @@ async def _counted(run: Callable[[int], Awaitable[None]]) -> dict[str, float]:
     return {"instructions": round(count.instructions / _COUNT, 1), "calls": round(count.calls / _COUNT, 1)}
 
 
-async def _bytes_in_flight() -> float:
-    async with served() as stream:
-        await start_waiting(stream, 10)
-        gc.collect()
-        tracemalloc.start()
-        before = kept_bytes()
-        await start_waiting(stream, _COUNT)
-        kept = kept_bytes() - before
-        tracemalloc.stop()
-    return round(kept / _COUNT)
+async def _bytes_of(start: Callable[[int], Awaitable[object]]) -> dict[str, float]:
+    """What each keeps of the many that ``start`` starts."""
+    await start(10)
+    gc.collect()
+    tracemalloc.start()
+    before = kept_bytes()
+    await start(_COUNT)
+    kept = kept_bytes() - before
+    tracemalloc.stop()
+    return {"bytes": round(kept / _COUNT)}
 
 
 async def _walk(each: Callable[[str, Callable[[int], Awaitable[None]]], Awaitable[None]]) -> None:
@@ -80,7 +83,11 @@ async def _measure() -> dict[str, dict[str, float]]:
         found[name] = await _counted(run)
 
     await _walk(measure)
-    found["request in flight"] = {"bytes": await _bytes_in_flight()}
+    async with served() as stream:
+        found["request in flight"] = await _bytes_of(partial(start_waiting, stream))
+    async with served_over_http() as (modern, legacy), AsyncExitStack() as streams:
+        found["http: listen stream"] = await _bytes_of(partial(start_listening, modern, streams))
+        found["http session: idle"] = await _bytes_of(partial(start_sessions, legacy))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count as numbers
 
@@ -35,6 +35,8 @@ __all__ = [
     "protected_over_http",
     "served",
     "served_over_http",
+    "start_listening",
+    "start_sessions",
     "start_waiting",
     "used",
 ]
@@ -73,6 +75,10 @@ def _server() -> Server:
     async def ask(count: int, ctx: RequestContext) -> str:
         answers = [(await ctx.sample("question", max_tokens=10)).content for _ in range(count)]
         return " ".join(answer.text for answer in answers if isinstance(answer, TextContent))
+
+    @server.resource("note://one")
+    async def note() -> str:
+        return "a note"
 
     @server.tool
     async def wait() -> None:
@@ -158,6 +164,25 @@ async def protected_over_http() -> AsyncIterator[HttpClient]:
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             yield HttpClient(stream, Requests(port=port, era="modern", token="a" * 800))
         nursery.cancel_scope.cancel()
+
+
+async def start_listening(client: HttpClient, streams: AsyncExitStack, count: int) -> None:
+    """So many streams for the changes of a resource, each of which has begun, until the end of ``streams``."""
+    for _ in range(count):
+        stream = await trio.open_tcp_stream("127.0.0.1", client.requests.port)
+        await streams.enter_async_context(stream)
+        await stream.send_all(client.requests.listen(next(_ids), "note://one"))
+        received = b""
+        while b"acknowledged" not in received:
+            received += await stream.receive_some(1 << 16)
+
+
+async def start_sessions(client: HttpClient, count: int) -> None:
+    """So many sessions, over one connection."""
+    requests = Requests(port=client.requests.port, era="legacy")
+    for _ in range(count):
+        opened = await client.ask(requests.post(messages.initialize()))
+        check("mcp-session-id" in opened.headers, True, "a session")
 
 
 HttpPath = Callable[[HttpClient, int], Awaitable[None]]

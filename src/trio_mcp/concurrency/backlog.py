@@ -17,24 +17,29 @@ class Backlog(Generic[T]):
     def __init__(self, max_items: int, max_bytes: int) -> None:
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._items: deque[tuple[T, int]] = deque()
+        self._items: deque[tuple[T, int]] | None = None
+        """`None` until the first `put`: an empty deque takes 760 bytes, and most backlogs of a server stay empty."""
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._items)
+        return 0 if self._items is None else len(self._items)
 
     def put(self, item: T, size: int) -> int:
         """Add an item of ``size`` bytes on the wire, and return how many others were dropped for it."""
-        dropped = 0
-        while self._items and (len(self._items) >= self._max_items or self._bytes + size > self._max_bytes):
+        dropped, items = 0, self._items
+        if items is None:
+            items = self._items = deque()
+        while items and (len(items) >= self._max_items or self._bytes + size > self._max_bytes):
             self.take()
             dropped += 1
-        self._items.append((item, size))
+        items.append((item, size))
         self._bytes += size
         return dropped
 
     def take(self) -> T:
         """Remove the oldest item and return it. Raises `IndexError` when there is none."""
+        if self._items is None:
+            raise IndexError("the backlog is empty")
         item, size = self._items.popleft()
         self._bytes -= size
         return item

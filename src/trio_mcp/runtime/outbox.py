@@ -10,7 +10,6 @@ line inside, replaced. `LastFlush` bounds the time in which the last replies of 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from weakref import ref
@@ -104,7 +103,7 @@ class Outbox:
         self._send_nowait = send_nowait
         self.size = 0
         """Bytes not yet taken by the writer."""
-        self._segments: deque[Segment] = deque()
+        self._segments: list[Segment] = []  # not a deque, which takes 760 bytes when empty, and most streams are silent
         self._tail: Segment | None = None
         self._writer = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
@@ -285,9 +284,11 @@ class Outbox:
         segments = self._segments
         if not segments:
             return bytearray()
-        chunk = _taken(segments.popleft())
-        while segments and len(chunk) < self.high_water:
-            chunk += _taken(segments.popleft())
+        chunk, count = _taken(segments[0]), 1
+        while count < len(segments) and len(chunk) < self.high_water:
+            chunk += _taken(segments[count])
+            count += 1
+        del segments[:count]
         if not segments:
             self._tail = None
         self.size -= len(chunk)

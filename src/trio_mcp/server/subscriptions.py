@@ -42,6 +42,7 @@ from .server import Server
 from .uris import check_length, normal_uri
 
 _DONE: Final = EmptyResult()
+_NONE: Final = frozenset[str]()
 _TELLING_MARKS: Final = 16
 """High-water marks of an outbox above which notifications of extensions are dropped."""
 
@@ -311,14 +312,14 @@ class ListenStream:
         """These URIs by their normal forms."""
         self.task_ids = tuple(honoured.task_ids or ())
         """Ids of the tasks that the stream reports."""
-        self.extensions = frozenset(honoured.extensions or ())
+        self.extensions = frozenset(honoured.extensions) if honoured.extensions else _NONE
         """Names of the extensions of which the stream brings notifications."""
         asked = {
             "tools": honoured.tools_list_changed,
             "prompts": honoured.prompts_list_changed,
             "resources": honoured.resources_list_changed,
         }
-        self.lists = frozenset(f"notifications/{kind}/list_changed" for kind, wanted in asked.items() if wanted)
+        self.lists = tuple(f"notifications/{kind}/list_changed" for kind, wanted in asked.items() if wanted)
         """Methods of the notifications for the lists whose changes are reported."""
         self.exchange = scope.exchange
         """The exchange that the stream belongs to."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 import traceback
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -101,7 +100,7 @@ class RequestRunner:
         self.caller = self._party(peer)
         """The party that asks where the exchange of a request names no other."""
         self._tracer = tracer
-        self._beginning = deque[RequestScope]()
+        self._beginning = list[RequestScope]()
         """Requests that were given a task and have not begun, oldest first."""
 
     def _party(self, peer: Peer) -> Caller:
@@ -193,7 +192,7 @@ class RequestRunner:
         trio runs tasks that are ready in any order. So each task takes the next request when its turn comes, and
         handlers begin in the order in which their requests came, handlers in threads included.
         """
-        scope = self._beginning.popleft()
+        scope = self._beginning.pop(0)
         caller = scope.ticket.caller
         if not caller.alone:  # this task may have been started for the request of another party
             set_share(caller.log_share or new_share(caller))

@@ -175,6 +175,7 @@ class HttpConnection(ResponseWriter):
                         return
                     continue
                 reader.feed(data)
+                del data  # a stream would keep its request
                 if self.phase < _SERVED and not self._resuming:
                     self._advance()
                     if self.phase is _OVER:

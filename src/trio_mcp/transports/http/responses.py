@@ -91,6 +91,7 @@ class OutgoingBytes:
         if source is not None:
             while data := await source.take():
                 await self._send(chunk(data) if self._chunked else data)
+                del data  # a silent stream would keep its last chunk
             if self._chunked:
                 await self._send(LAST_CHUNK)
             self._source = self._pending = None
