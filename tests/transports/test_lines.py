@@ -126,6 +126,40 @@ async def test_a_receive_that_is_cancelled_loses_no_byte() -> None:
     assert await channel.receive() == b"half"
 
 
+async def test_lines_that_came_together_are_at_hand_after_the_first() -> None:
+    channel = LineTransport(Chunks([b"{1}\n", b"{2}\n{3", b"}\n{4}\n{5}\n{", b"6}\n"]), 1000)
+    received = list[tuple[bytes, list[bytes]]]()
+    for _ in range(3):
+        received.append((bytes(await channel.receive()), [bytes(line) for line in channel.at_hand]))
+    assert received == [(b"{1}", []), (b"{2}", []), (b"{3}", [b"{5}", b"{4}"])]
+    assert channel.at_hand.pop() == b"{4}"
+    assert [await channel.receive() for _ in range(2)] == [b"{5}", b"{6}"]
+    with pytest.raises(trio.EndOfChannel):
+        await channel.receive()
+
+
+@pytest.mark.parametrize("odd", [b"", b" ", b"\r", b"z", b"|", b"}", b"{" + b"x" * 20])
+@pytest.mark.parametrize("place", range(3))
+async def test_lines_beside_an_odd_one_are_not_at_hand(odd: bytes, place: int) -> None:
+    lines = [b"{1}", b"{2}", b"{3}"]
+    lines.insert(place, odd)
+    channel = LineTransport(Chunks([b"{0}\n", *[each + b"\n" for each in (b"\n".join(lines), b"{4}")]]), 20)
+    received = list[bytes]()
+    while b"{4}" not in received:
+        with suppress(UnreadableFrame):
+            received.append(bytes(await channel.receive()))
+        assert channel.at_hand == []
+    assert [line for line in received if line != odd] == [b"{0}", b"{1}", b"{2}", b"{3}", b"{4}"]
+
+
+async def test_the_rest_of_a_line_that_is_too_long_is_not_at_hand() -> None:
+    channel = LineTransport(Chunks([b"{0}\n{" + b"x" * 30, b"\n{1}\n{2}\n"]), 20)
+    assert await channel.receive() == b"{0}"
+    with pytest.raises(UnreadableFrame):
+        await channel.receive()
+    assert [await channel.receive() for _ in range(2)] == [b"{1}", b"{2}"]
+
+
 async def test_what_is_sent_is_passed_on_as_it_is() -> None:
     stream = Chunks([])
     await LineTransport(stream, 1000).send(b"{}\n[]\n")

@@ -306,26 +306,26 @@ class Connection:
     # Reading
 
     async def _read(self, transport: Transport) -> None:
-        receive, state, act, max_batch = transport.receive, self.state, self._dispatch.act, self.limits.max_batch
-        outbox = self.outbox
+        receive, at_hand = transport.receive, transport.at_hand
+        state, act, max_batch, outbox = self.state, self._dispatch.act, self.limits.max_batch, self.outbox
         most_unread = _READING_MARKS * outbox.high_water
         try:
             while True:
-                try:
-                    received = await receive()
-                except UnreadableFrame as error:
-                    act(state.receive(skipped(error.head, error.tail, error.reason)), error.head)
-                else:
-                    if type(received) is bytes:  # nearly all messages are
-                        act(state.receive(decode(received, max_batch=max_batch)), received)
-                    else:
-                        self._take(received)
-                        del received  # which may be long, and would be kept until the next message
                 if outbox.size > most_unread:
                     # The peer keeps sending without reading its replies, so our reading pauses until the peer reads.
                     # Only the lines count that the reader itself has put into the outbox: two sides that stopped
                     # reading because both have much to send would wait for each other for ever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
+                try:
+                    received = at_hand.pop() if at_hand else await receive()
+                except UnreadableFrame as error:
+                    act(state.receive(skipped(error.head, error.tail, error.reason)), error.head)
+                    continue
+                if type(received) is bytes:  # nearly all messages are
+                    act(state.receive(decode(received, max_batch=max_batch)), received)
+                else:
+                    self._take(received)
+                    del received  # which may be long, and would be kept until the next message
         except trio.EndOfChannel:
             # The peer will not answer any more, so our own calls are over; the peer's requests may still finish (ruling
             # 14).

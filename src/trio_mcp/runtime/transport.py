@@ -124,6 +124,9 @@ class Transport(ABC):
     network: str | None = None
     """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when the messages do not leave the
     process."""
+    at_hand: list[bytes | bytearray] = []  # noqa: RUF012 transports that fill it have one of their own
+    """Messages that have come, the next message last. The task that receives may pop them instead of calling `receive`,
+    which takes much longer for each."""
 
     @abstractmethod
     async def receive(self) -> Received:

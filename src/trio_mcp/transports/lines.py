@@ -51,10 +51,11 @@ class LineTransport(Transport):
         self._stream = stream
         self._max = max_message_bytes
         self._unread = unread
+        self.at_hand = []
         self._lines: list[bytes | bytearray] = []
-        """Whole lines that `receive` has not returned yet, the next line last."""
+        """Whole lines that `receive` has to look at, the next line last. `at_hand` is empty meanwhile."""
         self._unfinished = bytearray()
-        """The beginning of the line after ``_lines``."""
+        """The beginning of the line after all of these."""
         self._head: bytearray | None = None
         """The first bytes of a line that is too long; empty once that line was reported. Meanwhile ``_unfinished``
         holds no more than the line's last bytes so far."""
@@ -68,9 +69,10 @@ class LineTransport(Transport):
     async def receive(self) -> bytes | bytearray:
         """Receive the next line: see `Transport.receive`."""
         while True:
-            lines = self._lines
-            while lines:
-                line = lines.pop()
+            if self.at_hand:
+                return self.at_hand.pop()
+            while self._lines:
+                line = self._lines.pop()
                 if line.startswith(b"{") and len(line) <= self._max and not self._first:
                     return line  # nearly all lines are like this
                 if (message := self._message(line)) is not None:
@@ -150,7 +152,10 @@ class LineTransport(Transport):
         # Replies to messages that came together go together, too: each reply alone would cost both sides a system call.
         self._at_once = AT_ONCE if len(whole) == 1 else 0
         whole.reverse()
-        self._lines = whole
+        if len(whole) > 1 and self._are_plain(whole, len(data)):
+            self.at_hand.extend(whole)
+        else:
+            self._lines = whole
         if self._unfinished or last:
             self._unfinished = bytearray(last)
             # A line that is too long, and ends here, has left its last bytes there.
@@ -160,6 +165,13 @@ class LineTransport(Transport):
                 end = whole.pop()
                 if head:
                     raise self._too_long(head, end[-_TAIL:])
+
+    def _are_plain(self, lines: list[bytes | bytearray], longest: int) -> bool:
+        """Return whether `receive` would return all ``lines`` as they are. The next line is the last; no other line is
+        longer than ``longest``."""
+        if self._first or self._head is not None or max(longest, len(lines[-1])) > self._max:
+            return False
+        return min(lines) >= b"{" and max(lines) < b"|"  # all begin with a brace
 
     async def send(self, messages: bytes | bytearray) -> None:
         """Send the lines: see `Transport.send`."""

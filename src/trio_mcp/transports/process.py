@@ -65,6 +65,7 @@ class ProcessTransport(Transport):
         self._stdin: trio.abc.SendStream = process.stdin
         self._pipes = trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream](process.stdin, process.stdout)
         self._lines = LineTransport(self._pipes, max_message_bytes)
+        self.at_hand = self._lines.at_hand
         self._sink = stderr
         self._tail = LastLines()
         self._drained = trio.Event()
