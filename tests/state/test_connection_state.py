@@ -11,10 +11,11 @@ from tests.state.peers import accepted, client_of, initialize, modern, refused, 
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response, Unreadable
-from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.protocol.types.notifications import log_level_rank
 from trio_mcp.state.connection import ConnectionState
-from trio_mcp.state.events import AnswerLost, Ignored, Refused, ReplyUnreadable, Unread
+from trio_mcp.state.events import AnswerLost, Ignored, NotificationReceived, Refused, ReplyUnreadable, Unread
+from trio_mcp.state.requests import Role
 
 LONG = "x" * 1000
 
@@ -156,3 +157,34 @@ def test_a_line_that_is_no_message_is_refused_with_no_id_unless_it_has_one() -> 
     server = server_of(LATEST_LEGACY)
     assert refused(server.receive(decode(b"{"))).id is None
     assert refused(server.receive(decode(b'{"jsonrpc":"1.0","id":3,"method":"x"}'))).id == 3
+
+
+# Notifications
+
+
+@pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_a_notification_means_the_same_each_time(role: Role, revision: Revision) -> None:
+    state = client_of(revision) if role == "client" else server_of(revision)
+    state.revision = revision
+    for name, row in revision.methods.items():
+        for params in ({"a": 1}, {"_meta": {"a": 1}}, {}, None):
+            events = [state.receive(Notification(name, params)) for _ in range(2)]
+            assert events[0] == events[1]
+            if not row.is_request and row.sent_by(state.peer) and name not in _ABOUT_REQUESTS:
+                assert events[0] == NotificationReceived(row, params or {}, revision)
+            else:
+                assert isinstance(events[0], Ignored)
+        assert isinstance(state.receive(Notification(name, [1])), Ignored)
+
+
+_ABOUT_REQUESTS = ("notifications/cancelled", "notifications/progress")
+
+
+def test_a_notification_that_a_revision_lacks_is_ignored_once_that_is_settled() -> None:
+    client = ConnectionState("client")
+    assert isinstance(client.receive(Notification("notifications/message", {})), NotificationReceived)
+    complete = Notification("notifications/elicitation/complete", {"elicitationId": "1"})
+    for revision, kind in ((LATEST_LEGACY, NotificationReceived), (LATEST_MODERN, Ignored)):
+        client.revision = revision
+        assert type(client.receive(complete)) is kind

@@ -21,6 +21,7 @@ never meet.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -40,7 +41,7 @@ from ..protocol.converters import structure_params
 from ..protocol.errors import NOT_INITIALIZED, MethodUnavailable
 from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RELATED_TASK, SUBSCRIPTION_ID, progress_token_of
 from ..protocol.methods import METHODS, Method
-from ..protocol.revisions import CORE, LATEST_LEGACY, LATEST_MODERN, Revision, Vocabulary, negotiate
+from ..protocol.revisions import CORE, LATEST_LEGACY, LATEST_MODERN, Revision, Vocabulary, negotiate, notifications_of
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation, InitializeParams
 from ..protocol.types.notifications import DEFAULT_LOG_LEVEL, log_level_rank
 from .events import (
@@ -64,7 +65,7 @@ from .events import (
 from .requests import InboundRequest, OutboundRequest, PerRequestFields, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _IN_BATCH: Final = "the answer is a batch, which this revision does not have"
@@ -201,6 +202,14 @@ class ConnectionState:
     def receive(self, message: Message | Batch | Unreadable) -> Event:
         """Rule on one message from the peer: change the tables and return the event. Never raises."""
         match message:
+            case Notification():  # first, since these come by the thousand
+                revision = self.revision
+                params: dict[str, Any] | None = message.params
+                if revision is not None and type(params) is dict and "_meta" not in params:
+                    row = _plain_notifications(self.peer, revision).get(message.method)
+                    if row is not None:
+                        return NotificationReceived(row, params, revision)
+                return self._receive_notification(message)
             case Request():
                 return self._receive_request(message)
             case Response():
@@ -208,8 +217,6 @@ class ConnectionState:
                 if call is None:
                     return self._receive_stray(message.id, "a result for no request in flight")
                 return ResultReceived(call, message.result)
-            case Notification():
-                return self._receive_notification(message)
             case ErrorResponse():
                 call = None if message.id is None else self._outbound.pop(message.id, None)
                 if call is None:
@@ -504,6 +511,17 @@ class ConnectionState:
             # 2025-11-25 tasks, Task Progress Notifications: the token stays valid until the end of the task.
             return NotificationReceived(METHODS["notifications/progress"], params, revision)
         return Ignored("progress for no request in flight")
+
+
+_RULED_ON: Final = ("notifications/initialized", "notifications/cancelled", "notifications/progress")
+"""The notifications of the specification that are ruled on by more than their names."""
+
+
+@cache
+def _plain_notifications(role: Role, revision: Revision) -> Mapping[str, Method]:
+    """Return the other notifications of the specification that ``role`` may send in ``revision``, by name."""
+    rows = notifications_of(role, revision)
+    return {name: row for name, row in rows.items() if name not in _RULED_ON}
 
 
 def _plain(request_id: Any) -> str | None:
