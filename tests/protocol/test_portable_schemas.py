@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.protocol.portable_schemas import portable
+from trio_mcp.protocol.inlining import portable
 
 AB = {"type": "string", "enum": ["b", "a"]}
 

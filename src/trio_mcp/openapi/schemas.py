@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep
 from ..protocol.fields import JSONObject
-from ..protocol.portable_schemas import portable
+from ..protocol.inlining import portable
 from ..protocol.schema_validator import SchemaValidator
 from .document import Document, items_of, legal_name, members_of
 

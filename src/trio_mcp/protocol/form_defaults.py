@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import attrs
 
@@ -33,13 +33,11 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
     may hold, such as null."""
     from .schema_validator import SchemaValidator  # late: few clients fill in forms
 
-    fields: Any = schema.get("properties")
     found: JSONObject = {}
     with suppress(CodedError):
         check_form_size(schema)
-        for name, field in cast("JSONObject", fields if isinstance(fields, dict) else {}).items():
-            default = cast("JSONObject", field).get("default") if isinstance(field, dict) else None
-            if default is None or not content_fits({name: default}):
+        for name, field in _fields_of(schema).items():
+            if (default := field.get("default")) is None or not content_fits({name: default}):
                 continue
             with suppress(ValueError):  # of a field that can't be checked alone
                 if SchemaValidator({**field, "$schema": CHECKS_FORMATS}).faults(default) is not None:
@@ -50,11 +48,13 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
 
 def with_fitting_defaults(schema: JSONObject) -> JSONObject:
     """Return the form ``schema`` with its `fitting_defaults` only."""
-    fields: Any = schema.get("properties")
-    if not isinstance(fields, dict):
-        return schema
-    shown, defaults = cast("JSONObject", fields).copy(), fitting_defaults(schema)
-    for name in shown.keys() - defaults.keys():
-        if isinstance(field := shown[name], dict):
-            shown[name] = {key: value for key, value in cast("JSONObject", field).items() if key != "default"}
-    return {**schema, "properties": shown}
+    fields, fitting = _fields_of(schema), fitting_defaults(schema)
+    without = {name: {**field} for name, field in fields.items() if name not in fitting}
+    for field in without.values():
+        field.pop("default", None)
+    return {**schema, "properties": schema["properties"] | without} if without else schema
+
+
+def _fields_of(schema: JSONObject) -> dict[str, JSONObject]:
+    fields = cast("JSONObject", given if isinstance(given := schema.get("properties"), dict) else {})
+    return {name: field for name, field in fields.items() if isinstance(field, dict)}

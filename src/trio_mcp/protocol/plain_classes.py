@@ -17,7 +17,6 @@ import msgspec
 from ..jsonrpc.sizes import MOST_LEVELS, is_small
 from .fields import JSONObject
 from .foreign_types import read_foreign, readable
-from .type_schemas import schema_of
 
 T = TypeVar("T")
 
@@ -71,6 +70,8 @@ def with_whole_numbers(data: Any, kind: Any, fault: Exception) -> Any:
 
 @lru_cache(maxsize=256)
 def _schema_of(kind: Any) -> JSONObject:
+    from .type_schemas import schema_of  # late: few clients need it
+
     try:
         return schema_of(kind)
     except TypeError:  # nothing is known of it

@@ -35,25 +35,12 @@ _ITEM: Final = frozenset(("items", "prefixItems", "additionalItems"))
 _ITEM_TOO: Final = frozenset(("contains", "unevaluatedItems"))
 _DEAR: Final = frozenset(("unevaluatedItems", "unevaluatedProperties"))
 _MEMBER_TOO: Final = frozenset(("unevaluatedProperties", "propertyNames"))
-SCHEMA_KEYWORDS: Final = frozenset[str]().union(
-    *(_HERE, _HERE_LISTED, _HERE_NAMED, _REFERENCES, _ITEM, _ITEM_TOO, _MEMBER_TOO),
-    ("properties", "patternProperties", "additionalProperties", "minContains", "maxContains"),
-    ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$defs", "definitions"),
+_EDGES: Final = frozenset(("properties", "patternProperties", "additionalProperties")).union(
+    *(_HERE, _HERE_LISTED, _HERE_NAMED, _REFERENCES, _ITEM, _ITEM_TOO, _MEMBER_TOO)
 )
-"""Keywords that hold schemas, or say where schemas are."""
 _NAMES: Final = frozenset(("$anchor", "$dynamicAnchor", "$id", "id", "$recursiveAnchor"))
-_EDGES: Final = (
-    _HERE
-    | _HERE_LISTED
-    | _HERE_NAMED
-    | _REFERENCES
-    | _ITEM
-    | _ITEM_TOO
-    | _MEMBER_TOO
-    | {
-        *("properties", "patternProperties", "additionalProperties"),
-    }
-)
+SCHEMA_KEYWORDS: Final = _EDGES | _NAMES | {"minContains", "maxContains", "$schema", "$defs", "definitions"}
+"""Keywords that hold schemas, or say where schemas are."""
 
 
 class SchemaGrowth:

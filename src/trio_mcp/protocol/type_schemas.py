@@ -12,8 +12,7 @@ from msgspec import inspect as kinds
 
 from .fields import JSONObject
 from .foreign_types import schema_of_foreign
-from .inlining import inlined, schemas_in
-from .portable_schemas import portable
+from .inlining import inlined, portable, schemas_in
 from .type_adapters import Adapter
 
 

@@ -21,36 +21,15 @@ from ..protocol.plain_classes import is_plain_class
 from ..protocol.type_adapters import Adapter
 from ..protocol.type_schemas import hints_of, inside, types_in
 
-_KEYS = (
-    kinds.AnyType,
-    kinds.StrType,
-    kinds.IntType,
-    kinds.FloatType,
-    kinds.EnumType,
-    kinds.LiteralType,
-    kinds.DateType,
-    kinds.DateTimeType,
-    kinds.TimeType,
-    kinds.TimeDeltaType,
-    kinds.UUIDType,
-    kinds.DecimalType,
-    kinds.BytesType,
-)
-"""Types that the key of a JSON object, which is a string, can be read as."""
+
+def _kinds(*names: str) -> tuple[Any, ...]:
+    return tuple(getattr(kinds, f"{name}Type") for name in names)
 
 
-_SALTED = (
-    kinds.StrType,
-    kinds.BytesType,
-    kinds.DateType,
-    kinds.DateTimeType,
-    kinds.TimeType,
-    kinds.EnumType,
-    kinds.LiteralType,
-    kinds.BoolType,
-    kinds.NoneType,
-)
+_SALTED = _kinds("Str", "Bytes", "Date", "DateTime", "Time", "Enum", "Literal", "Bool", "None")
 """Types with hashes that no peer can foresee, or with few values."""
+_KEYS = (*_SALTED[:-2], *_kinds("Any", "Int", "Float", "TimeDelta", "UUID", "Decimal"))
+"""Types that the key of a JSON object, which is a string, can be read as."""
 
 _MOST_NUMBERS: Final = 100_000
 _MOST_OTHERS: Final = 5_000

@@ -10,9 +10,10 @@ import typing
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 
 import msgspec
+from msgspec.structs import asdict
 
 from ..classes import frozen
 from ..concurrency.workers import await_result, run_in_worker
@@ -55,6 +56,7 @@ class UserFunction:
     returns: Any
     doc: str | None
     _model: type[msgspec.Struct]
+    _as_dict: Callable[[msgspec.Struct], dict[str, Any]]
     _needs_options: bool
     """True when an argument is of a type that msgspec does not know, or has keys to be read from strings."""
     _most_hashed: int | None
@@ -94,18 +96,16 @@ class UserFunction:
 
             provisions = Provisions(function, provided, context_name)
             called, context_name, once = provisions.call, CONTEXT, provisions.once
-        is_async = inspect.iscoroutinefunction(called)
-        if any(field[0].startswith("__") for field in fields):
-            called = _renaming(called)
         return cls(
             called,
-            is_async,
+            inspect.iscoroutinefunction(called),
             context_name,
             tuple(field[0] for field in fields),
             schema,
             _returned(hints.get("return", inspect.Parameter.empty)),
             doc,
             model,
+            asdict if model.__struct_fields__ == model.__struct_encode_fields__ else _by_parameter,
             needs_options(model),
             most_hashed(model),
             once,
@@ -149,7 +149,7 @@ class UserFunction:
                 bound = self._convert(arguments, strict)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             bound = self._mended(arguments, strict, error)
-        return msgspec.structs.asdict(bound)
+        return self._as_dict(bound)
 
     def _check_size(self, arguments: JSONObject) -> None:
         most = self._most_hashed
@@ -336,8 +336,8 @@ def _with_descriptions(hint: Any, described: str | None) -> Any:
 def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject]:
     try:
         # In msgspec, no name of a field begins with two underscores.
-        members = [(_RENAMED * name.startswith("__") + name, *field) for name, *field in fields]
-        names = {name: _written(name) for name, *_ in members}
+        members = [("renamed" * name.startswith("__") + name, *field) for name, *field in fields]
+        names = {member[0]: field[0] for member, field in zip(members, fields, strict=True)}
         model = msgspec.defstruct("Arguments", members, kw_only=True, forbid_unknown_fields=True, rename=names)
         schema = schema_of(model)
         check_keys(model)
@@ -347,19 +347,8 @@ def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObje
     return model, schema
 
 
-_RENAMED: Final = "renamed"
-
-
-def _written(field: str) -> str:
-    return field.removeprefix(_RENAMED) if field.startswith(f"{_RENAMED}__") else field
-
-
-def _renaming(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(**bound: Any) -> Any:
-        return function(**{_written(name): value for name, value in bound.items()})
-
-    return call
+def _by_parameter(bound: msgspec.Struct) -> dict[str, Any]:
+    return {field.encode_name: getattr(bound, field.name) for field in msgspec.structs.fields(bound)}
 
 
 def _misfit(fields: list[Any]) -> str | None:
