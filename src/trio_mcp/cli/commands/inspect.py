@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import click
 import trio
@@ -108,47 +108,38 @@ _LONGEST_URI: Final = 2000
 _LONGEST_DESCRIPTION: Final = 60
 
 
-def inspect_server(
-    target: Target,
-    *,
-    as_json: bool,
-    era: Literal["auto", "modern", "legacy"],
-    timeout: float,
-    card: ServerCard | None = None,
-) -> int:
+def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, card: ServerCard | None = None) -> int:
     """Print the offers of ``target`` on standard output, within ``timeout`` seconds, and on standard error where
     ``card`` says something else; return the exit status."""
+    offers: ServerOffers | None = None
+    text, differing = "", list[str]()
 
-    asked: list[ServerOffers] = []
-    shown: list[str] = []
-    differing: list[str] = []
-
-    def show() -> None:
-        shown.append(_json(asked[0]) if as_json else _tables(asked[0]))
+    def printed(offers: ServerOffers) -> str:
+        return _json(offers) if as_json else _tables(offers)
 
     async def ask() -> None:
+        nonlocal offers, text
         async with target.open(era=era) as client:
             if card is not None:
                 differing.extend(await differences(card, client))
-            asked.append(ServerOffers(client))
-            await asked[0].collect()
-            show()  # the time of this counts, too
+            offers = ServerOffers(client)
+            await offers.collect()
+            text = printed(offers)  # the time of this counts, too
 
     status = ENDED_WELL
     try:
         run_until_interrupted(ask, timeout)
     except WITH_SERVER as error:
-        if not shown:
+        if not text:
             status = say_error(error)
-        if not shown and asked and isinstance(error, trio.TooSlowError):
-            show()
-    for line in differing if shown else ():
+            text = printed(offers) if offers is not None and isinstance(error, trio.TooSlowError) else ""
+    for line in differing if text else ():
         say(line)
-    print(*shown, end="")
+    print(text, end="")
     return status
 
 
-def inspect_in_browser(target: Target, *, era: Literal["auto", "modern", "legacy"], timeout: float, port: int) -> int:
+def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -> int:
     """Serve the page of ``target`` on loopback until Ctrl-C, and print its address; return the exit status. Connecting,
     and each list, gets ``timeout`` seconds. Raises `Unusable` where the ``port`` cannot be had."""
     from ...inspecting.application import inspect_in_page  # late: most inspections need no page
@@ -185,27 +176,23 @@ def _show(offers: ServerOffers, console: Console) -> None:
     reader = SchemaReader()
     for label, words in _facts(offers):
         console.print(Text(f"{label:<13}", "bold") + Text(printable(words)), soft_wrap=True)
-    tools, tool = ("tool", "arguments", "description"), partial(_tool, reader)
-    if any(map(_task_support, offers.items("tools") or ())):
-        tools, tool = (*tools, "task"), partial(_tool_with_task, reader)
-    tables: list[tuple[str, tuple[str, ...], list[tuple[str, ...]] | None]] = [
-        ("tools", tools, _rows(offers.items("tools"), tool)),
-        ("resources", ("resource", "name", "type", "description"), _rows(offers.items("resources"), _resource)),
-        ("templates", ("template", "name", "type", "description"), _rows(offers.items("resourceTemplates"), _resource)),
-        ("prompts", ("prompt", "arguments", "description"), _rows(offers.items("prompts"), _prompt)),
-        ("skills", ("skill", "name", "files", "description"), _rows(offers.items("skills"), _skill)),
+    has_tasks = any(map(_task_support, offers.items("tools") or ()))
+    tools = ("tool", "arguments", "description", "task")[: 3 + has_tasks]
+    tables: list[tuple[str, str, tuple[str, ...], Callable[[Any], tuple[str, ...]]]] = [
+        ("tools", "tools", tools, lambda tool: _tool(reader, tool)[: len(tools)]),
+        ("resources", "resources", ("resource", "name", "type", "description"), _resource),
+        ("templates", "resourceTemplates", ("template", "name", "type", "description"), _resource),
+        ("prompts", "prompts", ("prompt", "arguments", "description"), _prompt),
+        ("skills", "skills", ("skill", "name", "files", "description"), _skill),
     ]
-    for kind, columns, rows in tables:
-        if rows is None:
-            continue
-        console.print()
-        if not rows:
-            console.print(f"no {kind}")
+    for kind, member, columns, row in tables:
+        if (items := offers.items(member)) is None:
             continue
         table = Table(*columns)
-        for first, *rest in rows:
+        for first, *rest in map(row, items):
             table.add_row(Text(first, "cyan"), *map(Text, rest))
-        console.print(table)
+        console.print()
+        console.print(table if items else f"no {kind}")
 
 
 def _facts(offers: ServerOffers) -> Iterable[tuple[str, str]]:
@@ -232,10 +219,6 @@ def _capabilities(client: Client) -> Iterable[str]:
         yield f"{name} ({', '.join(details)})" if details else name
 
 
-def _rows(items: list[Any] | None, row: Any) -> list[tuple[str, ...]] | None:
-    return None if items is None else [row(item) for item in items]
-
-
 def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
     properties = tool.input_schema.get("properties")
     required: Any = tool.input_schema.get("required")
@@ -246,7 +229,8 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
         + _described(schema)
         for name, schema in (cast("JSONObject", properties) if isinstance(properties, dict) else {}).items()
     ]
-    return name_shown(tool.name), "\n".join(arguments), on_one_line(tool.description or tool.title or "")
+    about = on_one_line(tool.description or tool.title or "")
+    return name_shown(tool.name), "\n".join(arguments), about, _task_support(tool)
 
 
 def _described(schema: Any) -> str:
@@ -259,10 +243,6 @@ def _task_support(tool: Tool) -> str:
     """Return whether the tool can, or has to, be called as a task; empty for neither."""
     support = tool.execution.task_support if tool.execution is not None else None
     return support if support in ("optional", "required") else ""
-
-
-def _tool_with_task(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
-    return *_tool(reader, tool), _task_support(tool)
 
 
 def _resource(resource: Any) -> tuple[str, ...]:
