@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Container, Iterable, Mapping
 from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
@@ -35,6 +35,7 @@ _STEM: Final = 24
 _SCHEME: Final = "member://"
 _SCHEMES: Final = ("ui://", "skill://")
 """Schemes that URIs keep."""
+_URI: Final = re.compile(r"(member://|ui://|skill://)([^/]*+)/(.*)", re.DOTALL)
 # 2025-11-25 tools, Tool Names: letters, digits, underscore, hyphen and dot; 1 to 128 of them.
 _VALID: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
@@ -52,15 +53,11 @@ def catalogue_name(member: str, name: str, max_length: int | None = None) -> str
     longest = max_length or _LONGEST_NAME
     plain = f"{member}{_SEPARATOR}{name}"
     is_valid = _VALID.fullmatch(plain) and len(plain) <= longest and not (max_length and "." in plain)
-    if name and is_valid and _is_plain(member):
+    if name and is_valid and member and _SEPARATOR not in member and member[-1] != "_":
         return plain
     digest = sha256(f"{len(member)}:{member}{name}".encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
     stem = _stem(name, max_length)[: longest - min(_STEM, longest // 4) - _DIGEST - 2]
     return _RUNS.sub("_", f"{_beginning(member, max_length)}_{stem}_{digest}")
-
-
-def _is_plain(member: str) -> bool:
-    return bool(member) and _SEPARATOR not in member and not member.endswith("_")
 
 
 def _stem(name: str, max_length: int | None) -> str:
@@ -81,23 +78,19 @@ def catalogue_uri(member: str, uri: str) -> str:
     ``ui://MEMBER/REST``, since hosts know views by their scheme (SEP-1865, Content Requirements), and for a file of a
     skill ``skill://MEMBER/REST``."""
     part = quote(member, safe="", errors="surrogatepass")
-    for scheme in _SCHEMES:
-        if uri.startswith(scheme):
-            return f"{scheme}{part}/{uri.removeprefix(scheme)}"
-    return f"{_SCHEME}{part}/{uri}"
+    scheme = next((each for each in _SCHEMES if uri.startswith(each)), "")
+    return f"{scheme or _SCHEME}{part}/{uri.removeprefix(scheme)}"
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
     """Return the member and its own URI; `None` for a URI from outside the catalogue."""
-    for scheme in (_SCHEME, *_SCHEMES):
-        if uri.startswith(scheme):
-            part, slash, own = uri.removeprefix(scheme).partition("/")
-            try:
-                member = unquote(part, errors="surrogatepass")
-            except UnicodeDecodeError:  # a caller may send any bytes
-                return None
-            return (member, f"{'' if scheme == _SCHEME else scheme}{own}") if slash else None
-    return None
+    if (found := _URI.fullmatch(uri)) is None:
+        return None
+    try:
+        member = unquote(found[2], errors="surrogatepass")
+    except UnicodeDecodeError:  # a caller may send any bytes
+        return None
+    return member, found[3] if found[1] == _SCHEME else found[1] + found[3]
 
 
 T = TypeVar("T", Tool, Prompt, Resource, ResourceTemplate)
@@ -123,13 +116,13 @@ class Entry(Generic[T]):
     def renamed(self) -> T:
         """The item under its name in the catalogue, to be shown to a model if `for_model`. A tool names its
         view as the catalogue does."""
-        if isinstance(self.item, Resource):
-            return attrs.evolve(self.item, uri=self.name)
-        if isinstance(self.item, ResourceTemplate):
-            return attrs.evolve(self.item, uri_template=self.name)
-        if isinstance(self.item, Tool):
-            return attrs.evolve(with_view_renamed(self.item, partial(catalogue_uri, self.member)), name=self.name)
-        return attrs.evolve(self.item, name=self.name)
+        kind = "name"
+        if isinstance(self.item, Resource | ResourceTemplate):
+            kind = "uri" if isinstance(self.item, Resource) else "uri_template"
+        item = self.item
+        if isinstance(item, Tool):
+            item = with_view_renamed(item, partial(catalogue_uri, self.member))
+        return attrs.evolve(item, **{kind: self.name})
 
     @property
     def for_model(self) -> bool:
@@ -199,8 +192,6 @@ class Catalogue:
         """Watch for changes: ``async for name in group.catalogue.watch()`` gets the name of each list that changes."""
         return self._feed.watch()
 
-    # For the group
-
     def name_of(self, member: str, name: str) -> str:
         """Return the name here of a tool or prompt of ``member``."""
         return catalogue_name(member, name, self._max_name_length)
@@ -209,20 +200,18 @@ class Catalogue:
         """Return whether ``name`` could be a name here of a tool or prompt of ``member``."""
         return may_name(member, name, self._max_name_length)
 
-    def known(self, name: ListName) -> dict[str, Entry[Any]]:
-        """Return the entries of a list, also of members that have failed, as they were last."""
+    def known(self, name: ListName, *, hidden: Container[str] = ()) -> dict[str, Entry[Any]]:
+        """Return the entries of a list, also of members that have failed, as they were last. The members ``hidden`` are
+        left out."""
         entries: dict[str, Entry[Any]] = {}
-        for offers in self._offers.values():
-            for key, entry in offers.get(name, {}).items():
+        for member, offers in self._offers.items():
+            for key, entry in offers.get(name, {}).items() if member not in hidden else ():
                 entries.setdefault(key, entry)
         return entries
 
     def find(self, name: ListName, key: str) -> Entry[Any] | None:
         """Return the entry, even of a member that has failed; `None` when there is none."""
-        for offers in self._offers.values():
-            if (entry := offers.get(name, {}).get(key)) is not None:
-                return entry
-        return None
+        return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
     def has_any(self, member: str, name: ListName) -> bool:
         """Return whether the list of ``member`` has any items."""
@@ -234,11 +223,10 @@ class Catalogue:
         in_catalogue = self.name_of if own == "name" else catalogue_uri
         entries: dict[str, Entry[Any]] = {}
         for item in items:
-            entry = Entry[Any](in_catalogue(member, getattr(item, own)), member, item)
+            key: str = getattr(item, own)
+            entry = Entry[Any](in_catalogue(member, key), member, item)
             if entries.setdefault(entry.name, entry) is not entry:
-                logger.warning(
-                    "member %s offers %s twice; the first one counts", member, clean(getattr(item, own)[:200])
-                )
+                logger.warning("member %s offers %s twice; the first one counts", member, clean(key[:200]))
         offers = self._offers.setdefault(member, {})
         if offers.get(name, {}) != entries:
             offers[name] = entries
@@ -269,12 +257,7 @@ class Catalogue:
                 self._merge(name)
 
     def _merge(self, name: ListName) -> None:
-        merged: dict[str, Entry[Any]] = {}
-        for member, offers in self._offers.items():
-            if member not in self._hidden:
-                for key, entry in offers.get(name, {}).items():
-                    merged.setdefault(key, entry)
-        self._merged[name] = MappingProxyType(merged)
+        self._merged[name] = MappingProxyType(self.known(name, hidden=self._hidden))
         self._feed.publish(name, name)
 
 
