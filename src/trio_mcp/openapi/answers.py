@@ -13,7 +13,6 @@ from encodings.aliases import aliases
 from http import HTTPStatus
 from typing import Any, Final, cast
 
-import jsonschema_rs
 import msgspec
 import trio
 
@@ -21,7 +20,6 @@ from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import NotSerializable, clean
 from ..jsonrpc.sizes import has_many_far
 from ..protocol.fields import JSONObject
-from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.content import (
     AudioContent,
     BlobResourceContents,
@@ -34,7 +32,7 @@ from ..protocol.types.tools import CallToolResult
 from ..server.results import error_result
 from . import httpx2
 from .document import APIOperation, Document, members_of
-from .schemas import Schemas
+from .schemas import LateValidator, Schemas
 
 logger = logging.getLogger("trio_mcp")
 
@@ -108,11 +106,8 @@ class AnswerReader:
             declared = {**self._schemas.resolved(schema), "type": "object"}
         # A successful API may answer differently than it declares. That isn't an error.
         complete = self._schemas.complete({"type": "object", "anyOf": [declared, _NOTE]})
-        try:
-            jsonschema_rs.meta.validate(complete)
-        except jsonschema_rs.ValidationError as error:
-            raise ValueError(f"the schema of the answer is not usable: {clean(error.message)[:200]}") from None
-        return OperationAnswers(name, complete, self._schemas.complete(declared), is_wrapped)
+        without_note = {**complete["anyOf"][0], "$defs": complete.get("$defs", {})}
+        return OperationAnswers(name, complete, LateValidator(without_note), is_wrapped)
 
     def _is_object(self, schema: Any, levels: int = 8) -> bool:
         """Return whether a converted ``schema`` describes only objects."""
@@ -127,17 +122,20 @@ class AnswerReader:
 
 
 class OperationAnswers:
-    """The answers of the tool ``name``. ``declared`` is the schema of structured content, without notes."""
+    """The answers of the tool ``name``. ``declared`` checks structured content, without notes."""
 
     def __init__(
-        self, name: str, schema: JSONObject | None = None, declared: JSONObject | None = None, is_wrapped: bool = False
+        self,
+        name: str,
+        schema: JSONObject | None = None,
+        declared: LateValidator | None = None,
+        is_wrapped: bool = False,
     ) -> None:
         self._name = name
         self.schema = schema
         """The output schema of the tool."""
         self._declared = declared
         self._is_wrapped = is_wrapped
-        self._validator: SchemaValidator | None = None
 
     async def result(self, response: httpx2.Response, most: int) -> CallToolResult:
         """Return the result of an open ``response``, reading at most ``most`` bytes. Only redirects and statuses from
@@ -174,10 +172,8 @@ class OperationAnswers:
         shown: list[ContentBlock] = [TextContent(encode_value(value).decode())]
         if self._declared is None:
             return CallToolResult(shown, structured_content=cast("Any", value) if isinstance(value, dict) else None)
-        if self._validator is None:  # made for the first answer: a document may have hundreds of operations
-            self._validator = SchemaValidator(self._declared)
         structured = {"result": value} if self._is_wrapped else value
-        if fault := self._validator.faults(structured):
+        if fault := self._declared.faults(structured):
             return self._noted(f"{status}, but the answer differs from what the API declares: {fault}", shown)
         return CallToolResult(shown, structured_content=structured)
 

@@ -11,7 +11,7 @@ import base64
 import binascii
 import re
 import reprlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from mimetypes import guess_type
 from typing import Any, Final, cast
@@ -22,7 +22,7 @@ from ..jsonrpc.codec import encode_value
 from ..protocol.fields import JSONObject
 from . import httpx2
 from .document import APIOperation, Document, items_of, legal_name, members_of
-from .schemas import Schemas
+from .schemas import LateValidator, Schemas
 
 _PLACES: Final = ("path", "query", "header", "cookie")
 _STYLES: Final = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
@@ -184,6 +184,8 @@ class Arguments:
     """The arguments of the tool of an operation."""
 
     schema: JSONObject
+    validator: LateValidator
+    """Checks values against the schema."""
     _path: str
     _parameters: tuple[Parameter, ...]
     _body: Body | None
@@ -271,7 +273,12 @@ class ArgumentReader:
         if required:
             schema["required"] = required
         path = re.sub(r"[^{}]+", lambda found: quote(found[0], safe="/%:@!$&'()*+,;=~"), operation.path)
-        return Arguments(self._schemas.complete(schema), path, tuple(parameters), body)
+        complete = self._schemas.complete(schema)
+        return Arguments(complete, LateValidator(complete), path, tuple(parameters), body)
+
+    def multiply(self, arguments: Iterable[Arguments]) -> bool:
+        """Return whether a schema may grow beyond what can be checked: see `Schemas.multiply`."""
+        return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
         """Return the parameters, with the document in which each stands, in the order of their places."""

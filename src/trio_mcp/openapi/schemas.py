@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import reprlib
 from collections import deque
-from collections.abc import Collection, Iterator
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache, cached_property
 from typing import Any, Final, cast
 
+import jsonschema_rs
+
+from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep
 from ..protocol.fields import JSONObject
 from ..protocol.inlining import portable
+from ..protocol.schema_growth import SchemaGrowth
 from ..protocol.schema_validator import SchemaValidator
 from .document import Document, items_of, legal_name, members_of
 
@@ -24,6 +28,7 @@ _ONE: Final = frozenset(("items", "additionalProperties", "not", "if", "then", "
 }
 _LISTED: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _NAMED: Final = frozenset(("properties", "patternProperties", "dependentSchemas"))
+_BY_PATTERN: Final = ("patternProperties", "additionalProperties", "unevaluatedProperties")
 _PLAIN: Final = frozenset(
     (
         *("type", "enum", "const", "format", "title", "description", "default", "examples", "deprecated", "required"),
@@ -34,6 +39,8 @@ _PLAIN: Final = frozenset(
 )
 _MOST_DEFINITIONS: Final = 50
 """Definitions that one schema has in full: each client reads all of them in each listing."""
+_MOST_PARTS: Final = 500
+"""Schemas that one schema is made of by references and ``allOf``. Real documents have a tenth of that."""
 _REFUSED: Final = ("$dynamicRef", "$recursiveRef", "$id")
 
 
@@ -55,6 +62,8 @@ class Schemas:
         self._mentioned: dict[str, list[str]] = {}
         """The components to which each component refers."""
         self._mentions: list[str] = []
+        self._are_left_out: dict[int, bool] = {}
+        """Whether properties are left out, by the identity of their schemas, which the document keeps."""
 
     def converted(self, schema: Any, base: str) -> Any:
         """Return ``schema``, which stands in the document ``base``, with references to definitions (`complete`). Raises
@@ -80,13 +89,34 @@ class Schemas:
                 continue
             if len(needed) < _MOST_DEFINITIONS:
                 if name not in self._portable:
-                    self._portable[name] = _checked(portable(self._definitions[name]), MOST_LEVELS - 2)
+                    self._portable[name] = self._checked(portable(self._definitions[name]), MOST_LEVELS - 2)
                 needed[name] = self._portable[name]
                 ahead += self._mentioned[name]
             else:
                 needed[name] = {}
-        schema = _checked(portable(schema), MOST_LEVELS)
+        schema = self._checked(portable(schema), MOST_LEVELS)
         return {**schema, "$defs": needed} if needed else schema
+
+    def _checked(self, schema: Any, levels: int) -> Any:
+        """Return ``schema``, whose references aren't followed. Raises `ValueError` for an invalid schema."""
+        if is_too_deep(schema, levels):
+            raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
+        try:
+            jsonschema_rs.meta.validate(schema)
+        except jsonschema_rs.ValidationError as error:
+            what = "arguments" if self._left_out == "readOnly" else "answer"
+            raise ValueError(f"the schema of the {what} is not usable: {clean(error.message)[:200]}") from None
+        return schema
+
+    def multiply(self, schemas: Iterable[JSONObject]) -> bool:
+        """Return whether the references of one of ``schemas``, results of `complete`, may multiply beyond what can be
+        checked. Schemas share definitions, so asking for all at once takes a fraction of the time."""
+        roots: JSONObject = {str(number): {**schema, "$defs": {}} for number, schema in enumerate(schemas)}
+        try:
+            SchemaGrowth({"properties": roots, "$defs": self._definitions})
+        except ValueError:
+            return True
+        return False
 
     def resolved(self, schema: Any) -> Any:
         """Return ``schema``, or the definition that it is a reference to."""
@@ -105,6 +135,9 @@ class Schemas:
         schema = cast("JSONObject", node)
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
             raise ValueError(f"a schema has {refused[0]}, which is not read")
+        if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
+            # The API checks all names instead, also those that would be additional.
+            schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
         if "$ref" in schema:
             if gone:
@@ -150,15 +183,19 @@ class Schemas:
         """Yield the names of the properties that aren't for this direction."""
         for part, where in self._parts_of(schema, base):
             for name, each in members_of(part.get("properties")).items():
-                if any(inner.get(self._left_out) for inner, _ in self._parts_of(each, where)):
+                if (is_left_out := self._are_left_out.get(id(each))) is None:
+                    parts = self._parts_of(each, where)
+                    is_left_out = self._are_left_out[id(each)] = any(inner.get(self._left_out) for inner, _ in parts)
+                if is_left_out:
                     yield name
 
     def _parts_of(self, schema: Any, base: str) -> Iterator[tuple[JSONObject, str]]:
         """Yield ``schema`` and its parts from references and ``allOf``, each with the URI of its document."""
         seen: set[tuple[str, str]] = set()
         ahead: list[tuple[Any, str]] = [(schema, base)]
-        while ahead:
-            node, where = ahead.pop()
+        for node, where in ahead:  # which grows meanwhile
+            if len(ahead) > _MOST_PARTS:
+                raise ValueError(f"a schema has more than {_MOST_PARTS} parts by allOf and references")
             part = members_of(node)
             yield part, where
             ahead += [(each, where) for each in items_of(part, "allOf")]
@@ -191,12 +228,6 @@ class Schemas:
         return name
 
 
-def _checked(schema: Any, levels: int) -> Any:
-    if is_too_deep(schema, levels):
-        raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
-    return schema
-
-
 def _required_in(schema: JSONObject) -> list[str]:
     """Return the required names of a schema; none for a boolean, as in older drafts. Raises `ValueError`."""
     required: Any = schema.get("required")
@@ -223,6 +254,29 @@ def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
     if isinstance(made.get("enum"), list) and None not in made["enum"]:
         made["enum"] = [*made["enum"], None]
     return made
+
+
+class LateValidator:
+    """A validator that is made for its first value, since a document may have hundreds of operations."""
+
+    def __init__(self, schema: JSONObject) -> None:
+        self._schema = schema
+
+    @cached_property
+    def _made(self) -> SchemaValidator | ValueError:
+        try:
+            return SchemaValidator(self._schema)
+        except ValueError as error:
+            return error.with_traceback(None)
+
+    def check(self) -> None:
+        """Raise `ValueError` for a schema that no value can be checked against."""
+        if isinstance(self._made, ValueError):
+            raise self._made
+
+    def faults(self, value: Any) -> str | None:
+        """Return the faults of ``value`` as `SchemaValidator.faults` does, or what is wrong with the schema."""
+        return str(self._made) if isinstance(self._made, ValueError) else self._made.faults(value)
 
 
 @cache

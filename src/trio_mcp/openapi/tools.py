@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from ..concurrency.contexts import contextmanager
 from ..jsonrpc.errors import clean
 from ..protocol.fields import JSONObject
 from ..protocol.types.tools import CallToolResult, ToolAnnotations
-from ..server.registration import ToolOptions
+from ..server.registration import ToolOptions, check_options
 from ..server.results import error_result
 from ..server.server import Server
 from . import httpx2
@@ -79,16 +80,31 @@ def from_openapi(
     server = Server(title or "API", version or "0.0.0", description=description)
     arguments, answers = ArgumentReader(read, http), AnswerReader(read)
     allowed = {httpx2.URL(origin).origin for origin in (str(http.base_url), *origins)}
+    offered: list[tuple[APIOperation, Arguments]] = []
     for operation in _chosen(read, operations):
-        try:
+        with _naming(operation):
             url = _allowed(*read.server_of(operation, http.base_url, variables), http.base_url, allowed)
-            tool = _APITool(operation, http, url, arguments.read(operation), answers.read(operation), max_bytes)
-            server.tool(**(tool.options() | (options(operation) if options is not None else {})))(tool.call)
-        except ValueError as error:
-            raise ValueError(f"{operation.method} {operation.path}: {error}") from None
-        except RecursionError:
-            raise ValueError(f"{operation.method} {operation.path}: nested too deep") from None
+            given = arguments.read(operation)
+            tool = _APITool(operation, http, url, given, answers.read(operation), max_bytes)
+            own = options(operation) if options is not None else ToolOptions()
+            check_options("@server.tool", own, ToolOptions)
+            server.tools.add(tool.call, tool.options() | own, None if "input_schema" in own else given.validator)
+            offered.append((operation, given))
+    for operation, given in offered if arguments.multiply(given for _, given in offered) else ():
+        with _naming(operation):
+            given.validator.check()
     return server
+
+
+@contextmanager
+def _naming(operation: APIOperation) -> Generator[None]:
+    """Have each `ValueError` inside name the ``operation``."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{operation.method} {operation.path}: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{operation.method} {operation.path}: nested too deep") from None
 
 
 def _text(root: JSONObject, key: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -56,6 +56,14 @@ _LARGE: Final = 1024 * 1024
 """Bytes in memory from which the arguments of a request are put away once the handler has its copy."""
 
 
+class Validator(Protocol):
+    """Checks values against a schema."""
+
+    def faults(self, value: Any) -> str | None:
+        """Return the faults of ``value`` in one line; `None` for a valid value."""
+        ...
+
+
 @frozen(eq=False)
 class RegisteredTool:
     """A tool with its function, and the headers that mirror its arguments over HTTP."""
@@ -71,7 +79,7 @@ class RegisteredTool:
     requires: tuple[str, ...]
     whole_arguments: bool
     replay: bool
-    input_validator: SchemaValidator | None
+    input_validator: Validator | None
     output_validator: SchemaValidator | None
     scopes: frozenset[str]
     visible: Visible | None
@@ -130,8 +138,9 @@ class Tools:
         self.has_apps = False
         """True where tools may have views: see `Apps`."""
 
-    def add(self, function: Callable[..., Any], options: ToolOptions) -> None:
-        """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors."""
+    def add(self, function: Callable[..., Any], options: ToolOptions, validator: Validator | None = None) -> None:
+        """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors. ``validator`` checks
+        arguments against ``input_schema``, by default one that is made here."""
         check_meta_keys(options.get("meta"))
         if (ui := options.get("ui")) is not None:
             check_apps("ui=", self.has_apps)
@@ -163,7 +172,7 @@ class Tools:
             tuple(options.get("requires", ())),
             schema is not None and handler.names == ("arguments",),
             options.get("replay", False),
-            _validator(schema),
+            validator or _validator(schema),
             _validator(output) if options.get("check_output") else None,
             checked_scopes(tool.name, options.get("scopes", ())),
             checked_visible(tool.name, options.get("visible")),
