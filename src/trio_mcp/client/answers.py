@@ -21,7 +21,6 @@ from ..concurrency.workers import WorkerShare, await_result, run_in_worker
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params, unstructure
 from ..protocol.fields import JSONObject
-from ..protocol.form_defaults import with_defaults
 from ..protocol.revisions import LATEST_MODERN, Revision
 from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema
 from ..protocol.types.input_required import ASKABLE, Askable, InputRequest, capability_for
@@ -236,6 +235,8 @@ class Answers:
             answer = await self._ask("elicitation/create", own, params)
             if not isinstance(params, ElicitFormParams):
                 return _expect(ElicitResult, answer, "a handler of URL elicitations")
+            from ..protocol.form_defaults import with_defaults  # late: few clients fill in forms
+
             if isinstance(answer, dict):
                 answer = ElicitResult("accept", cast("dict[str, Any]", answer))
             answer = with_defaults(_expect(ElicitResult, answer, "an elicitation handler"), params.requested_schema)

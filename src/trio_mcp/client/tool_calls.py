@@ -13,9 +13,9 @@ import trio
 
 from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
-from ..protocol.cursors import Cursors
 from ..protocol.fields import JSONObject
 from ..protocol.meta import CANCEL_TOKEN
+from ..protocol.methods import next_cursor
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.tools import TASKS_CAPABILITY, is_task
@@ -290,14 +290,13 @@ class TaskSupports:
 
     async def _list(self) -> None:
         self.listings += 1
-        cursors = Cursors()
-        cursor: str | None = None
+        cursor, seen = cast("str | None", None), set[int]()
         self._is_whole = True  # unless `forget` is called meanwhile
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})
                 self.take(page)
-                cursor = cursors.after(page)
+                cursor = next_cursor(page, seen)
                 if cursor is None:
                     return
         except PeerError:

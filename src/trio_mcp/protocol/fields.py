@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import UnionType
 from typing import Any, Final, Literal, TypeAlias, Union, cast, get_args, get_origin
 
@@ -20,6 +21,13 @@ _UNTIL: Final = "trio_mcp.until"
 def json_type(value: Any) -> str:
     """Return the name of the type of JSON data, of `JSON_TYPES`; an empty name for all else."""
     return "null" if value is None else _TYPES.get(cast("Any", type(value)), "")
+
+
+def hint_parts(hint: Any) -> Iterator[Any]:
+    """Yield an annotation, and all annotations and notes that it is made of."""
+    yield hint
+    for part in () if get_origin(hint) is Literal else get_args(hint):
+        yield from hint_parts(part)
 
 
 def union_parts(kind: Any) -> tuple[Any, ...]:

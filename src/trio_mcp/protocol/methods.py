@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from ..classes import frozen
 from .types import elicitation, lifecycle, notifications, prompts, resources, sampling, tools
@@ -146,3 +146,16 @@ ROWS: Final = (
 
 METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 """Every method of every revision, by name, in its newest row."""
+
+
+def next_cursor(page: object, seen: set[int]) -> str | None:
+    """Return the cursor of the page that follows ``page``, a result as JSON data. Returns `None` at the end, and for a
+    cursor that isn't a string or was returned before: a server may repeat a cursor for ever.
+
+    ``seen`` has the hashes of all cursors of one list, which may be of any length.
+    """
+    cursor: Any = cast("dict[str, Any]", page).get("nextCursor") if isinstance(page, dict) else None
+    if not isinstance(cursor, str) or hash(cursor) in seen:
+        return None
+    seen.add(hash(cursor))
+    return cursor

@@ -11,7 +11,6 @@ fault here, and the parts of large values are counted first.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from contextlib import suppress
 from enum import Flag
 from functools import cache, lru_cache
@@ -26,7 +25,7 @@ from pydantic_core import SchemaError, SchemaValidator
 
 from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import is_checkable
-from .fields import JSONObject
+from .fields import JSONObject, hint_parts
 from .type_adapters import AnyInstance
 
 _encoder: Final = msgspec.json.Encoder()
@@ -73,7 +72,7 @@ def readable(hint: Any) -> Any:
     alone = inner[0] if len(inner) == 1 else hint
     if isinstance(alone, type) and issubclass(alone, BaseModel):
         return hint
-    if not any(knows(part) or _is_note(part) for part in _parts(hint)):
+    if not any(knows(part) or _is_note(part) for part in hint_parts(hint)):
         return hint
     try:
         return _adapted(hint)
@@ -86,7 +85,7 @@ def _adapted(hint: Any) -> Any:
     try:
         adapter = TypeAdapter[Any](hint)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
-        if not any(_is_note(part) for part in _parts(hint)):
+        if not any(_is_note(part) for part in hint_parts(hint)):
             with suppress(TypeError):  # there may be classes of attrs, which msgspec reads
                 msgspec.inspect.type_info(hint)
                 return hint
@@ -98,13 +97,6 @@ def _adapted(hint: Any) -> Any:
         if isinstance(note, str | msgspec.Meta):
             adapted = Annotated[adapted, note]
     return adapted
-
-
-def _parts(hint: Any) -> Iterator[Any]:
-    yield hint
-    if get_origin(hint) is not Literal:
-        for part in (*get_args(hint), *getattr(hint, "__metadata__", ())):
-            yield from _parts(part)
 
 
 def _is_note(part: Any) -> bool:

@@ -100,7 +100,7 @@ def _call_result(make: Make, result: CallToolResult | ToolResultContent, _: Revi
 
 def _message(make: Make, message: Any, revision: Revision) -> dict[str, Any]:
     content = message.content
-    if _has_tool_use(revision) or not isinstance(content, list):
+    if revision.name >= ToolUseContent.SINCE or not isinstance(content, list):
         return make(message)
     if len(cast("list[Any]", content)) != 1:
         raise NotExpressible(f"a message holds exactly one content block in revision {revision}")
@@ -145,24 +145,19 @@ def _wants_objects(revision: Revision) -> bool:
     return revision.structured_content != "any"
 
 
-def _has_tool_use(revision: Revision) -> bool:
-    """Return whether messages may have several blocks: since tools can be used."""
-    return revision.name >= ToolUseContent.SINCE
-
-
-def _lacks_urls(revision: Revision) -> bool:
-    return revision.name < ElicitURLParams.SINCE
+def _is_before(kind: Any) -> Callable[[Revision], bool]:
+    return lambda revision: revision.name < kind.SINCE
 
 
 SHAPES: Final[dict[Any, tuple[Callable[[Revision], bool], Callable[[Make, Any, Revision], dict[str, Any]]]]] = {
     Tool: (_wants_objects, _tool),
     CallToolResult: (_wants_objects, _call_result),
     ToolResultContent: (_wants_objects, _call_result),
-    SamplingMessage: (lambda revision: not _has_tool_use(revision), _message),
+    SamplingMessage: (_is_before(ToolUseContent), _message),
     CreateMessageResult: (lambda _: True, _sampled),
     SubscriptionFilter: (lambda _: True, _filter),
-    ElicitFormParams: (_lacks_urls, _elicit_form),
+    ElicitFormParams: (_is_before(ElicitURLParams), _elicit_form),
     ElicitURLParams: (lambda revision: "notifications/elicitation/complete" in revision.methods, _elicit_url),
-    ElicitResult: (_lacks_urls, _elicit_result),
+    ElicitResult: (_is_before(ElicitURLParams), _elicit_result),
 }
 """The shapes of classes, each with the revisions that have it."""

@@ -16,7 +16,6 @@ from ..auth.credentials import AuthorizationError
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..protocol.converters import NotExpressible, mended_result, unstructure
-from ..protocol.cursors import Cursors
 from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST, CapabilityMissing
 from ..protocol.fields import JSONObject
 from ..protocol.meta import (
@@ -28,6 +27,7 @@ from ..protocol.meta import (
     PROTOCOL_VERSION,
     RELATED_TASK,
 )
+from ..protocol.methods import next_cursor
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import ProgressParams
 from ..protocol.types.tools import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
@@ -169,10 +169,10 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
     unchecked; a server that has no such method has no such headers."""
     try:
         await upstream.follow_lists()
-        listing, cursors = upstream.listed_tools.listing(), Cursors()
+        listing, seen = upstream.listed_tools.listing(), set[int]()
         for _ in range(_MOST_PAGES):
             result = await upstream.request("tools/list", params, None)
-            cursor = cursors.after(result)
+            cursor = next_cursor(result, seen)
             if cursor is None:
                 break
             params = {**params, "cursor": cursor}

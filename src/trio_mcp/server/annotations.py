@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
-from inspect import Parameter
+from inspect import Parameter, signature
 from operator import is_
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, is_typeddict
 
 import attrs
 import msgspec
 from msgspec import inspect as kinds
 
+from ..protocol.fields import hint_parts
 from ..protocol.foreign_types import is_model, readable
 from ..protocol.plain_classes import is_plain_class
 from ..protocol.type_adapters import Adapter
@@ -57,11 +58,6 @@ def check_keys(annotation: Any) -> None:
                     raise TypeError(f"the keys of a JSON object are strings, and none is read as {name}: dict[str, …]")
 
 
-def classes_in(annotation: Any) -> set[Any]:
-    """Return the classes with fields that ``annotation`` is made of."""
-    return {getattr(kind, "cls", None) for kind in types_in(annotation)} - {None}
-
-
 def most_hashed(annotation: Any) -> int | None:
     """Return how many items and members a value of ``annotation``, a class of arguments, may have (as `is_checkable`
     counts), so that its sets and dicts, and models inside of other classes, are made in bounded time; `None` for any
@@ -99,14 +95,12 @@ _OTHER_SDKS: Final = frozenset(("mcp", "mcp_types", "fastmcp"))
 
 def check_own(where: str, hint: Any) -> None:
     """Raise `TypeError`, which begins with ``where``, for a class of another SDK for MCP in an annotation."""
-    if isinstance(hint, type) and hint.__module__.partition(".")[0] in _OTHER_SDKS:
-        from ..mistakes import PACKAGE_NAMES
+    for part in hint_parts(hint):
+        if isinstance(part, type) and (package := part.__module__.partition(".")[0]) in _OTHER_SDKS:
+            from ..mistakes import PACKAGE_NAMES
 
-        package = hint.__module__.partition(".")[0]
-        instead = PACKAGE_NAMES.get(hint.__name__, hint.__name__)
-        raise TypeError(f"{where}: {hint.__name__} of {package} is unknown here; from trio_mcp import {instead}")
-    for part in get_args(hint):
-        check_own(where, part)
+            instead = PACKAGE_NAMES.get(part.__name__, part.__name__)
+            raise TypeError(f"{where}: {part.__name__} of {package} is unknown here; from trio_mcp import {instead}")
 
 
 _PACKAGES_OF_NOTES: Final = frozenset(("pydantic", "pydantic_core", "annotated_types"))
@@ -129,9 +123,10 @@ def check_fields(where: str, hint: Any) -> None:
                 f"{where}: msgspec, which reads the class around {kind.__name__}, would pass over the validators of "
                 "this dataclass of pydantic: write a BaseModel"
             )
-        defaults = _defaults_of(kind)
+        parameters: Any = {} if is_typeddict(kind) else signature(kind).parameters
         for field, annotated in hints_of(kind).items():
-            _check(f"{where}: field {field!r} of {kind.__name__}", field, annotated, defaults.get(field))
+            default = getattr(parameters.get(field), "default", None)
+            _check(f"{where}: field {field!r} of {kind.__name__}", field, annotated, default)
 
 
 def as_read(hint: Any, default: Any) -> tuple[Any, Any]:
@@ -227,7 +222,7 @@ def _saying(kind: Any, said: dict[str, Any]) -> Any:
 
 
 def _check(where: str, name: str, hint: Any, default: Any) -> None:
-    found = [note for note in _notes_in(hint) if _constrains(note)]
+    found = [note for part in hint_parts(hint) for note in _own_notes(part) if _constrains(note)]
     if _is_field(default):
         found.append(default)
     if found:
@@ -252,21 +247,6 @@ def fielded_classes(hint: Any) -> list[type[Any]]:
             found[kind] = None
             ahead += hints_of(kind).values()
     return list(found)
-
-
-def _defaults_of(kind: Any) -> dict[str, Any]:
-    if dataclasses.is_dataclass(kind):
-        return {field.name: field.default for field in dataclasses.fields(kind)}
-    if attrs.has(kind):
-        return {field.name: field.default for field in attrs.fields(kind)}
-    if issubclass(kind, msgspec.Struct):
-        return {field.name: field.default for field in msgspec.structs.fields(kind)}
-    return getattr(kind, "_field_defaults", {})  # of a NamedTuple; a TypedDict has none
-
-
-def _notes_in(hint: Any) -> list[Any]:
-    own: list[Any] = list(hint.__metadata__) if get_origin(hint) is Annotated else []
-    return own + [note for argument in get_args(hint) for note in _notes_in(argument)]
 
 
 def _constrains(note: Any) -> bool:

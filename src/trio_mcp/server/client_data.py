@@ -35,7 +35,7 @@ from .. import protocol
 from ..classes import frozen
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.converters import structure
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, hint_parts
 from ..protocol.foreign_types import readable
 from ..protocol.plain_classes import convert, optional_fields
 from ..protocol.revisions import Revision
@@ -123,9 +123,8 @@ def typed_text(text: str, kind: type[T]) -> T:
 
 def _is_of_specification(kind: Any) -> bool:
     """Return whether ``kind`` is a class of the specification, or a list or the like of such."""
-    if isinstance(kind, type) and attrs.has(kind):
-        return kind.__module__.startswith(_SPECIFICATION)
-    return any(map(_is_of_specification, get_args(kind)))
+    classes = [part for part in hint_parts(kind) if isinstance(part, type) and attrs.has(part)]
+    return any(each.__module__.startswith(_SPECIFICATION) for each in classes)
 
 
 VALUE: Final = "value"

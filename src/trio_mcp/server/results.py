@@ -19,7 +19,7 @@ from ..jsonrpc.codec import encode_readable
 from ..jsonrpc.errors import NotSerializable
 from ..jsonrpc.sizes import MOST_LEVELS
 from ..protocol.converters import unstructure
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, hint_parts
 from ..protocol.foreign_types import ITERATED, collected, is_model, readable, write_foreign
 from ..protocol.revisions import LATEST_MODERN
 from ..protocol.type_schemas import schema_of
@@ -33,7 +33,7 @@ from ..protocol.types.content import (
     UnknownContent,
 )
 from ..protocol.types.tools import CallToolResult
-from .annotations import classes_in, fielded_classes
+from .annotations import fielded_classes
 from .input_required import InputRequired
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _schema_and_maker(
         returns = list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]  # the items of a Generator
     returns = readable(returns)
     schema = schema_of(returns, read=False, encoders=encoders)
-    if not classes_in(returns).isdisjoint(BLOCKS):
+    if not set(BLOCKS).isdisjoint(fielded_classes(returns)):
         return None, _content
     if schema.get("type") == "object":
         return schema, _structured
@@ -138,9 +138,8 @@ def _is_iterated(kind: Any) -> bool:
 
 
 def _names_blocks(returns: Any) -> bool:
-    if isinstance(returns, type) and issubclass(returns, media_kinds()):
-        return True
-    return returns in BLOCKS or any(map(_names_blocks, get_args(returns)))
+    kinds = [part for part in hint_parts(returns) if isinstance(part, type)]
+    return any(kind in BLOCKS or issubclass(kind, media_kinds()) for kind in kinds)
 
 
 _MEDIA: Final = f"{__package__}.media"
@@ -216,19 +215,15 @@ def _block(value: Any, encoders: Encoders | None = None) -> ContentBlock:
     return _as_text(value if isinstance(value, str) else to_plain(value, encoders))
 
 
-def _structured(value: Any, encoders: Encoders | None = None) -> CallToolResult:
+def _structured(value: Any, encoders: Encoders | None = None, *, is_wrapped: bool = False) -> CallToolResult:
     if isinstance(value, CallToolResult):
         return value
     plain = to_plain(value, encoders)
     # The same as text, for clients that know no structured content (2025-06-18 tools, Structured Content: SHOULD).
-    return CallToolResult([_as_text(plain)], structured_content=plain)
+    return CallToolResult([_as_text(plain)], structured_content={"result": plain} if is_wrapped else plain)
 
 
-def _wrapped(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    if isinstance(value, CallToolResult):
-        return value
-    plain = to_plain(value, encoders)
-    return CallToolResult([_as_text(plain)], structured_content={"result": plain})
+_wrapped: Final = partial(_structured, is_wrapped=True)
 
 
 def _as_text(plain: Any) -> TextContent:

@@ -256,7 +256,7 @@ def _check_no_method(name: str, first: inspect.Parameter) -> None:
 def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | None:
     """Return the `Provide` of a parameter, if any. Raises `TypeError` for a `Depends` of other packages."""
     for note in (parameter.default, *getattr(hint, "__metadata__", ())):
-        if any(kind.__name__.lstrip("_") == "Depends" for kind in type(note).__mro__):
+        if any(kind.__name__.strip("_").startswith("Depend") for kind in type(note).__mro__):
             raise TypeError(
                 f"{name}: parameter {parameter.name!r}: Depends is of another package, and is not read here:\n"
                 f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
@@ -294,8 +294,7 @@ def _field(name: str, parameter: inspect.Parameter, hint: Any, described: str | 
 
 
 def _check_default(where: str, parameter: inspect.Parameter, hint: Any, default: Any) -> None:
-    """Raise `TypeError` for a default that is no argument: `None` where the annotation has none, and an object that
-    some other package would replace."""
+    """Raise `TypeError` for a default that is no argument: `None` where the annotation has none."""
     if default is None and not _takes_none(hint):
         said = parameter.annotation
         kind = said if isinstance(said, str) else inspect.formatannotation(said)
@@ -303,12 +302,6 @@ def _check_default(where: str, parameter: inspect.Parameter, hint: Any, default:
             f"{where} is None by default, which its annotation does not have:\n"
             f"    wrong:  {parameter.name}: {kind} = None\n"
             f"    right:  {parameter.name}: {kind} | None = None"
-        )
-    if type(default).__name__.strip("_").startswith("Depend"):
-        raise TypeError(
-            f"{where}: {type(default).__name__} of another package is not read here:\n"
-            f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
-            f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
         )
 
 

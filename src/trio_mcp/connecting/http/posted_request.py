@@ -18,10 +18,10 @@ from ...auth.credentials import AuthorizationError
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import MCPError, UnreadableAnswer
 from ...jsonrpc.messages import ErrorResponse, RequestId, Response
-from ...protocol.cursors import Cursors
 from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROGRESS_TOKEN
+from ...protocol.methods import next_cursor
 from ...protocol.revisions import REVISIONS
 from ...protocol.types.lifecycle import with_version
 from ...runtime.transport import ConnectionLost, HTTPError, ReplyLost
@@ -336,7 +336,7 @@ async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
     and nobody else sees the requests: their ids are texts, and the ids of all others are numbers."""
     meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
     params: JSONObject = {"_meta": meta}
-    cursors = Cursors()
+    seen = set[int]()
     for page in range(_MOST_PAGES):
         request = OutboundFrame.request(f"tools of {call.id}, page {page}", "tools/list", params)
         try:
@@ -344,7 +344,7 @@ async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
         except (AuthorizationError, ConnectionLost, EventTooLong) as error:
             logger.info("the tools could not be listed anew: %s", error)
             return
-        cursor = cursors.after(result)
+        cursor = next_cursor(result, seen)
         if cursor is None:
             return
         params = {"_meta": meta, "cursor": cursor}
