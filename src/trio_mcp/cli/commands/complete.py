@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import attrs
 import click
 
 from ...classes import define
 from ...client.client import Client
-from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
+from ...client.listing import Collected, collect
 from ...protocol.types.prompts import Completion, PromptReference, ResourceTemplateReference
 from ...runtime.calls import OnProgress
 from ..arguments import WrongArgument, texts_typed
 from ..printable import say
 from ..request import CommandRequest, not_offered
 from .options import REFERENCE, TARGET, TargetCommand, request_options
-
-T = TypeVar("T")
 
 
 @click.command(cls=TargetCommand)
@@ -60,16 +58,20 @@ class CompleteArgument(CommandRequest[Completion]):
         if not self._typed:
             raise WrongArgument("what is to be completed is like ARGUMENT=BEGINNING, or ARGUMENT= for all there is")
         declared = client.server_capabilities
-        prompts = await listed(client.list_prompts(), declared.prompts is not None)
-        names = [prompt.name for prompt in prompts or ()]
-        if self.name in names:
-            self._reference = PromptReference(self.name)
-            return
-        templates = await listed(client.list_resource_templates(), declared.resources is not None)
-        names += [template.uri_template for template in templates or ()]
-        if self.name not in names:
-            raise not_offered("prompt or resource template", self.name, names)
-        self._reference = ResourceTemplateReference(self.name)
+        kinds = (
+            (PromptReference, declared.prompts, client.list_prompts(), "name"),
+            (ResourceTemplateReference, declared.resources, client.list_resource_templates(), "uri_template"),
+        )
+        names: list[str] = []
+        error: Exception | None = None
+        for kind, declaration, pages, member in kinds:
+            found: Collected[Any] = await collect(pages) if declaration is not None else Collected([])
+            names += [getattr(item, member) for item in found.items]
+            if self.name in names:
+                self._reference = kind(self.name)
+                return
+            error = error or found.error
+        raise error or not_offered("prompt or resource template", self.name, names)
 
     async def send(self, client: Client, on_progress: OnProgress) -> Completion:
         """Ask for suggestions. The request has no progress."""
@@ -81,17 +83,3 @@ class CompleteArgument(CommandRequest[Completion]):
         yield from result.values
         if result.has_more or (result.total is not None and result.total > len(result.values)):
             say(f"there are more: {result.total}" if result.total is not None else "there are more")
-
-
-async def listed(items: AsyncIterator[T], declared: bool) -> list[T] | None:
-    """Return all of ``items``; `None` when the server has no such list, or, without asking, unless it is
-    ``declared``."""
-    if not declared:
-        return None
-    try:
-        return [item async for item in items]
-    except PeerError as error:
-        # One capability stands for resources and for templates; some servers know only one of the methods.
-        if error.code != METHOD_NOT_FOUND:
-            raise
-        return None

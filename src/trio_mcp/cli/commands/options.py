@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..targets import SignIn
 
 F = TypeVar("F", bound=Callable[..., Any])
-P = ParamSpec("P")
 
 PLACEHOLDER: Final = "-"
 _LOOKED_UP: Final = "Look up TARGET as a name in this file's mcpServers."
@@ -98,13 +97,13 @@ def extras_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --header, --env and --revision. The function gets the argument ``extras``, which adds them to a target."""
 
     @wraps(command)
-    def run(*args: Any, headers: tuple[str, ...], env: tuple[str, ...], revision: str | None, **named: Any) -> Any:
+    def run(*, headers: tuple[str, ...], env: tuple[str, ...], revision: str | None, **named: Any) -> Any:
         def extras(target: Target) -> Target:
             from ..targets import with_extras
 
             return with_extras(target, headers, env, revision)
 
-        return command(*args, extras=extras, **named)
+        return command(extras=extras, **named)
 
     for option in (
         revision_option,
@@ -126,7 +125,7 @@ def extras_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def request_options(request: Callable[P, CommandRequest[Any]]) -> Callable[..., int]:
+def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[..., int]:
     """Make the function of a command from a function that returns the request, given the arguments and options of its
     own.
 
@@ -135,31 +134,21 @@ def request_options(request: Callable[P, CommandRequest[Any]]) -> Callable[..., 
     """
 
     @wraps(request)
-    def run(
-        target: str,
-        log_level: str,
-        config: Path | None,
-        era: Any,
-        timeout: float | None,
-        stderr: bool,
-        sign_in: SignIn,
-        extras: Callable[[Target], Target],
-        *own: P.args,
-        **named: P.kwargs,
-    ) -> int:
+    def run(*, target: str, log_level: str, config: Path | None, stderr: bool, sign_in: SignIn, **named: Any) -> int:
         from ..printable import CopiedToStderr
         from ..request import RecentStderr, RequestOptions, run_request
         from ..targets import target_typed
 
-        recent_stderr = None if stderr else RecentStderr()
+        recent_stderr, level, extras = None if stderr else RecentStderr(), log_level.lower(), named.pop("extras")
+        where = target_typed(words_after_dashes(target), config, recent_stderr or CopiedToStderr(), sign_in)
         options = RequestOptions(
-            target=extras(target_typed(words_after_dashes(target), config, recent_stderr or CopiedToStderr(), sign_in)),
+            target=extras(where),
             recent_stderr=recent_stderr,
-            log_level=None if log_level.lower() == "off" else log_level.lower(),
-            era=era,
-            timeout=timeout,
+            log_level=None if level == "off" else level,
+            era=named.pop("era"),
+            timeout=named.pop("timeout"),
         )
-        return run_request(options, request(*own, **named))
+        return run_request(options, request(**named))
 
     level = click.option(
         "--log-level",
@@ -189,16 +178,11 @@ def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
     a `SignIn`."""
 
     @wraps(command)
-    def run(
-        *args: Any,
-        asks: bool | None,
-        bearer_env: str | None,
-        tokens: Literal["file", "keyring", "memory"],
-        **named: Any,
-    ) -> Any:
+    def run(**named: Any) -> Any:
         from ..targets import SignIn
 
-        return command(*args, sign_in=SignIn(asks=asks, bearer_env=bearer_env, tokens=tokens), **named)
+        typed = {name: named.pop(name) for name in ("asks", "bearer_env", "tokens")}
+        return command(sign_in=SignIn(**typed), **named)
 
     for option in (
         tokens_option,
