@@ -80,7 +80,7 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     """Return the headers that ``input_schema`` asks for by ``x-mcp-header``. Raises `ValueError` where one annotation
     is invalid, since this makes the whole tool invalid (Schema Extension)."""
     found: dict[str, ParamHeader] = {}
-    for place in _places_in(input_schema):
+    for place in _places_in(input_schema) if _may_ask(input_schema) else ():
         if _ANNOTATION not in place.schema:
             continue
         where = f"{_ANNOTATION} at {clean('/'.join(place.keys())[:_SHOWN]) or 'the root of the schema'}"
@@ -102,6 +102,14 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         if len(found) > _MOST_HEADERS:
             raise ValueError(f"{where}: a tool mirrors {_MOST_HEADERS} arguments at most")
     return tuple(found.values())
+
+
+def _may_ask(schema: Mapping[str, Any]) -> bool:
+    """Return whether the annotation is anywhere in the text of ``schema``: the search takes a hundredth of the time."""
+    try:
+        return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
+    except (TypeError, ValueError, RecursionError):  # it has no text, or is too deep
+        return True
 
 
 class _SchemaPlace:
