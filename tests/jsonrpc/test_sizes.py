@@ -11,6 +11,7 @@ import pytest
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.messages import Request, Unreadable
 from trio_mcp.jsonrpc.sizes import (
+    HEAVIEST,
     LONG,
     MOST_FAR,
     MOST_LEVELS,
@@ -117,6 +118,11 @@ def test_members_with_names_of_their_own_weigh_as_much() -> None:
         tracemalloc.stop()
     assert value
     assert 0.95 * taken <= weight_of(line)
+
+
+@pytest.mark.parametrize("mark", [b"[", b"{", b":", b",", b'"', b'"\xc3\xa9', "😀".encode(), b"\\u0041", b"x"])
+def test_no_line_weighs_more_than_the_heaviest_for_each_byte(mark: bytes) -> None:
+    assert weight_of(mark * 10_000) <= HEAVIEST * len(mark) * 10_000
 
 
 def test_a_short_line_weighs_its_length() -> None:

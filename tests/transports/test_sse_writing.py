@@ -33,6 +33,10 @@ def test_each_line_becomes_an_event() -> None:
     )
 
 
+def test_one_line_becomes_one_event() -> None:
+    assert events(b'{"a":1}\n') == events(bytearray(b'{"a":1}\n')) == b'event: message\ndata: {"a":1}\n\n'
+
+
 def test_lines_of_an_outbox_may_come_in_a_bytearray() -> None:
     assert events(bytearray(b'"\xe2\x80\xa8"\n')) == rb"event: message" b"\ndata: " rb'"\u2028"' b"\n\n"
 

@@ -39,6 +39,8 @@ _MEMBER: Final = 60
 _ITEM: Final = 40
 """Bytes of an item's place, and of a number."""
 _STRING: Final = 50
+HEAVIEST: Final = _WIDEST + _ARRAY
+"""The most that `weight_of` returns for each byte."""
 
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 _FINITE: Final = frozenset((dict, list, tuple, str, int, bool, type(None)))

@@ -27,7 +27,9 @@ def events(lines: bytes | bytearray) -> bytes:
     """Return an event for each of ``lines``: JSON texts, each ended by a newline and holding no other."""
     if not lines.isascii():
         lines = _escaped(lines)
-    return b"%b%b\n\n" % (_BEFORE, lines[:-1].replace(b"\n", _BETWEEN))
+    if lines.find(b"\n") < len(lines) - 1:
+        lines = lines[:-1].replace(b"\n", _BETWEEN) + b"\n"
+    return b"".join((_BEFORE, lines, b"\n"))
 
 
 def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:

@@ -71,7 +71,7 @@ def answering(exchange: Exchange) -> None:
 
 
 LENGTHS = {
-    answering: len(answer_bytes(DONE, close=False, has_body=True)),
+    answering: len(answer_bytes(DONE, close=False, has_body=True)[0]),
     streaming: len(stream_head(200, TEXT, chunked=True, close=False) + chunk(b"one") + chunk(b"two") + b"0\r\n\r\n"),
 }
 

@@ -7,8 +7,9 @@ from tests.transports.http.clients import TEXT, App, Pieces, serving, socket_pai
 from tests.transports.vanishing import needs_filters, vanish
 from trio.testing import memory_stream_pair
 
+from trio_mcp.transports.http.application import Answer
 from trio_mcp.transports.http.bounds import HttpBounds
-from trio_mcp.transports.http.responses import OutgoingBytes
+from trio_mcp.transports.http.responses import OutgoingBytes, answer_bytes
 
 
 async def test_what_the_system_takes_at_once_needs_no_task() -> None:
@@ -30,6 +31,36 @@ async def test_bytes_behind_bytes_that_wait_wait_as_well() -> None:
     await outgoing.write_all()
     assert not outgoing.waits
     assert await theirs.receive_some() == b"first second"
+
+
+async def test_a_body_is_left_to_write_all_and_stands_between_its_head_and_what_follows() -> None:
+    ours, theirs = await socket_pair()
+    outgoing = OutgoingBytes(ours)
+    assert not outgoing.put(b"head ", b"body ")
+    assert await theirs.receive_some() == b"head "
+    assert outgoing.waits
+    assert not outgoing.put(b"next ", b"body ")
+    assert not outgoing.put(b"last")
+    await outgoing.write_all()
+    assert not outgoing.waits
+    got = b""
+    while not got.endswith(b"last"):
+        got += await theirs.receive_some()
+    assert got == b"body next body last"
+    await ours.aclose()
+    await theirs.aclose()
+
+
+def test_a_long_body_of_an_answer_stands_apart_and_is_not_copied() -> None:
+    for size in (0, 1, 65_536):
+        head, body = answer_bytes(Answer(200, b"X: y\r\n", b"x" * size), close=False, has_body=True)
+        assert head.endswith(b"X: y\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
+        assert body == b""
+    answer = Answer(200, b"X: y\r\n", b"x" * 65_537)
+    head, body = answer_bytes(answer, close=True, has_body=True)
+    assert head.endswith(b"Content-Length: 65537\r\nConnection: close\r\n\r\n")
+    assert body is answer.body
+    assert answer_bytes(answer, close=True, has_body=False) == (head, b"")
 
 
 async def test_bytes_that_are_put_while_others_are_written_follow() -> None:
@@ -56,6 +87,17 @@ async def test_a_source_is_written_behind_its_head() -> None:
     await outgoing.write_all()
     assert not outgoing.streams
     assert await theirs.receive_some() == b"head 5\r\npiece\r\n0\r\n\r\n"
+
+
+async def test_a_long_piece_of_a_source_is_one_chunk() -> None:
+    ours, theirs = memory_stream_pair()
+    outgoing, pieces = OutgoingBytes(ours), Pieces()
+    outgoing.put_stream(b"", pieces, chunked=True)
+    pieces.put(b"x" * 65_536, b"y" * 65_537, b"")
+    await outgoing.write_all()
+    await ours.aclose()
+    got = b"".join([piece async for piece in theirs])
+    assert got == b"10000\r\n%b\r\n10001\r\n%b\r\n0\r\n\r\n" % (b"x" * 65_536, b"y" * 65_537)
 
 
 async def test_time_counts_only_while_the_client_takes_nothing() -> None:

@@ -38,6 +38,22 @@ def refusal(data: bytes, bounds: HttpBounds | None = None) -> HTTPStatus:
     return refused.value.status
 
 
+def test_a_body_in_pieces_ends_where_the_next_request_begins() -> None:
+    reader, body = RequestReader(HttpBounds()), bytes(range(256)) * 1000
+    reader.feed(head(b"Content-Length: %d" % len(body)))
+    assert reader.head()
+    assert reader.body() is None
+    data = body + head(b"Content-Length: 2") + b"ok"
+    for start, end in ((0, 1000), (1000, len(body) - 1), (len(body) - 1, len(data))):
+        assert reader.body() is None
+        reader.feed(data[start:end])
+    assert reader.body() == body
+    assert reader.size == len(data) - len(body)
+    assert reader.head()
+    assert reader.body() == b"ok"
+    assert reader.size == 0
+
+
 # What a head says
 
 

@@ -17,7 +17,7 @@ from ...concurrency.fair_share import HeldBytes
 from ...jsonrpc.codec import decode, skipped
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
-from ...jsonrpc.sizes import weight_of
+from ...jsonrpc.sizes import HEAVIEST, weight_of
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.methods import ROWS
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
@@ -327,7 +327,8 @@ class HttpEndpoint(Entrance, HttpApplication):
         """Return whether the body would be refused once decoded, for the memory that it takes then. The answer is given
         then: decoding what is refused takes as much memory, for a while, as what is served."""
         body, load = request.body, self._running.host.load
-        if leaves_memory(self._limits, load, request.caller, weight_of(body)):
+        leaves = partial(leaves_memory, self._limits, load, request.caller)
+        if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):  # weighing takes as long as decoding
             return False
         if load.parked and b'"requestState"' in body:  # takes the place of the request that it goes on with
             return False

@@ -222,7 +222,7 @@ class PostExchange(PartExchange):
         if self.accepts is not None and self.accepts == STREAM and status == HTTPStatus.OK:
             self.response.stream(status, STREAM_HEADERS + self.extra + more, FinishedStream(events(line)))
         else:
-            self.response.answer(Answer(status, JSON_HEADERS + self.extra + more, line[:-1]))
+            self.response.answer(Answer(status, JSON_HEADERS + self.extra + more, line))
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if self.is_over or request is not self.request:

@@ -220,8 +220,13 @@ class RequestReader:
             if self._part is None:
                 self._part, self.unread = data, bytearray()
             return None
-        body = bytes(data[:length])
-        del data[:length]
+        if self._part is None:
+            body = bytes(data[:length])
+            del data[:length]
+        else:  # it may be long, and should be copied once only
+            data = data[length:]
+            del self._part[length:]
+            body = bytes(self._part)
         self._length, self._part, self.unread = 0, None, data
         return body
 

@@ -32,7 +32,7 @@ class OutgoingBytes:
     def __init__(self, stream: trio.abc.SendStream) -> None:
         self._stream = stream
         self._write_nowait = nowait_writer(stream)
-        self._waiting = b""
+        self._waiting: tuple[bytes | memoryview, ...] = ()
         """The bytes that are not written."""
         self._source: Source | None = None
         """The source of what follows these bytes."""
@@ -56,15 +56,16 @@ class OutgoingBytes:
         return self._source is not None
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of an answer and its rest
-    def put(self, data: bytes) -> bool:
-        """Write ``data`` as far as the system takes it at once. Return whether that is all."""
+    def put(self, data: bytes, body: bytes = b"") -> bool:
+        """Write ``data``, and ``body`` behind it, as far as the system takes them at once. Return whether that is all.
+        A ``body`` is left to `write_all`, since copying the rest of a long one would take time."""
         if self._waiting or self._sending or self._source is not None:
-            self._waiting += data
+            self._waiting += (data, body)
             return False
         count = self._write_nowait(data)
-        if count == len(data):
+        if count == len(data) and not body:
             return True
-        self._waiting = data[count:]
+        self._waiting = (memoryview(data)[count:], body)
         return False
 
     def put_stream(self, head: bytes, source: Source, *, chunked: bool) -> None:
@@ -90,7 +91,7 @@ class OutgoingBytes:
         source = self._source
         if source is not None:
             while data := await source.take():
-                await self._send(chunk(data) if self._chunked else data)
+                await (self._send_chunk(data) if self._chunked else self._send(data))
                 del data  # a silent stream would keep its last chunk
             if self._chunked:
                 await self._send(LAST_CHUNK)
@@ -99,10 +100,19 @@ class OutgoingBytes:
 
     async def _write_waiting(self) -> None:
         while self._waiting:
-            data, self._waiting = self._waiting, b""
+            data, *rest = self._waiting
+            self._waiting = tuple(rest)
             await self._send(data)
 
-    async def _send(self, data: bytes | bytearray) -> None:
+    async def _send_chunk(self, data: bytes | bytearray) -> None:
+        if len(data) <= _WRITE:
+            await self._send(chunk(data))
+            return
+        await self._send(b"%x\r\n" % len(data))  # in three pieces, without a copy
+        await self._send(data)
+        await self._send(b"\r\n")
+
+    async def _send(self, data: bytes | bytearray | memoryview) -> None:
         self._sending = True
         if self._pending is not None:
             self._pending.added += len(data)
@@ -173,14 +183,18 @@ class _Beginnings:
 _beginning = _Beginnings().of
 
 
-def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> bytes:
-    """Return all bytes of ``answer``. Without ``has_body``, as for HEAD, its body is counted, but not sent."""
-    body = answer.body
+def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes, bytes]:
+    """Return all bytes of ``answer``, and, apart, those of a long body. Without ``has_body``, as for HEAD, its body is
+    counted, but not sent."""
+    body, apart = answer.body, b""
     # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body
     length = b"" if answer.status in (204, 304) else b"Content-Length: %d\r\n" % len(body)
     if not has_body or not length:
         body = b""
-    return b"".join((_beginning(answer.status), answer.headers, length, _CLOSE if close else b"", b"\r\n", body))
+    elif len(body) > _WRITE:
+        body, apart = b"", body
+    whole = b"".join((_beginning(answer.status), answer.headers, length, _CLOSE if close else b"", b"\r\n", body))
+    return whole, apart
 
 
 def stream_head(status: int, headers: bytes, *, chunked: bool, close: bool) -> bytes:
@@ -275,8 +289,8 @@ class ResponseWriter(ConnectionLife, ABC):
         head = response.head
         if close or head is None or head.http_1_0 or ("connection" in head.headers and head.is_last):
             self._is_last = True
-        data = answer_bytes(answer, close=self._is_last, has_body=head is None or head.method != "HEAD")
-        if self._outgoing.put(data):
+        data, body = answer_bytes(answer, close=self._is_last, has_body=head is None or head.method != "HEAD")
+        if self._outgoing.put(data, body):
             self._finish()
         else:
             self._start_writing()
