@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 
 import click
@@ -92,30 +90,10 @@ def run(
     serve = serving_on(addresses)
     if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
         raise Unusable("standard input and output must be open: they are the connection")
-
-    load = partial(load_server, module or str(target), arguments, is_module=module is not None)
-    return run_server(load, log_level, serve, tasks)
-
-
-def run_server(
-    load: Callable[[], Server | None],
-    log_level: str | None,
-    serve: Callable[[Server], Awaitable[None]] | None,
-    tasks: Path | None,
-) -> int:
-    """Serve the server that ``load`` returns; return the exit status.
-
-    The server is served by ``serve``, or over standard input and output until the client is gone. Its tasks are kept in
-    the file ``tasks``, or where the author's file says.
-
-    ``log_level`` is the level of Python's logging on standard error; with `None` the file may configure logging. When
-    the file raised, the traceback is printed on standard error, and the status is 1. Raises `Unusable` when there is no
-    such server.
-    """
     if log_level is not None:
         log_to_stderr(log_level)
     try:
-        server = load()
+        server = load_server(module or str(target), arguments, is_module=module is not None)
     except LoadingFailed as failed:
         traceback.print_exception(failed.error)
         say(str(failed))
