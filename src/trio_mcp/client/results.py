@@ -8,6 +8,7 @@ task, before any handler runs.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from math import inf
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -187,7 +188,7 @@ def prepared(
         raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")
     try:
         return {
-            key: _giving(answers.prepare(each.method, each.params, revision, key, of_task=of_task), revision)
+            key: partial(_given, answers.prepare(each.method, each.params, revision, key, of_task=of_task), revision)
             for key, each in questions.items()
         }
     except NobodyAnswersHere:
@@ -197,8 +198,5 @@ def prepared(
         raise ProtocolViolation(f"{method}: the server asks for input that we cannot give: {error}") from None
 
 
-def _giving(answer: Callable[[], Awaitable[Any]], revision: Revision) -> Give:
-    async def give() -> Any:
-        return unstructure(await answer(), revision)
-
-    return give
+async def _given(answer: Callable[[], Awaitable[Any]], revision: Revision) -> Any:
+    return unstructure(await answer(), revision)

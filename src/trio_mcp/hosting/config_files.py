@@ -180,10 +180,9 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
         if wanted != kind:
             raise ValueError(f"{name}: {declared!r} goes with {wanted}, not with {key}")
     stray = sorted(fields.keys() & (_FOR_COMMANDS if kind == "url" else _FOR_URLS))
-    if stray and kind == "url":
-        raise ValueError(f"{', '.join(stray)}: for commands, not for URLs")
     if stray:
-        raise ValueError(f"{', '.join(stray)}: for URLs, not for commands")
+        words = "commands, not for URLs" if kind == "url" else "URLs, not for commands"
+        raise ValueError(f"{', '.join(stray)}: for {words}")
     if kind == "url":
         address = Address(_of(fields, key, str), headers=_texts(fields, "headers"))
         return attrs.evolve(address, auth=auth_of(fields, address, auth))
@@ -226,18 +225,18 @@ def _server_key(fields: dict[str, Any]) -> str:
     return urls[0] if urls else "command"
 
 
-def _of(fields: dict[str, Any], key: str, kind: Any, *default: Any) -> Any:
+def _of(fields: dict[str, Any], key: str, kind: Any, *default: Any, where: str = "") -> Any:
     value = fields.get(key, *default)
     if not isinstance(value, kind):
-        named = {str: "a text", list: "a list", bool: "true or false", dict: "an object"}.get(kind, "a text")
-        raise ValueError(f"{key}: must be {named}")  # noqa: TRY004 - a value of the file, not a type of ours
+        named = {list: "a list", bool: "true or false", bool | None: "true or false", dict: "an object"}
+        raise ValueError(f"{where}{key}: must be {named.get(kind, 'a text')}")  # noqa: TRY004 - a value of the file, not a type of ours
     return value
 
 
 def _texts(fields: dict[str, Any], key: str, *, scalars: bool = False) -> dict[str, str]:
     values = {name: value for name, value in _of(fields, key, dict, {}).items() if value is not None}
     return {
-        name: _scalar(f"{key}.{name}", value) if scalars else _of({f"{key}.{name}": value}, f"{key}.{name}", str)
+        name: _scalar(f"{key}.{name}", value) if scalars else _of(values, name, str, where=f"{key}.")
         for name, value in values.items()
     }
 
@@ -290,13 +289,9 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
         return None
     if section == "oauth" and key == "auth":  # as FastMCP writes it
         section = {}
-    if not isinstance(section, dict):
-        raise ValueError(f"{key}: must be an object")  # noqa: TRY004 - a value of the file, not a type of ours
-    section = cast("dict[str, Any]", section)
-    if (enabled := section.get("enabled")) is False:
+    section = cast("dict[str, Any]", _of({key: section}, key, dict))
+    if _of(section, "enabled", bool | None, None, where="oauth.") is False:
         return None
-    if not isinstance(enabled, bool | None):
-        raise ValueError("oauth.enabled: must be true or false")  # noqa: TRY004 - as above
     if has_header:
         raise ValueError(f"{key}, headers: both authorize the requests; one of the two")
     if not can_sign_in(address.url):
@@ -322,9 +317,7 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
         if section.get("grantType", "authorization_code") not in ("authorization_code", "client_credentials"):
             raise ValueError('oauth.grantType: must be "authorization_code" or "client_credentials"')
         if "assumePkce" in section:
-            if not isinstance(section["assumePkce"], bool):
-                raise ValueError("oauth.assumePkce: must be true or false")
-            parameters["assume_pkce"] = section["assumePkce"]
+            parameters["assume_pkce"] = _of(section, "assumePkce", bool, where="oauth.")
         if "callbackPort" in section:
             if "redirect_uri" in parameters:
                 raise ValueError("oauth.callbackPort, oauth.redirectUri: one of the two")
