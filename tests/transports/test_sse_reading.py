@@ -24,6 +24,18 @@ def data(*chunks: bytes) -> list[bytes]:
     return [event.data for event in read(*chunks) if isinstance(event, Event)]
 
 
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_long_line_may_come_in_any_pieces(size: int, end: bytes) -> None:
+    stream = b"id: 1" + end[: len(end) // 2] + b"data:  " + b"x" * 3000 + b":y" + end + b"data" + end
+    reader, found = EventReader(10_000), list[Event]()
+    for start in range(0, len(stream), size):
+        piece = stream[start : start + size]
+        found += reader.feed(bytearray(piece) if start % 2 else piece)
+    assert found == [Event("message", b" " + b"x" * 3000 + b":y", "1"), Event("message", b"", "1")]
+    assert all(type(event.data) is bytes for event in found)
+
+
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_a_line_ends_with_lf_or_cr_or_both(end: bytes) -> None:
     stream = end.join([b"data: a", b"data: b", b"", b"data: c", b"", b""])

@@ -127,17 +127,14 @@ class EventReader:
         were returned."""
         if self._too_long:
             raise EventTooLong(self._max)
-        text = bytes(chunk)
-        if self._after_cr and text:
-            self._after_cr = False
-            text = text.removeprefix(b"\n")
-        if b"\r" in text:
-            self._after_cr = text.endswith(b"\r")
-            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, last = text.split(b"\n")
+        if self._unfinished and b"\n" not in chunk and b"\r" not in chunk:  # a piece of a long line
+            lines, last = list[bytes](), chunk
+        else:
+            *lines, last = self._cut(bytes(chunk))
         found: list[Event] = []
         if lines:
-            lines[0] = bytes(self._unfinished + lines[0])
+            self._unfinished += lines[0]
+            lines[0] = bytes(self._unfinished)
             self._unfinished.clear()
             if self._first:
                 self._first = False
@@ -150,6 +147,16 @@ class EventReader:
         if self._too_long and not found:
             raise EventTooLong(self._max)
         return found
+
+    def _cut(self, text: bytes) -> list[bytes]:
+        """Return the lines of ``text``, the last one unfinished."""
+        if self._after_cr and text:
+            self._after_cr = False
+            text = text.removeprefix(b"\n")
+        if b"\r" in text:
+            self._after_cr = text.endswith(b"\r")
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return text.split(b"\n")
 
     def _read(self, lines: list[bytes], found: list[Event]) -> None:
         """Read whole ``lines`` and add the events that end there to ``found``."""
@@ -179,10 +186,12 @@ class EventReader:
         self._size = 0
 
     def _field(self, line: bytes) -> None:
-        field, _, content = line.partition(b":")
+        colon = line.find(b":")
+        field = line if colon < 0 else line[:colon]
         if field not in _FIELDS:
             return
-        content = content.removeprefix(b" ")
+        # The content, copied once.
+        content = b"" if colon < 0 else line[colon + (2 if line.startswith(b" ", colon + 1) else 1) :]
         if field == b"data":
             self._data.append(content)
         elif field == b"event":

@@ -156,31 +156,31 @@ class HttpClient:
         head = request_head(method, self._before + target, headers, self._ours)
         if body or method not in ("GET", "HEAD", "DELETE"):
             head += b"Content-Length: %d\r\n" % len(body)
-        connection = await self._sent(b"%s\r\n%s" % (head, body))
+        connection = await self._sent(head + b"\r\n", body)
         try:
             return await self._answer_in_time(connection, method, target), connection
         except BaseException:
             self._close(connection)
             raise
 
-    async def _sent(self, request: bytes) -> HttpClientConnection:
-        """Send ``request`` on a connection, and return the connection."""
+    async def _sent(self, head: bytes, body: bytes) -> HttpClientConnection:
+        """Send a request on a connection, and return the connection."""
         await trio.lowlevel.checkpoint_if_cancelled()
         # A request may be sent again only where the server cannot have seen the first.
         while (connection := self._idle.take()) is not None:
-            await self._send(connection, request)
+            await self._send(connection, head, body)
             if connection.has_taken:
                 return connection
             self._close(connection)
         nursery = self._running()
         connection = await self._dialer.dial(nursery)
-        await self._send(connection, request)
+        await self._send(connection, head, body)
         return connection
 
-    async def _send(self, connection: HttpClientConnection, request: bytes) -> None:
+    async def _send(self, connection: HttpClientConnection, head: bytes, body: bytes) -> None:
         self._in_use.add(connection)
         try:
-            await connection.send(request, self._running())
+            await connection.send(head, body, self._running())
         except BaseException:
             self._close(connection)
             raise

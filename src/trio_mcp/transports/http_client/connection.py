@@ -51,19 +51,16 @@ class HttpClientConnection:
         """True when the system took a byte since `send` was called."""
         return self.wire.taken > self._sent_before
 
-    async def send(self, request: bytes, nursery: ServiceNursery) -> None:
-        """Send ``request``, the rest of a long one in the background, by a task of ``nursery``: a server may answer,
-        and read no more, before the request is over. A failure is for `receive` to tell, who may find an answer before
-        the failure."""
+    async def send(self, head: bytes, body: bytes, nursery: ServiceNursery) -> None:
+        """Send ``head`` and ``body``, the rest of a long request in the background, by a task of ``nursery``: a server
+        may answer, and read no more, before the request is over. A failure is for `receive` to tell, who may find an
+        answer before the failure."""
         self._sent_before = self.wire.taken
-        if len(request) <= _WRITTEN_AT_ONCE:
-            await self._send(request)
-        else:
-            rest = memoryview(request)
-            await self._send(rest[:_WRITTEN_AT_ONCE])
-            if not self.is_sending:
-                self.is_sending = True
-                nursery.start_soon(self._send, rest[_WRITTEN_AT_ONCE:])
+        rest = memoryview(body)[max(0, _WRITTEN_AT_ONCE - len(head)) :]  # without a copy
+        await self._send(head + body[: len(body) - len(rest)])
+        if rest and not self.is_sending:
+            self.is_sending = True
+            nursery.start_soon(self._send, rest)
 
     async def _send(self, data: bytes | memoryview) -> None:
         self.is_sending = True
@@ -232,7 +229,7 @@ class Reply:
         """The URL of the request."""
         return "{}{}".format(*self._place)
 
-    async def receive_some(self) -> bytes:
+    async def receive_some(self) -> bytes | bytearray:
         """Wait for, and return, the next bytes of the body; empty at the end.
 
         Raises `ConnectionLost` when the body is cut short, and `BadResponse` when the body is malformed.
@@ -250,18 +247,18 @@ class Reply:
                 break
             else:
                 self._parser.receive_data(await self._connection.receive(_READ))
-        return parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def read(self, limit: int) -> bytes:
         """Read the body to its end. Raises as `receive_some`, and `BodyTooLong` for more than ``limit`` bytes."""
-        parts: list[bytes] = []
+        parts: list[bytes | bytearray] = []
         length = 0
         while data := await self.receive_some():
             parts.append(data)
             length += len(data)
             if length > limit:
                 raise BodyTooLong(f"the body of the answer (status {self.status}) has more than {limit} bytes")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     @property
     def held(self) -> float | None:

@@ -103,7 +103,7 @@ class Dialer:
         if proxy.authorization is not None:
             request += f"Proxy-Authorization: {proxy.authorization}\r\n"
         try:
-            await connection.send(f"{request}\r\n".encode("ascii"), nursery)
+            await connection.send(f"{request}\r\n".encode("ascii"), b"", nursery)
             parser, head = await read_head(connection, b"CONNECT", _LONGEST_HEAD)
         except ConnectionLost as error:
             raise RequestNotSent(f"no tunnel to {self.origin.address}: {error}") from None
