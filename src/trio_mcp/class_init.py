@@ -9,13 +9,15 @@ does more there than to set attributes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from types import FunctionType
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import FunctionType, MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 
 import attrs
 
 _OWN: Final = "__own_fields__"
+_NOTHING_MORE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class _OwnFields(NamedTuple):
@@ -26,12 +28,20 @@ class _OwnFields(NamedTuple):
     kw_only: bool
 
 
-class _Field(NamedTuple):
+class Field(NamedTuple):
+    """What attrs says of a field, by the names of `attrs.Attribute`; ``type`` may be a string."""
+
     name: str
-    hint: Any
+    type: Any
     default: Any
-    kw_only: bool
-    init: bool
+    kw_only: bool = False
+    init: bool = True
+    metadata: Mapping[Any, Any] = _NOTHING_MORE
+
+    @property
+    def alias(self) -> str:
+        """The name of the parameter of ``__init__``."""
+        return self.name.lstrip("_")
 
 
 def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -> dict[str, Any]:
@@ -41,8 +51,15 @@ def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -
 
 def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
     """Return the ``__init__`` of ``kind``, which has `own_fields`; `None` if attrs has to write it."""
-    fields: dict[str, _Field] = {}
-    if hasattr(kind, "__attrs_pre_init__"):
+    fields = plain_fields(kind)
+    return None if fields is None else _compiled(kind, fields, frozen)
+
+
+@cache
+def plain_fields(kind: type) -> tuple[Field, ...] | None:
+    """Return the fields of a class that has `own_fields`, with those of its bases; `None` if only attrs knows them."""
+    fields: dict[str, Field] = {}
+    if _OWN not in vars(kind) or hasattr(kind, "__attrs_pre_init__"):
         return None
     for base in reversed(kind.__mro__):
         own: _OwnFields | None = vars(base).get(_OWN)
@@ -57,25 +74,25 @@ def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
                 return None
             fields.pop(field.name, None)  # an overridden field stands where it is overridden
             fields[field.name] = field
-    return _compiled(kind, list(fields.values()), frozen)
+    return tuple(fields.values())
 
 
-def _read(own: _OwnFields) -> Iterator[_Field | None]:
+def _read(own: _OwnFields) -> Iterator[Field | None]:
     """Yield the fields of a class, `None` for a field that only attrs understands."""
     for name, hint in own.hints.items():
         given = own.given.get(name, attrs.NOTHING)
         if type(given) is not _FIELD:
-            yield _Field(name, hint, given, own.kw_only, init=True)
+            yield Field(name, hint, given, own.kw_only)
         elif given._validator or given.converter or given.on_setattr or given.alias:
             yield None
         else:
-            yield _Field(name, hint, given._default, bool(given.kw_only) or own.kw_only, given.init)
+            yield Field(name, hint, given._default, bool(given.kw_only) or own.kw_only, given.init, given.metadata)
 
 
 _FIELD: Final = cast("type[Any]", type(attrs.field()))
 
 
-def _compiled(kind: type, fields: list[_Field], frozen: bool) -> FunctionType:
+def _compiled(kind: type, fields: tuple[Field, ...], frozen: bool) -> FunctionType:
     names: dict[str, Any] = dict(vars(sys.modules[kind.__module__]))  # the types in the annotations
     names |= {"NOTHING": attrs.NOTHING, "_bound": object.__setattr__.__get__}
     positional: list[str] = []
@@ -86,19 +103,19 @@ def _compiled(kind: type, fields: list[_Field], frozen: bool) -> FunctionType:
     def assign(name: str, item: str, indent: str = "") -> None:
         body.append(f"{indent}_set({name!r}, {item})" if frozen else f"{indent}self.{name} = {item}")
 
-    for name, hint, default, kw_only, in_init in fields:
-        argument, source = name.lstrip("_"), f"_default_{name}"
+    for field in fields:
+        name, default, argument, source = field.name, field.default, field.alias, f"_default_{field.name}"
         made = isinstance(default, attrs.Factory)  # pyright: ignore[reportArgumentType]
         names[source] = default.factory if made else default
         item = f"{source}({'self' if default.takes_self else ''})" if made else source
-        if not in_init:
+        if not field.init:
             if default is not attrs.NOTHING:
                 assign(name, item)
             continue
-        hints[argument] = hint
+        hints[argument] = field.type
         shown = "NOTHING" if made else source
         parameter = argument if default is attrs.NOTHING else f"{argument}={shown}"
-        (by_name if kw_only else positional).append(parameter)
+        (by_name if field.kw_only else positional).append(parameter)
         if made:
             body.append(f"if {argument} is NOTHING:")
             assign(name, item, "  ")

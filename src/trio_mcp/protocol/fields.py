@@ -8,6 +8,8 @@ from typing import Any, Final, Literal, TypeAlias, Union, cast, get_args, get_or
 
 import attrs
 
+from ..class_init import Field
+
 JSONObject: TypeAlias = dict[str, Any]
 """A JSON object that is kept verbatim."""
 
@@ -35,15 +37,6 @@ def union_parts(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
 
 
-def tag_of(kind: Any) -> str | None:
-    """Return the value of a class's ``type`` discriminator, `None` where it has none."""
-    if not attrs.has(kind):
-        return None
-    attrs.resolve_types(kind)
-    field = attrs.fields_dict(kind).get("type")
-    return get_args(field.type)[0] if field is not None and get_origin(field.type) is Literal else None
-
-
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:
     """Return a field that only ``revision`` and later ones have, up to and including ``until``.
 
@@ -58,12 +51,12 @@ def local() -> Any:
     return attrs.field(default=None, metadata={_SINCE: "never"})
 
 
-def history_of(field: attrs.Attribute[Any]) -> tuple[str | None, str | None]:
+def history_of(field: attrs.Attribute[Any] | Field) -> tuple[str | None, str | None]:
     """Return the first and the last revision that have ``field``; `None` where there is no such bound."""
     return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))
 
 
-def is_said(field: attrs.Attribute[Any], revision: str) -> bool:
+def is_said(field: attrs.Attribute[Any] | Field, revision: str) -> bool:
     """Return whether ``revision`` has ``field``."""
     first, last = history_of(field)
     return (first is None or first <= revision) and (last is None or revision <= last)

@@ -17,7 +17,8 @@ from typing import Any, Final, TypeAlias, cast, get_args, get_origin
 import attrs
 
 from ..jsonrpc.errors import clean
-from .fields import JSONObject, tag_of, union_parts, wire_name
+from .fields import JSONObject, union_parts, wire_name
+from .readers import tag_of
 from .types import content, elicitation, lifecycle, prompts, resources, sampling, tools
 
 HookFor: TypeAlias = Callable[[Any], Callable[[Any, Any], Any]]

@@ -1,0 +1,138 @@
+"""Converters of cattrs: for the attrs classes that authors write for extensions, and for the faults of all data, with
+their places.
+
+Importing cattrs takes as long as a twentieth of the start of a server, and few servers need it: see `readers.py` and
+`writers.py` for the classes of the specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import cache, partial
+from typing import Any, Final, Literal, get_args, get_origin
+
+import attrs
+import cattrs
+from cattrs.cols import list_structure_factory
+from cattrs.cols import mapping_structure_factory as _mapping_factory  # pyright: ignore[reportUnknownVariableType] untyped there
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+from ..lazy_pattern import lazy_pattern
+from .class_code import is_ours
+from .fields import is_said, wire_name
+from .foreign_types import is_model
+from .plain_classes import convert, is_plain_class
+from .readers import (
+    LEAVES,
+    OPEN,
+    SPECIAL,
+    Hook,
+    around_class,
+    is_plain,
+    is_tagged_union,
+    not_a_list,
+    one_of,
+    plain,
+    read_object,
+    tagged_union,
+)
+from .revisions import Revision
+from .types.notifications import LogLevel
+
+
+def faults_in(data: Any, kind: Any) -> list[str]:
+    """Return what is wrong with data that can't be read as a ``kind``, each fault with its place in words of the wire.
+    Returns an empty list for data that can be read."""
+    try:
+        structurer(None, detailed=True).structure(data, kind)
+    except (TypeError, ValueError, cattrs.BaseValidationError) as error:
+        return [_on_the_wire(fault) for fault in cattrs.transform_error(error, format_exception=in_words)]
+    return []
+
+
+def in_words(error: BaseException, _: type | None) -> str:
+    """Return what is wrong, for an error of a reader."""
+    return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
+
+
+_PART: Final = lazy_pattern(r"\['(?:[^']|'(?!\]))*+|\.(\w++)")
+"""A key or a field name. An unterminated key extends to the end, so that no character is read twice."""
+
+
+def _on_the_wire(fault: str) -> str:
+    """Return the same fault with its place in names of the wire: ``$.maxTokens``, not ``$.max_tokens``."""
+    words, at, place = fault.rpartition(" @ ")
+    return words + at + _PART.sub(lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
+
+
+@cache
+def structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.Converter:
+    """Return a converter that reads as `Readers` do; a ``detailed`` one collects faults."""
+    converter = cattrs.Converter(detailed_validation=detailed)
+    for kind in (str, bool, int, float, LogLevel):
+        converter.register_structure_hook(kind, LEAVES[kind])
+    converter.register_structure_hook_factory(is_plain, plain)
+    converter.register_structure_hook_factory(lambda kind: get_origin(kind) is list, _list)
+    converter.register_structure_hook_factory(lambda kind: get_origin(kind) is dict and kind != dict[str, Any], _dict)
+    converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, one_of)
+    converter.register_structure_hook_factory(is_tagged_union, tagged_union)
+    converter.register_structure_hook_factory(attrs.has, partial(_read_class, revision))
+    converter.register_structure_hook_func(is_plain_class, convert)
+    converter.register_structure_hook_func(is_model, convert)
+    for kind, read in SPECIAL.items():
+        converter.register_structure_hook(kind, partial(read, converter))
+    return converter
+
+
+def _list(kind: Any, converter: cattrs.Converter) -> Hook:
+    (item_kind,) = get_args(kind)
+    make = list_structure_factory(kind, converter)
+
+    def read_list(value: Any, kind: Any) -> Any:
+        if type(value) is not list:
+            raise not_a_list(item_kind)
+        return make(value, kind)
+
+    return read_list
+
+
+def _dict(kind: Any, converter: cattrs.Converter) -> Hook:
+    make: Hook = _mapping_factory(kind, converter)
+    return lambda value, kind: make(read_object(value, kind), kind)
+
+
+def _read_class(revision: Revision | None, kind: Any, converter: cattrs.Converter) -> Hook:
+    renames = {
+        field.name: override(
+            rename=wire_name(field.name), omit=revision is not None and not is_said(field, revision.name)
+        )
+        for field in attrs.fields(kind)
+    }
+    if kind in OPEN:
+        renames[OPEN[kind]] = override(omit=True)
+    make: Hook = make_dict_structure_fn(kind, converter, **renames)  # pyright: ignore[reportArgumentType]
+    return around_class(kind, lambda value, kind: make(read_object(value, None), kind))
+
+
+@cache
+def unstructurer(revision: Revision, write_ours: Callable[[Any], Callable[[Any], Any]]) -> cattrs.Converter:
+    """Return a converter that writes in the form of ``revision``; ``write_ours`` returns the writer of a class of this
+    package."""
+    converter = cattrs.Converter()
+    converter.register_unstructure_hook(Enum, lambda member: member.value)
+    converter.register_unstructure_hook_func(lambda kind: kind == dict[str, Any], lambda value: value)
+    converter.register_unstructure_hook_factory(attrs.has, partial(_write_class, revision))
+    converter.register_unstructure_hook_factory(is_ours, write_ours)
+    return converter
+
+
+def _write_class(revision: Revision, kind: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
+    attrs.resolve_types(kind)
+    overrides: dict[str, Any] = {
+        field.name: override(rename=wire_name(field.name), omit_if_default=field.default is None)
+        if is_said(field, revision.name)
+        else override(omit=True)
+        for field in attrs.fields(kind)
+    }
+    return make_dict_unstructure_fn(kind, converter, **overrides)  # pyright: ignore[reportArgumentType]

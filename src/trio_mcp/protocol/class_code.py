@@ -1,0 +1,120 @@
+"""Code that is generated for an attrs class of this package: from a JSON object to an instance, and back.
+
+The code names each member and calls its reader or writer, so that an object is read or written by one function. It does
+what `cattrs.gen` generates for such a class, and neither cattrs nor what attrs makes of the class is needed: a server
+is started by the dozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import NoneType
+from typing import Any, Final, get_args, get_type_hints
+
+import attrs
+
+from ..class_init import Field, plain_fields
+from .fields import is_said, wire_name
+
+_PACKAGE: Final = f"{__name__.partition('.')[0]}."
+
+
+def is_ours(kind: Any) -> bool:
+    """Return whether ``kind`` is an attrs class of this package."""
+    return isinstance(kind, type) and kind.__module__.startswith(_PACKAGE) and _fields_of(kind) is not None
+
+
+def fields_of(kind: Any) -> Sequence[Field]:
+    """Return the fields of an attrs class, none for other types. Their types may be strings: see `hints_of`."""
+    return (_fields_of(kind) or ()) if isinstance(kind, type) else ()
+
+
+@cache
+def _fields_of(kind: type) -> Sequence[Field] | None:
+    if (fields := plain_fields(kind)) is None and attrs.has(kind):
+        return attrs.fields(kind)
+    return fields
+
+
+@cache
+def hints_of(kind: type) -> dict[str, Any]:
+    """Return the types of the fields of a class."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], skipped: str | None) -> Any:
+    """Return the function that makes a ``kind`` of JSON data, by the signature of a reader. Raises `TypeError` for data
+    that isn't an object, and `KeyError` for a missing member.
+
+    ``hook_for`` returns the reader of a type. Neither the field ``skipped`` is read, nor a field that ``revision`` does
+    not have.
+    """
+    names: dict[str, Any] = {"kind": kind}
+    arguments: list[str] = []
+    in_order = True  # arguments in order are passed faster than arguments by name
+    for field in fields_of(kind):
+        if not field.init or field.name == skipped or not (revision is None or is_said(field, revision)):
+            in_order = False
+            continue
+        name, member, hint = field.name, wire_name(field.name), hints_of(kind)[field.name]
+        names[f"type_{name}"], names[f"read_{name}"] = hint, _hook(names, f"read_{name}", field, hint, hook_for)
+        argument = f"read_{name}(data[{member!r}], type_{name})"
+        if field.default is None:
+            argument += f" if {member!r} in data else None"
+        elif field.default is not attrs.NOTHING:
+            is_made = isinstance(field.default, attrs.Factory)  # pyright: ignore[reportArgumentType]
+            names[f"default_{name}"] = field.default.factory if is_made else field.default
+            argument += f" if {member!r} in data else default_{name}{'()' if is_made else ''}"
+        in_order = in_order and not field.kw_only
+        arguments.append(argument if in_order else f"{field.alias}={argument}")
+    check = "if type(data) is not dict:\n    raise TypeError('expected an object')"
+    return _compiled(kind, f"def run(data, _):\n  {check}\n  return kind({', '.join(arguments)})", names)
+
+
+def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchanged: Any) -> Any:
+    """Return the function that makes a JSON object of a ``kind``, in the form of ``revision``.
+
+    ``hook_for`` returns the writer of a type, ``unchanged`` if values stay as they are. Fields that are `None` by
+    default are left out while they are `None`.
+    """
+    names: dict[str, Any] = {}
+    always: list[str] = []
+    lines: list[str] = []
+    for field in fields_of(kind):
+        if not field.init or not is_said(field, revision):
+            continue
+        name, member, hint = field.name, wire_name(field.name), hints_of(kind)[field.name]
+        if field.default is None and len(parts := get_args(hint)) == 2 and NoneType in parts:
+            hint = parts[0] if parts[1] is NoneType else parts[1]
+        names[f"write_{name}"] = write = _hook(names, f"write_{name}", field, hint, hook_for)
+        source = "item" if field.default is None else f"value.{name}"
+        item = source if write is unchanged else f"write_{name}({source})"
+        if field.default is None:
+            lines += [f"if (item := value.{name}) is not None:", f"  data[{member!r}] = {item}"]
+        else:
+            always.append(f"{member!r}: {item}")
+    body = "\n  ".join((f"data = {{{', '.join(always)}}}", *lines, "return data"))
+    return _compiled(kind, f"def run(value):\n  {body}", names)
+
+
+def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
+    """Return the reader or writer of a field. If the field may be absent and has instances of a class, the reader or
+    writer is made, and put under its ``name``, with the first value: most capabilities are never declared."""
+    if field.default is not None or not _has_class(hint):
+        return hook_for(hint)
+
+    def first(*arguments: Any) -> Any:
+        names[name] = hook = hook_for(hint)
+        return hook(*arguments)
+
+    return first
+
+
+def _has_class(hint: Any) -> bool:
+    return is_ours(hint) or any(map(_has_class, get_args(hint)))
+
+
+def _compiled(kind: type, source: str, names: dict[str, Any]) -> Any:
+    exec(compile(source, f"<converter of {kind.__qualname__}>", "exec"), names)  # noqa: S102, as cattrs does
+    return names["run"]

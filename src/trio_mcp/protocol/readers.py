@@ -1,0 +1,266 @@
+"""Strict readers: what makes an object of a type from JSON data, for each type that the specification has.
+
+A reader takes the data and the type, as hooks of cattrs do. JSON types are never coerced. `Readers` has the readers of
+one revision; the functions here are used by cattrs as well (`cattrs_converters.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import NoneType
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args, get_origin
+
+import attrs
+
+from .class_code import fields_of, hints_of, is_ours, reader_of
+from .fields import JSONObject, union_parts, wire_name
+from .revisions import Revision
+from .types.content import (
+    BlobResourceContents,
+    ResourceContents,
+    TextResourceContents,
+    UnknownContent,
+)
+from .types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits
+from .types.lifecycle import with_good_hints
+from .types.notifications import LogLevel, SubscriptionFilter, log_level_rank
+from .types.sampling import CreateMessageResult
+from .types.tools import CallToolResult, Task
+
+Hook: TypeAlias = Callable[[Any, Any], Any]
+
+
+class Hooks(Protocol):
+    """Where readers are found by their types: `Readers`, or a converter of cattrs."""
+
+    def get_structure_hook(self, kind: Any, /) -> Hook: ...
+
+
+class Readers:
+    """The readers of one revision: members that ``revision`` does not have are ignored. Without a revision, those of
+    all revisions are read. ``others`` returns the reader of a type that the specification does not have."""
+
+    def __init__(self, revision: Revision | None, others: Callable[[Any], Hook]) -> None:
+        self._revision = revision
+        self._others = others
+        self._known: dict[Any, Hook] = {**LEAVES, **{kind: partial(read, self) for kind, read in SPECIAL.items()}}
+
+    def get_structure_hook(self, kind: Any, /) -> Hook:
+        """Return the reader of ``kind``."""
+        if (hook := self._known.get(kind)) is None:
+            hook = self._known[kind] = self._made(kind)
+        return hook
+
+    def _made(self, kind: Any) -> Hook:
+        origin = get_origin(kind)
+        if is_ours(kind):
+            return self._class(kind)
+        if origin is list:
+            return self._list(get_args(kind)[0])
+        if origin is dict:
+            return self._dict(get_args(kind)[1])
+        if origin is Literal:
+            return one_of(kind)
+        if is_plain(kind):
+            return plain(kind)
+        if is_tagged_union(kind):
+            return tagged_union(kind, self)
+        if len(members := union_parts(kind)) == 2 and NoneType in members:
+            return self._optional(next(member for member in members if member is not NoneType))
+        return self._others(kind)
+
+    def _class(self, kind: Any) -> Hook:
+        revision = None if self._revision is None else self._revision.name
+        return around_class(kind, reader_of(kind, revision, self.get_structure_hook, OPEN.get(kind)))
+
+    def _list(self, item_kind: Any) -> Hook:
+        read = self.get_structure_hook(item_kind)
+
+        def read_list(value: Any, _: Any) -> Any:
+            if type(value) is not list:
+                raise not_a_list(item_kind)
+            return [read(item, item_kind) for item in cast("list[Any]", value)]
+
+        return read_list
+
+    def _dict(self, member_kind: Any) -> Hook:
+        read = self.get_structure_hook(member_kind)
+
+        def read_dict(value: Any, _: Any) -> Any:
+            return {name: read(member, member_kind) for name, member in read_object(value, None).items()}
+
+        return read_dict
+
+    def _optional(self, kind: Any) -> Hook:
+        read = self.get_structure_hook(kind)
+        return lambda value, _: None if value is None else read(value, kind)
+
+
+_LARGEST_FLOAT: Final = sys.float_info.max
+"""A greater integer is no number for arithmetic: a division by it raises `OverflowError`."""
+_SCALARS: Final[dict[Any, str]] = {
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    NoneType: "null",
+}
+
+
+def is_plain(kind: Any) -> bool:
+    """Return whether values of ``kind`` are kept unchanged: scalars, whole objects, and unions of these."""
+    return all(part in _SCALARS or part == dict[str, Any] for part in union_parts(kind) or (kind,))
+
+
+def plain(kind: Any) -> Hook:
+    """Return the reader of a type that `is_plain`."""
+    parts = union_parts(kind) or (kind,)
+    accepted = {dict if part == dict[str, Any] else part for part in parts}
+    words = "an object" if dict in accepted else " or ".join(_SCALARS[part] for part in parts)
+    takes_floats, takes_integers = float in accepted, accepted & {int, float} == {int}
+    accepted -= {int} if takes_floats else set()  # which is looked at below
+
+    def check(value: Any, _: Any) -> Any:
+        # bool is an int to Python, not to JSON; an integer is a number to both.
+        if type(value) in accepted or (takes_floats and type(value) is int and abs(value) <= _LARGEST_FLOAT):
+            return value
+        if takes_integers and type(value) is float and value.is_integer():  # 2020-12 validation, 6.1.1: 3.0 is one
+            return int(value)
+        raise TypeError(f"expected {words}")
+
+    return check
+
+
+read_object: Final = plain(dict[str, Any])
+
+
+def one_of(kind: Any) -> Hook:
+    allowed = get_args(kind)
+
+    def check(value: Any, _: Any) -> Any:
+        if type(value) is str and value in allowed:
+            return value
+        raise ValueError(f"expected one of {', '.join(allowed)}")
+
+    return check
+
+
+def _log_level(value: Any, _: Any) -> LogLevel:
+    if type(value) is str and log_level_rank(value) >= 0:
+        return LogLevel(value)
+    raise ValueError(f"expected one of {', '.join(LogLevel)}")
+
+
+def not_a_list(item_kind: Any) -> TypeError:
+    """Return the error for data that isn't a list."""
+    return TypeError(f"expected a list of {getattr(item_kind, '__name__', 'items')}")
+
+
+def tag_of(kind: Any) -> str | None:
+    """Return the value of a class's ``type`` discriminator, `None` where it has none."""
+    hint = hints_of(kind).get("type") if fields_of(kind) else None
+    return get_args(hint)[0] if get_origin(hint) is Literal else None
+
+
+def is_tagged_union(kind: Any) -> bool:
+    return any(tag_of(member) is not None for member in union_parts(kind) if get_origin(member) is not list)
+
+
+def tagged_union(kind: Any, hooks: Hooks) -> Hook:
+    by_tag = {tag: member for member in union_parts(kind) if (tag := tag_of(member)) is not None}
+    list_kind = next((member for member in union_parts(kind) if get_origin(member) is list), None)
+    takes_unknown = UnknownContent in union_parts(kind)
+    known: dict[Any, Hook] = {}
+
+    def structure_union(value: Any, _: Any) -> Any:
+        if type(value) is dict:
+            members = cast("dict[str, Any]", value)
+            tag = members.get("type")
+            if type(tag) is not str or tag not in by_tag:
+                raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
+            if tag not in known:  # not before the first of them: the members of a union may hold the union
+                known[tag] = hooks.get_structure_hook(by_tag[tag])
+            return known[tag](members, by_tag[tag])
+        if list_kind is not None and type(value) is list:
+            return hooks.get_structure_hook(list_kind)(cast("Any", value), list_kind)
+        if takes_unknown and type(value) is UnknownContent:  # from lenient reading: JSON has no such object
+            return value
+        raise TypeError("expected an object")
+
+    return structure_union
+
+
+def around_class(kind: Any, read: Hook) -> Hook:
+    """Return the reader of a class with the steps of this class before and after ``read``."""
+    with_hints = any(field.name == "cache_scope" for field in fields_of(kind))
+    before = _BEFORE.get(kind, with_good_hints if with_hints else None)
+    if before is not None:
+        return lambda value, kind: read(before(read_object(value, None)), kind)
+    if (after := _AFTER.get(kind)) is not None:
+        return lambda value, kind: after(read(value, kind), value)
+    return read
+
+
+OPEN: Final = {CallToolResult: "schema_error", CreateMessageResult: "extra", SubscriptionFilter: "extensions"}
+"""The field of a class that isn't read from a member of its name: it holds members of any name, or is our own."""
+_SAMPLED: Final = frozenset(wire_name(field.name) for field in fields_of(CreateMessageResult)) - {"extra"}
+"""The members of a sampling's result that have a field of their own."""
+
+
+def _with_extras(result: CreateMessageResult, value: JSONObject) -> CreateMessageResult:
+    if value.keys() <= _SAMPLED:
+        return result
+    return attrs.evolve(result, extra={name: member for name, member in value.items() if name not in _SAMPLED})
+
+
+def _with_extensions(asked: SubscriptionFilter, value: JSONObject) -> SubscriptionFilter:
+    names = [name for name, wanted in value.items() if "/" in name and wanted is True]
+    return attrs.evolve(asked, extensions=names) if names else asked
+
+
+def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
+    if result.content is not None and not content_fits(result.content):
+        raise ValueError("the content of an elicitation holds strings, numbers, booleans and lists of strings")
+    return result
+
+
+_BEFORE: Final[dict[Any, Callable[[JSONObject], JSONObject]]] = {Task: lambda task: {"ttl": None, **task}}
+"""Steps on the data before the object is made. The ``ttl`` of a task for ever is null (2025-11-25 tasks, Task), and
+mcp 1.x leaves that out."""
+_AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {
+    CreateMessageResult: _with_extras,
+    SubscriptionFilter: _with_extensions,
+    ElicitResult: _checked,
+}
+"""Steps on the object, and the data that the object was made of."""
+
+
+def _elicit_params(hooks: Hooks, value: Any, _: Any) -> Any:
+    mode = cast("dict[str, Any]", value).get("mode", "form") if type(value) is dict else None
+    if mode not in ("url", "form"):
+        raise ValueError("the mode must be form or url")
+    kind: Any = ElicitURLParams if mode == "url" else ElicitFormParams
+    return hooks.get_structure_hook(kind)(value, kind)
+
+
+def _resource_contents(hooks: Hooks, value: Any, _: Any) -> Any:
+    members = read_object(value, None)
+    if "text" not in members and "blob" not in members:
+        raise ValueError("expected text or blob")
+    kind: Any = TextResourceContents if "text" in members else BlobResourceContents
+    return hooks.get_structure_hook(kind)(members, kind)
+
+
+LEAVES: Final[dict[Any, Hook]] = {
+    **{kind: plain(kind) for kind in (str, bool, int, float, dict[str, Any])},
+    LogLevel: _log_level,
+    Any: lambda value, _: value,
+}
+"""The readers of types without parts."""
+SPECIAL: Final[dict[Any, Callable[[Hooks, Any, Any], Any]]] = {
+    ElicitFormParams | ElicitURLParams: _elicit_params,
+    ResourceContents: _resource_contents,
+}
+"""The readers of unions whose members are told apart by more than a ``type``."""

@@ -1,0 +1,123 @@
+"""The code that is generated for classes of the specification does what the code of cattrs does."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import attrs
+import pytest
+from cattrs.gen import make_dict_unstructure_fn, override
+from tests.protocol.examples import full, minimal, sayable_classes
+
+from trio_mcp.protocol.cattrs_converters import structurer, unstructurer
+from trio_mcp.protocol.class_code import reader_of, writer_of
+from trio_mcp.protocol.converters import structure, unstructure
+from trio_mcp.protocol.fields import is_said, wire_name
+from trio_mcp.protocol.readers import OPEN
+from trio_mcp.protocol.revisions import LATEST_MODERN, REVISIONS, Revision
+from trio_mcp.protocol.types.content import TextContent
+from trio_mcp.protocol.types.lifecycle import ClientCapabilities, Implementation, Roots
+from trio_mcp.protocol.types.tools import CallToolResult
+from trio_mcp.protocol.writers import SHAPES, Writers
+
+CASES = [(revision, kind) for revision in REVISIONS.values() for kind in sayable_classes(revision)]
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@attrs.define
+class Painted:
+    """A class of an extension."""
+
+    color: Color
+    hull_parts: tuple[str, ...]
+    text: TextContent
+    roots: Roots | None = None
+
+
+@pytest.mark.parametrize(("revision", "kind"), CASES, ids=lambda each: getattr(each, "__name__", str(each)))
+@pytest.mark.parametrize("example", [minimal, full])
+def test_object_read_by_generated_code_is_that_of_cattrs(revision: Revision, kind: Any, example: Any):
+    data = unstructure(example(kind, revision), revision)
+    assert structure(data, kind) == structurer(None).structure(data, kind)
+
+
+@pytest.mark.parametrize(("revision", "kind"), CASES, ids=lambda each: getattr(each, "__name__", str(each)))
+@pytest.mark.parametrize("example", [minimal, full])
+def test_object_written_by_generated_code_is_that_of_cattrs(revision: Revision, kind: Any, example: Any):
+    value = example(kind, revision)
+    if kind in SHAPES or kind in OPEN:
+        return
+    attrs.resolve_types(kind)
+    overrides: dict[str, Any] = {
+        field.name: override(
+            rename=wire_name(field.name),
+            omit_if_default=field.default is None,
+            omit=not is_said(field, revision.name),
+        )
+        for field in attrs.fields(kind)
+    }
+    converter = unstructurer(revision, Writers(revision).writer_of)
+    by_cattrs: Any = make_dict_unstructure_fn(kind, converter, **overrides)(value)
+    written = unstructure(value, revision)
+    if type(written) is dict and written.get("type") != "text":  # links are written as texts in some revisions
+        assert list(written.items()) == list(by_cattrs.items())
+
+
+def test_class_of_an_extension_is_read_and_written_with_classes_of_the_specification_inside():
+    painted = Painted(Color.RED, ("bow", "stern"), TextContent("hi"), Roots(list_changed=True))
+    data = {
+        "color": "red",
+        "hullParts": ["bow", "stern"],
+        "text": {"type": "text", "text": "hi"},
+        "roots": {"listChanged": True},
+    }
+    assert structure(data, Painted) == painted
+    legacy = REVISIONS["2025-11-25"]
+    assert unstructure(painted, legacy) == data
+    assert unstructure(painted, LATEST_MODERN)["roots"] == {}
+
+
+def test_fault_inside_of_a_class_of_an_extension_is_named_with_its_place():
+    data = {"color": "red", "hullParts": [], "text": {"type": "text", "text": 1}}
+    with pytest.raises(ValueError, match=r"^expected a string @ \$\.text\.text$"):
+        structure(data, Painted)
+
+
+def test_structured_content_of_any_class_becomes_plain_data():
+    content = {"a": [1, {"b": Color.RED}], Color.RED: (1, 2), "text": TextContent("x"), "none": None}
+    written = unstructure(CallToolResult(content=[], structured_content=content), LATEST_MODERN)
+    assert written["structuredContent"] == {
+        "a": [1, {"b": "red"}],
+        "red": [1, 2],
+        "text": {"type": "text", "text": "x"},
+        "none": None,
+    }
+
+
+def test_reader_of_an_optional_part_is_made_with_the_first_part():
+    asked: list[Any] = []
+
+    def hook_for(kind: Any) -> Any:
+        asked.append(kind)
+        return lambda value, _: value
+
+    read = reader_of(ClientCapabilities, None, hook_for, None)
+    assert read({}, ClientCapabilities) == ClientCapabilities()
+    assert Roots | None not in asked
+    assert [read({"roots": 1}, None).roots, read({"roots": 2}, None).roots] == [1, 2]
+    assert asked.count(Roots | None) == 1
+
+
+def test_fields_that_a_revision_does_not_have_are_neither_read_nor_written():
+    def unchanged(value: Any, _: Any = None) -> Any:
+        return value
+
+    implementation = Implementation("a", "1", title="t", description="d")
+    read = reader_of(Implementation, "2025-06-18", lambda _: unchanged, "title")
+    assert read({"name": "a", "version": "1", "title": "t", "description": "d"}, None) == Implementation("a", "1")
+    write = writer_of(Implementation, "2025-06-18", lambda _: unchanged, unchanged)
+    assert write(implementation) == {"name": "a", "version": "1", "title": "t"}
