@@ -35,6 +35,36 @@ trio.run(serve_stdio, server)
 report()
 """
 
+_HTTP = f"""
+import json, sys
+from functools import partial
+import trio
+from trio_mcp import Protected, Server, serve_http
+{_COUNT}
+server = Server("small")
+
+@server.tool
+async def echo(text: str) -> str:
+    return text
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(serve_http, server, port=0))
+        port = listeners[0].socket.getsockname()[1]
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        body = sys.stdin.readline().encode()
+        await stream.send_all(
+            b"POST /mcp HTTP/1.1\\r\\nHost: 127.0.0.1:%d\\r\\nContent-Type: application/json\\r\\n"
+            b"Accept: application/json, text/event-stream\\r\\n"
+            b"Content-Length: %d\\r\\n\\r\\n%s" % (port, len(body), body)
+        )
+        print((await stream.receive_some()).splitlines()[0].decode())
+        nursery.cancel_scope.cancel()
+
+trio.run(main)
+report()
+"""
+
 _CLIENT = f"""
 import json, sys
 import trio
@@ -92,6 +122,17 @@ def test_a_server_on_stdio_loads_neither_a_client_nor_a_network():
     assert len(ours(report)) <= 128
     assert report["classes"] <= 161
     assert len(report["compiled"]) <= 4
+
+
+def test_server_over_http_loads_no_client_at_its_first_answer():
+    said, report = run(_HTTP, messages=_MESSAGES[:1])
+    assert said == "HTTP/1.1 200 OK\n"
+    assert not rooms(report) & {"client", "connecting", "hosting", "proxying", "testing", "cli", "otel"}
+    unused = {"cattrs", "csv", "email", "h11", "importlib.metadata", "trio_mcp.transports.http_client.client"}
+    assert not unused & set(report["modules"])
+    assert len(ours(report)) <= 162
+    assert report["classes"] <= 186
+    assert len(report["compiled"]) <= 5
 
 
 def test_a_server_with_models_of_pydantic_loads_one_module_more():

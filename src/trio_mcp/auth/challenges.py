@@ -12,6 +12,9 @@ import attrs
 from ..classes import frozen
 from ..lazy_pattern import lazy_pattern
 
+RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
+"""The place of the metadata that challenges name (RFC 9728 section 3)."""
+
 _LONGEST: Final = 32 * 1024
 _MOST_CHALLENGES: Final = 16
 _MOST_PARAMS: Final = 32

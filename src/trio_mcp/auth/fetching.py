@@ -206,8 +206,6 @@ def _literal(host: str) -> _Address | None:
         return None
 
 
-RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
-"""RFC 9728 section 3."""
 _OAUTH_METADATA: Final = "/.well-known/oauth-authorization-server"
 _OPENID_METADATA: Final = "/.well-known/openid-configuration"
 

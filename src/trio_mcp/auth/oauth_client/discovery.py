@@ -14,8 +14,9 @@ from typing import Final, TypeVar
 from ...classes import frozen
 from ...protocol.authorization import InvalidDocument, ResourceMetadata, ServerMetadata
 from ...transports.http_client.origins import split_url
+from ..challenges import RESOURCE_METADATA
 from ..credentials import AuthorizationError
-from ..fetching import RESOURCE_METADATA, Fetch, Fetched, FetchFailed, same_issuer, server_metadata_urls
+from ..fetching import Fetch, Fetched, FetchFailed, same_issuer, server_metadata_urls
 from ..storage.records import IssuerRecord, Stored
 from .grants import GrantContext, Machine, PreregisteredClient, check_belonging, shown
 

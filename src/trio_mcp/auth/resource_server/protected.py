@@ -20,7 +20,7 @@ from ...classes import define, frozen, positive
 from ...lazy_pattern import lazy_pattern
 from ...runtime.peer import Auth, Headers, Principal
 from ...transports.http_client.origins import origin_of
-from ..fetching import RESOURCE_METADATA
+from ..challenges import RESOURCE_METADATA
 from .refusals import USED_BEFORE, Refusal, Refusals, broken, unavailable
 from .tokens import TokenCheck, log_defect
 from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -24,7 +24,9 @@ from ...lazy_pattern import lazy_pattern
 from ...runtime.peer import Principal
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origins import split_url
-from ..fetching import Fetcher
+
+if TYPE_CHECKING:
+    from ..fetching import Fetcher
 
 
 def check_resource(url: str) -> str:

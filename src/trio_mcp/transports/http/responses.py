@@ -9,7 +9,6 @@ import contextvars
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -156,6 +155,17 @@ LAST_CHUNK: Final = b"0\r\n\r\n"
 _CLOSE: Final = b"Connection: close\r\n"
 
 
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date(second: float) -> str:
+    """Return a time as HTTP writes it (RFC 9110 section 5.6.7). `email.utils` does as well, but imports a dozen
+    modules, and `time.strftime` writes names in the language of the process."""
+    year, month, day, hour, minute, at_second, weekday, *_ = time.gmtime(second)
+    return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{at_second:02} GMT"
+
+
 class _Beginnings:
     """The first lines of responses by their status, for the present second."""
 
@@ -175,7 +185,7 @@ class _Beginnings:
                 phrase = HTTPStatus(status).phrase
             except ValueError:  # RFC 9112 section 4: the phrase may be empty
                 phrase = ""
-            date = formatdate(second, usegmt=True)  # RFC 9110 section 6.6.1
+            date = http_date(second)  # RFC 9110 section 6.6.1
             lines = self._lines[status] = f"HTTP/1.1 {status} {phrase}\r\nDate: {date}\r\n".encode("ascii")
         return lines
 

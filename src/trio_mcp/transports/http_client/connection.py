@@ -10,7 +10,6 @@ import re
 import select
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from importlib.metadata import version
 from typing import Final
 
 import h11
@@ -189,6 +188,8 @@ def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]],
 @cache
 def own_name() -> str:
     """Return the name and the version of this package, as a ``User-Agent`` names a client (RFC 9110 section 10.1.5)."""
+    from importlib.metadata import version  # late: it imports fifty modules
+
     return f"trio-mcp/{version('trio-mcp')}"
 
 
