@@ -12,7 +12,7 @@ import pytest
 
 import trio_mcp
 from trio_mcp.class_init import init_of
-from trio_mcp.classes import define, frozen
+from trio_mcp.classes import define, evolve, frozen, positive
 
 
 @define
@@ -58,6 +58,16 @@ class DerivedOfFrozen(FrozenBase):
     two: list[int] = attrs.field(factory=list)
 
 
+@frozen
+class FrozenChecked:
+    low: int = attrs.field(validator=positive)
+    high: int = attrs.field(validator=attrs.validators.instance_of(int))
+    sum: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "sum", self.low + self.high)
+
+
 @define
 class Checked:
     number: int = attrs.field(validator=attrs.validators.instance_of(int))
@@ -96,6 +106,28 @@ def test_init_without_attrs_sets_the_fields_of_a_class_with_a_frozen_base():
         made.two = []  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def test_init_of_a_frozen_class_runs_validators_unless_they_are_disabled():
+    assert init_of(FrozenChecked, frozen=True) is not None
+    made = FrozenChecked(1, 2)
+    assert (made.low, made.high, made.sum) == (1, 2, 3)
+    with pytest.raises(ValueError, match="low must be greater than 0, not -1"):
+        FrozenChecked(-1, 2)
+    with pytest.raises(TypeError, match="'high' must be <class 'int'>"):
+        FrozenChecked(1, "2")  # pyright: ignore[reportArgumentType]
+    with attrs.validators.disabled():
+        assert FrozenChecked(-1, 2).low == -1
+    assert [field.name for field in attrs.fields(FrozenChecked)] == ["low", "high", "sum"]
+    with pytest.raises(ValueError, match="low must be greater than 0"):
+        attrs.evolve(made, low=0)
+
+
+@pytest.mark.parametrize("instance", [Named(one=1), FrozenChecked(1, 2), DerivedOfFrozen(1, [2]), Checked(3)])
+def test_evolve_returns_what_attrs_evolve_returns(instance: Any):
+    name = attrs.fields(type(instance))[0].name
+    assert evolve(instance) == attrs.evolve(instance) == instance
+    assert evolve(instance, **{name: 7}) == attrs.evolve(instance, **{name: 7}) != instance
+
+
 def test_init_with_a_validator_is_that_of_attrs():
     assert init_of(Checked, frozen=False) is None
     with pytest.raises(TypeError, match="must be <class 'int'>"):
@@ -128,7 +160,7 @@ def test_signature_of_each_class_is_that_of_attrs():
     assert len(classes) > 300
     assert sum(init_of(kind, frozen=False) is not None for kind in classes.values()) > 250
     for name, kind in classes.items():
-        init = init_of(kind, frozen=False)
+        init = init_of(kind, frozen=True)
         if init is None:
             continue
         parameters = list(inspect.signature(init).parameters.values())[1:]

@@ -2,14 +2,14 @@
 the time.
 
 attrs makes a whole class to get at this method. A program that starts makes instances of forty classes and asks for the
-fields of ten. `init_of` writes no ``__init__`` for classes whose fields have converters, validators or the like: attrs
-does more there than to set attributes.
+fields of ten. `init_of` writes no ``__init__`` for classes whose fields have converters or the like, nor for classes
+with validators that can be changed: attrs does more there than to set attributes once.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import FunctionType, MappingProxyType
 from typing import Any, Final, NamedTuple, cast
@@ -37,6 +37,7 @@ class Field(NamedTuple):
     kw_only: bool = False
     init: bool = True
     metadata: Mapping[Any, Any] = _NOTHING_MORE
+    validator: Callable[[Any, Any, Any], Any] | None = None
 
     @property
     def alias(self) -> str:
@@ -52,7 +53,9 @@ def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -
 def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
     """Return the ``__init__`` of ``kind``, which has `own_fields`; `None` if attrs has to write it."""
     fields = plain_fields(kind)
-    return None if fields is None else _compiled(kind, fields, frozen)
+    if fields is None or (not frozen and any(field.validator is not None for field in fields)):
+        return None
+    return _compiled(kind, fields, frozen)
 
 
 @cache
@@ -83,10 +86,11 @@ def _read(own: _OwnFields) -> Iterator[Field | None]:
         given = own.given.get(name, attrs.NOTHING)
         if type(given) is not _FIELD:
             yield Field(name, hint, given, own.kw_only)
-        elif given._validator or given.converter or given.on_setattr or given.alias:
+        elif given.converter or given.on_setattr or given.alias:
             yield None
         else:
-            yield Field(name, hint, given._default, bool(given.kw_only) or own.kw_only, given.init, given.metadata)
+            kw_only = bool(given.kw_only) or own.kw_only
+            yield Field(name, hint, given._default, kw_only, given.init, given.metadata, given._validator)
 
 
 _FIELD: Final = cast("type[Any]", type(attrs.field()))
@@ -121,6 +125,13 @@ def _compiled(kind: type, fields: tuple[Field, ...], frozen: bool) -> FunctionTy
             assign(name, item, "  ")
             body.append("else:")
         assign(name, argument, "  " if made else "")
+    if checked := [field for field in fields if field.validator is not None]:
+        names |= {"checked": checked, "is_off": attrs.validators.get_disabled}
+        body += [
+            "if not is_off():",
+            "  for field in checked:",
+            "    field.validator(self, field, getattr(self, field.name))",
+        ]
     if hasattr(kind, "__attrs_post_init__"):
         body.append("self.__attrs_post_init__()")
     parameters = ", ".join(["self", *positional, *(["*", *by_name] if by_name else [])])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, SupportsIndex, TypeVar, 
 
 import attrs
 
-from .class_init import init_of, own_fields
+from .class_init import init_of, own_fields, plain_fields
 
 T = TypeVar("T")
 
@@ -141,6 +141,15 @@ class _Late:
         self.complete()
         member: Any = vars(self.made)[self._name]
         return member.__get__(instance, owner) if hasattr(member, "__get__") else member
+
+
+def evolve(instance: T, **changes: Any) -> T:
+    """Return what `attrs.evolve` returns, without the fields that attrs makes of the class."""
+    kind: Any = type(instance)
+    if (fields := plain_fields(kind)) is None:
+        return attrs.evolve(cast("Any", instance), **changes)
+    kept = {field.alias: getattr(instance, field.name) for field in fields if field.init}
+    return kind(**kept | changes)
 
 
 class FieldsDocumented(str):

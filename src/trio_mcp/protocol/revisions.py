@@ -10,9 +10,7 @@ from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-import attrs
-
-from ..classes import frozen
+from ..classes import evolve, frozen
 from .methods import METHODS, ROWS, Method
 from .types.lifecycle import ClientCapabilities
 
@@ -86,16 +84,16 @@ def _chain() -> list[Revision]:
         sub_capabilities=False,
     )
     # changelog 2025-03-26: audio, completions capability, progress message, tool annotations, batches
-    second = attrs.evolve(first, name="2025-03-26", progress_message=True)
+    second = evolve(first, name="2025-03-26", progress_message=True)
     # changelog 2025-06-18: batches removed, structured output, elicitation, resource links, titles
-    third = attrs.evolve(second, name="2025-06-18", batches=False, structured_content="object")
+    third = evolve(second, name="2025-06-18", batches=False, structured_content="object")
     # changelog 2025-11-25: input validation errors are tool errors (SEP-1303), polling (SEP-1699), icons, URL
     # elicitation, tasks
-    fourth = attrs.evolve(
+    fourth = evolve(
         third, name="2025-11-25", invalid_arguments="result", polling=True, tasks="core", sub_capabilities=True
     )
     # changelog 2026-07-28: no handshake, no server requests, results say their type
-    fifth = attrs.evolve(
+    fifth = evolve(
         fourth,
         name="2026-07-28",
         handshake=False,
@@ -118,7 +116,7 @@ def _chain() -> list[Revision]:
 
 def _with_methods(row: Revision) -> Revision:
     has: dict[str, Any] = {method.name: method for method in ROWS if method.is_in(row.name)}
-    return attrs.evolve(row, methods=MappingProxyType(has))
+    return evolve(row, methods=MappingProxyType(has))
 
 
 REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType({row.name: _with_methods(row) for row in _chain()})

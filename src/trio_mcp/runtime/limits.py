@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..classes import define, frozen, not_negative, positive
+from ..classes import define, evolve, frozen, not_negative, positive
 from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import Callers
 
@@ -196,7 +196,7 @@ class Limits:
     def of_everybody(self) -> Limits:
         """Return the bounds for all clients together whose requests belong to no connection: of requests, streams and
         bytes as many as for the whole server."""
-        return attrs.evolve(
+        return evolve(
             self,
             max_in_flight=self.max_server_requests,
             max_cancel_waits=self.max_server_requests,
