@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any, Final
 
 from ..lazy_pattern import lazy_pattern
@@ -23,9 +22,12 @@ _STYLES: Final = {
 def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
     """Return ``doc`` without its section about parameters, and the descriptions of the parameters by name."""
     style = next((name for name, section in _STYLES.items() if doc is not None and section.search(doc)), None)
-    if doc is None or style is None or find_spec("griffe") is None:
+    if doc is None or style is None:
         return doc, {}
-    from griffe import Docstring, Parser  # late: most docstrings have no sections
+    try:
+        from griffe import Docstring, Parser  # late: most docstrings have no sections
+    except ImportError:
+        return doc, {}
 
     parts: list[str] = []
     found: dict[str, str] = {}
