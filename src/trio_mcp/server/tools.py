@@ -246,12 +246,10 @@ class Tools:
             return refusal() if task is None else run_task(task, scope, refusal)
         if entry.replay and scope.rounds is None and not (task is not None and task.has_started):
             replay(scope)
-        run = partial(entry.handler.call, scope, lifespan, bound, tasks if self.has_tasks else None)
-        if entry.timeout is not None or entry.slots is not None:
-            run = partial(self._call_limited, entry, run, scope)
+        host = tasks if self.has_tasks else None
         if task is not None:
-            return run_task(task, scope, partial(self._run, entry, run, scope))
-        return self._run(entry, run, scope)
+            return run_task(task, scope, partial(self._run, entry, scope, lifespan, bound, host))
+        return self._run(entry, scope, lifespan, bound, host)
 
     def call_within(
         self, run: Callable[[], Awaitable[Any]], scope: RequestScope, params: CallToolParams, tasks: TaskHost | None
@@ -324,12 +322,12 @@ class Tools:
         return True
 
     async def _run(
-        self, entry: RegisteredTool, run: Callable[[], Any], scope: RequestScope
+        self, entry: RegisteredTool, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None
     ) -> CallToolResult | InputRequiredResult:
         try:
-            value = await run()
+            value = await self._called(entry, scope, lifespan, bound, tasks)
             if isinstance(value, InputRequired):
-                value = await settle(value, scope, run)
+                value = await settle(value, scope, partial(self._called, entry, scope, lifespan, bound, tasks))
         except ToolError as error:
             return error_result(str(error))
         except AttributeError as error:
@@ -350,6 +348,14 @@ class Tools:
         if entry.is_checked and not value.is_error and (fault := _fault_of(entry, value)) is not None:
             return error_result(f"{entry.listed.name} {fault}")
         return value
+
+    def _called(
+        self, entry: RegisteredTool, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None
+    ) -> Awaitable[Any]:
+        """Run the function of a tool, within the limits of the tool."""
+        if entry.timeout is entry.slots is None:
+            return entry.handler.call(scope, lifespan, bound, tasks)
+        return self._call_limited(entry, partial(entry.handler.call, scope, lifespan, bound, tasks), scope)
 
     async def _read_media(self, entry: RegisteredTool, value: Any, scope: RequestScope) -> Any:
         from .media import read_media  # late: few tools return any
