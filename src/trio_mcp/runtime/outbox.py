@@ -35,11 +35,10 @@ _WRITTEN_AT_ONCE: Final = 64 * 1024
 
 @define(eq=False)
 class Segment:
-    """Lines that are withdrawn together. ``sealed``: nothing may be appended."""
+    """Lines that are withdrawn together."""
 
     data: bytes | bytearray
     owner: Owner | None
-    sealed: bool
     taken: bool = False
 
 
@@ -105,6 +104,7 @@ class Outbox:
         """Bytes not yet taken by the writer."""
         self._segments: list[Segment] = []  # not a deque, which takes 760 bytes when empty, and most streams are silent
         self._tail: Segment | None = None
+        """The last segment, if lines may be appended to it."""
         self._writer = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
@@ -123,13 +123,13 @@ class Outbox:
     def put(self, line: bytes, owner: Owner | None = None) -> None:
         """Append ``line``, newline included."""
         tail = self._tail
-        if tail is not None and tail.owner is owner and not tail.sealed:
+        if tail is not None and tail.owner is owner:
             data = tail.data
             if len(data) < self.high_water:
                 data += line
                 self.size += len(line)
                 return
-        self._append(Segment(self._data(line), owner, False))
+        self._append(line, owner, sealed=False)
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
         """Put ``line``, newline included, and write the line at once where writing needs no waiting. For lines that the
@@ -161,7 +161,7 @@ class Outbox:
             return False
         count = self._send_nowait(line)
         if 0 < count < size:
-            self._segments.append(Segment(bytearray(line[count:]), None, sealed=True, taken=True))
+            self._segments.append(Segment(bytearray(line[count:]), None, taken=True))
             self._added(size - count)
         return count > 0
 
@@ -171,16 +171,14 @@ class Outbox:
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
         """Append ``line`` as a segment of its own, which can be given to `replace` later."""
-        segment = Segment(self._data(line), owner, True)
-        self._append(segment)
-        return segment
+        return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
         """Put ``line`` ahead of all lines that are not begun. Lines put ahead by several tasks at the same moment are
         written together."""
         segments = self._segments
         # A first segment that is taken and waits is the rest of a line that was begun; or empty, since withdrawn.
-        segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None, True))
+        segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None))
         self._added(len(line))
 
     def _data(self, line: bytes) -> bytes | bytearray:
@@ -188,12 +186,14 @@ class Outbox:
         that."""
         return bytearray(line) if len(line) < self.high_water else line
 
-    def _append(self, segment: Segment) -> None:
+    def _append(self, line: bytes, owner: Owner | None, *, sealed: bool) -> Segment:
+        segment = Segment(self._data(line), owner)
+        self._tail = None if sealed else segment
         self._segments.append(segment)
-        self._tail = segment
-        if segment.owner is not None:
-            segment.owner.segments.append(segment)
-        self._added(len(segment.data))
+        if owner is not None:
+            owner.segments.append(segment)
+        self._added(len(line))
+        return segment
 
     def _added(self, count: int) -> None:
         self.size += count

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import trio
+from trio.lowlevel import checkpoint_if_cancelled
 
 from ...jsonrpc.codec import encode_readable, encode_value
 from ...jsonrpc.errors import NotSerializable
@@ -24,16 +25,19 @@ _LOOK_EVERY: Final = 32
 """Number of messages that go nowhere, or that wait behind others, after which the log checks how long the handler has
 let no other task run."""
 _MUCH: Final = 16 * 1024
+_BEFORE_LEVEL: Final = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":'
 _LONGEST_TURN: Final = 0.001
 """Seconds that a handler may log on before others run. A real checkpoint takes less than a hundredth of this time."""
 
 
-def _head(level: str) -> bytes:
-    return b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":' + encode_value(level)
+def _head(level: str, logger: str | None = None) -> bytes:
+    """Return a line up to its data."""
+    named = b"" if logger is None else b',"logger":' + encode_readable(logger)
+    return b"".join((_BEFORE_LEVEL, encode_value(level), named, b',"data":'))
 
 
 class _Heads(dict[str, bytes]):
-    """The constant part of each line by its level, encoded once for the levels of RFC 5424."""
+    """The `_head` of each line without a logger by its level, encoded once for the levels of RFC 5424."""
 
     def __missing__(self, level: str) -> bytes:
         return _head(level)
@@ -52,13 +56,15 @@ class RequestLog:
     nothing is sent.
     """
 
-    __slots__ = ("_count", "_much", "_scope", "_turn_ends")
+    __slots__ = ("_count", "_has_own_level", "_much", "_scope", "_turn_ends")
 
     def __init__(self, scope: RequestScope) -> None:
         self._scope = scope
         self._count = 0
         self._turn_ends = 0.0
         """Time of `time.perf_counter`, and not of a test's clock, since the waiting tasks are real."""
+        self._has_own_level = not scope.runner.may_log or scope.request.revision.log_level == "request"
+        """False where the level is that of the connection, which may change at any time."""
         self._much = min(scope.outbox.high_water, _MUCH)
         """Bytes in the outbox from which the log checks whether other tasks can run. With fewer bytes, the writer still
         gets its turn."""
@@ -67,13 +73,11 @@ class RequestLog:
     def minimum_rank(self) -> int:
         """The least rank that is sent: the rank that this request names, if any, else the connection's."""
         scope = self._scope
-        if not scope.runner.may_log:
-            return NEVER_LOGGED
-        request = scope.request
-        if request.revision.log_level == "request":
-            # 2026-07-28 logging: MUST NOT emit for a request without a logLevel.
-            return NEVER_LOGGED if request.log_level is None else log_level_rank(request.log_level)
-        return scope.exchange.state.log_rank
+        if not self._has_own_level:
+            return scope.exchange.state.log_rank
+        # 2026-07-28 logging: MUST NOT emit for a request without a logLevel.
+        level = scope.request.log_level
+        return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
 
     def admits(self, level: str) -> bool:
         """Return whether the client wants messages of ``level`` now."""
@@ -92,12 +96,17 @@ class RequestLog:
     # The methods below return the coroutine of `_log`: a coroutine of their own, only to await that of `_log`, would
     # cost time for each message.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await checkpoint_if_cancelled()
         scope = self._scope
-        if rank < self.minimum_rank or not scope.sends:
+        minimum = self.minimum_rank if self._has_own_level else scope.exchange.state.log_rank  # spares most a call
+        if rank < minimum or not scope.sends:
             await self._let_others_run()
             return
-        line = _line(_HEADS[level], data, logger, scope.line_end)
+        head = _HEADS[level] if logger is None else _head(level, logger)
+        try:
+            line = head + encode_value(data, 2) + scope.line_end
+        except NotSerializable:
+            line = head + encode_readable(data, 2) + scope.line_end
         outbox = scope.outbox
         if outbox.size >= self._much or outbox.on_put is not None:
             await self._let_others_run()
@@ -126,7 +135,7 @@ class RequestLog:
             return scope.runner.trio_run.call(lambda: self.log_nowait(level, data, logger))
         if not self.admits(level) or outbox.size >= outbox.high_water:
             return False
-        outbox.put(_line(_HEADS[level], data, logger, scope.line_end), scope.lines)
+        outbox.put(_head(level, logger) + encode_readable(data, 2) + scope.line_end, scope.lines)
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
@@ -166,13 +175,3 @@ class RequestLog:
     def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Send a message that the system is unusable."""
         return self._log("emergency", 7, data, logger)
-
-
-def _line(head: bytes, data: Any, logger: str | None, end: bytes) -> bytes:
-    try:
-        if logger is not None:
-            return head + b',"logger":' + encode_value(logger) + b',"data":' + encode_value(data, 2) + end
-        return head + b',"data":' + encode_value(data, 2) + end
-    except NotSerializable:
-        named = head if logger is None else head + b',"logger":' + encode_readable(logger)
-        return named + b',"data":' + encode_readable(data, 2) + end
