@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: a run in about five minutes; ``--full``: all of it, more often."""
+"""``python -m benchmarks``: thirteen rounds, about 25 minutes; ``--full``: how cost grows, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .machine import described
 from .report import comparison, report
 from .results import Results
 from .rounds import run_suite, steps
-from .suites import SUITES, Suite
+from .suites import ENOUGH_ROUNDS, SUITES, Suite
 from .written import write
 
 __all__ = ["main"]
@@ -24,11 +24,13 @@ __all__ = ["main"]
 def _arguments(argv: list[str] | None = None) -> argparse.Namespace:
     names = [suite.name for suite in SUITES]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="more rounds, and how cost grows")
+    parser.add_argument("--full", action="store_true", help="also how cost grows")
     parser.add_argument(
         "--suite", action="append", metavar="NAME", choices=names, help=f"only this one: {_named(names)}"
     )
-    parser.add_argument("--rounds", type=int, help="so many of each")
+    parser.add_argument(
+        "--rounds", type=int, help=f"so many of each; medians of fewer than {ENOUGH_ROUNDS} vary by more than 3 %%"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the raw results")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="taken", help="show results kept before; no run")
     parser.add_argument("--compare", type=Path, metavar="OLD", help="show what changed since")
@@ -36,7 +38,7 @@ def _arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--write", action="store_true", help="put tables and charts into benchmarks/README.md")
     arguments = parser.parse_args(argv)
     named = arguments.suite or ()
-    if empty := [suite.name for suite in SUITES if suite.name in named and not (arguments.full or suite.short_rounds)]:
+    if empty := [suite.name for suite in SUITES if suite.name in named and suite.only_full and not arguments.full]:
         parser.error(f"nothing is measured of {_named(empty)} without --full")
     return arguments
 
@@ -85,10 +87,9 @@ def main() -> None:
     arguments = _arguments()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the measured processes would outlive this one
     plan = [
-        (suite, arguments.rounds or rounds)
+        (suite, arguments.rounds or suite.rounds)
         for suite in SUITES
-        if (rounds := suite.full_rounds if arguments.full else suite.short_rounds)
-        and (not arguments.suite or suite.name in arguments.suite)
+        if (arguments.full or not suite.only_full) and (not arguments.suite or suite.name in arguments.suite)
     ]
     results = Results.load(arguments.taken) if arguments.taken else _run(plan)
     if arguments.json:

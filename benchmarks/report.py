@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from .measures import MEASURES, Measure
 from .results import Results, Samples, Spread
 from .subjects import FLOOR, OURS_NAME
+from .suites import ENOUGH_ROUNDS
 
 __all__ = ["comparison", "goals", "number", "report", "table"]
 
@@ -110,6 +111,15 @@ def _verdict(measure: Measure, change: float) -> str:
     return "better" if (change > 0) == (measure.better == "more") else "WORSE"
 
 
+def _rounds(count: int) -> str:
+    words = f"Rounds: {count}."
+    return (
+        words
+        if count >= ENOUGH_ROUNDS
+        else f"{words} Medians of fewer than {ENOUGH_ROUNDS} may differ by more than 3 % from run to run."
+    )
+
+
 def report(results: Results) -> str:
     """All of it."""
     samples = results.samples
@@ -119,6 +129,7 @@ def report(results: Results) -> str:
         parts.append(f"- {name}: " + ", ".join(f"{package} {version}" for package, version in versions.items()))
     text = "\n".join(parts)
     for suite in samples.figures:
-        text += f"\n\n### {_HEADINGS.get(suite, suite.capitalize())}\n\n{table(samples, suite)}"
+        text += f"\n\n### {_HEADINGS.get(suite, suite.capitalize())}\n\n"
+        text += f"{_rounds(samples.rounds(suite))}\n\n{table(samples, suite)}"
     reached = goals(samples)
     return f"{text}\n\n### What was to be reached\n\n{reached}\n" if reached else f"{text}\n"

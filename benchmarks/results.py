@@ -49,6 +49,11 @@ class Samples:
         """The figures of each subject; empty when it was not measured."""
         return self.figures.get(measure.suite, {}).get(measure.name, {})
 
+    def rounds(self, suite: str) -> int:
+        """How many rounds of ``suite`` were measured."""
+        measured = self.figures.get(suite, {}).values()
+        return max((len(figures) for by_subject in measured for figures in by_subject.values()), default=0)
+
     def spread(self, measure: Measure, subject: str) -> Spread | None:
         """`None` when it was not measured."""
         figures = self.of(measure).get(subject)

@@ -2,7 +2,7 @@
 
 import pytest
 from benchmarks.__main__ import _arguments
-from benchmarks.suites import SUITES
+from benchmarks.suites import ENOUGH_ROUNDS, SUITES
 
 NAMES = [suite.name for suite in SUITES]
 
@@ -17,12 +17,17 @@ def test_each_suite_is_named_once_by_the_help(capsys: pytest.CaptureFixture[str]
     assert all(name.replace("-", "").isalpha() for name in NAMES)
 
 
-@pytest.mark.parametrize("name", [suite.name for suite in SUITES if not suite.short_rounds])
+@pytest.mark.parametrize("name", [suite.name for suite in SUITES if suite.only_full])
 def test_suite_that_has_nothing_to_show_without_full_says_so(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         _arguments(["--suite", "stdio", "--suite", name])
     assert f"nothing is measured of {name} without --full" in capsys.readouterr().err
     assert _arguments(["--suite", name, "--full"]).suite == [name]
+
+
+def test_suites_that_always_run_have_enough_rounds_by_default() -> None:
+    assert {suite.rounds for suite in SUITES if not suite.only_full} == {ENOUGH_ROUNDS}
+    assert _arguments([]).rounds is None
 
 
 def test_suite_that_there_is_none_of_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from benchmarks.chart import chart, standing
 from benchmarks.measures import MEASURES
 from benchmarks.report import comparison, goals, number, report, table
 from benchmarks.results import Results, Samples
+from benchmarks.suites import ENOUGH_ROUNDS
 from benchmarks.written import with_results
 
 ECHO = next(measure for measure in MEASURES if (measure.suite, measure.name) == ("stdio", "echo"))
@@ -49,6 +50,16 @@ def test_goals_say_what_was_reached_and_what_was_not() -> None:
     _, _, echo, cancel = goals(samples()).splitlines()
     assert [cell.strip() for cell in echo.split("|")][3:-1] == ["≥ 0.85", "yes", "≥ 1", "no"]
     assert [cell.strip() for cell in cancel.split("|")][3:-1] == ["≤ 1.25", "NO", "≤ 1.1", "no"]
+
+
+def test_report_says_that_few_rounds_vary() -> None:
+    few, enough = samples(), samples()
+    for _ in range(ENOUGH_ROUNDS):
+        enough.add("client", "calls", "floor", 10_000)
+    enough.figures.pop("stdio")
+    texts = [report(Results("today", {}, {}, each)) for each in (few, enough)]
+    assert ["Rounds: 3. Medians of fewer than 13 may" in text for text in texts] == [True, False]
+    assert "Rounds: 13.\n" in texts[1]
 
 
 def test_comparison_tells_better_from_worse() -> None:

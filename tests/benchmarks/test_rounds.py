@@ -26,7 +26,7 @@ def second(_: Any) -> dict[str, float]:
 def test_probes_that_a_subject_lacks_are_left_out_and_not_counted(monkeypatch: Any) -> None:
     monkeypatch.setattr(Subject, "command", lambda self: [self.name])
     able, lacking = Subject("able", (), ""), Subject("lacking", (), "", lacks=frozenset({"second"}))
-    suite = Suite("s", (able, lacking), opened, (first, second), 1, 1)
+    suite = Suite("s", (able, lacking), opened, (first, second))
     samples, told = Samples(), list[str]()
     run_suite(suite, 2, samples, told.append)
     assert samples.figures == {
