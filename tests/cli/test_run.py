@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -302,3 +303,31 @@ async def test_without_a_file_or_module_there_is_nothing_to_serve():
     ended = await run([*TRIO_MCP, "run"])
     assert ended.status == 2
     assert "name a file, or a module with -m" in ended.stderr
+
+
+@pytest.mark.parametrize("own", [None, 50_000])
+@pytest.mark.parametrize("command", [[*TRIO_MCP, "run"], [sys.executable]], ids=["trio-mcp run", "python"])
+async def test_collector_runs_less_often_unless_the_file_sets_its_threshold(
+    tmp_path: Path, command: list[str], own: int | None
+):
+    file = written(
+        tmp_path / "collected.py",
+        f"""
+        import gc
+        import trio
+        from trio_mcp import Server, serve_stdio
+
+        gc.set_threshold({own or 700}, 5, 5)
+        server = Server("collected")
+
+        @server.tool
+        def threshold() -> str:
+            return str(gc.get_threshold())
+
+        if __name__ == "__main__":
+            trio.run(serve_stdio, server)
+        """,
+    )
+    with trio.fail_after(PATIENCE):
+        async with open_stdio([*command, file], stderr=None, era="modern") as client:
+            assert text_of(await client.call_tool("threshold")) == f"({own or 10_000}, 5, 5)"
