@@ -81,6 +81,16 @@ async def test_optional_field_of_python_sdk_can_be_left_out(nick: object, typed:
     assert (answer.action, answer.content) == ("accept", content)
 
 
+@pytest.mark.parametrize(("typed", "content"), [("", {"name": "a"}), ("b", {"name": "a", "nick": "b"})])
+async def test_required_field_that_may_be_null_can_be_left_empty(typed: str, content: object) -> None:
+    nick = {"anyOf": [{"$ref": "#/$defs/Nick"}, {"type": "null"}]}
+    fields = {"name": {"type": "string"}, "nick": nick}
+    form = {"properties": fields, "required": ["name", "nick"], "$defs": {"Nick": {"type": "string"}}}
+    terminal = Typing("a", typed, "yes")
+    answer = await Questions(terminal, lambda: "the server").form(ElicitFormParams("Who?", form))
+    assert (answer.action, answer.content) == ("accept", content)
+
+
 @pytest.mark.parametrize("schema", [FORM.requested_schema, {"type": "object", "properties": {}}], ids=["one", "none"])
 async def test_form_with_fields_explains_an_empty_line_and_ctrl_d(schema: JSONObject, nursery: trio.Nursery) -> None:
     terminal = Absent()

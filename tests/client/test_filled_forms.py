@@ -115,6 +115,28 @@ async def test_default_that_does_not_fit_and_null_are_left_out(
     assert given == {"action": "accept", "content": {"name": "a", **content}}
 
 
+@pytest.mark.parametrize(
+    ("nick", "answer", "given"),
+    [
+        (OPTIONAL, {}, None),
+        (OPTIONAL, {"nick": None}, None),
+        (OPTIONAL, {"nick": "b"}, "b"),
+        (OPTIONAL | {"default": "c"}, {}, "c"),
+        ({"type": ["null", "integer"]}, {}, None),
+        ({"oneOf": [{"$ref": "#/$defs/Nick"}, {"type": "null"}]}, {}, None),
+        ({"anyOf": [{"type": ["string", "null"]}, {"type": "integer"}]}, {}, None),
+        *[(odd, {}, ...) for odd in ({"anyOf": "null"}, {"anyOf": [None, "null"]}, {"type": {"null": 1}}, [], None)],
+    ],
+)
+async def test_required_field_that_may_be_null_is_null_without_a_value(
+    autojump_clock: object, nick: Any, answer: Any, given: Any
+) -> None:
+    fields = {"name": {"type": "string"}, "nick": nick}
+    form = {"type": "object", "properties": fields, "required": ["name", "nick", "other", 7]}
+    expected = {"name": "a"} | ({} if given is ... else {"nick": given})
+    assert await answer_of(form, {"name": "a", **answer}) == {"action": "accept", "content": expected}
+
+
 async def test_a_form_that_is_declined_need_not_be_filled_in(autojump_clock: object) -> None:
     assert await answer_of(SHIRT, ElicitResult("decline")) == {"action": "decline"}
 

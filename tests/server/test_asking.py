@@ -51,7 +51,24 @@ async def test_meta_of_a_question_reaches_the_client_beside_the_progress_token()
     assert seen == [RELATED, RELATED, RELATED]
 
 
-@pytest.mark.parametrize("content", [{"size": "large"}, {}])
+async def test_null_in_an_accepted_form_counts_as_left_out() -> None:
+    server, answers = Server("s"), list[Any]()
+    form = {"type": "object", "properties": {"size": {"type": "integer"}, "name": {"type": "string"}}}
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        answers.append((await ctx.elicit("size?", form)).content)
+
+    async with open_scripted_client(server, "2025-11-25", capabilities={"elicitation": {}}) as client:
+        for content in ({"size": 3, "name": None, "other": None}, {"size": None}, None):
+            call = await client.call_tool("ask")
+            question = await client.expect({"method": "elicitation/create", ...: ...})
+            await client.answer(question, {"action": "accept", "content": content})
+            await client.expect_result(call)
+    assert answers == [{"size": 3}, {}, None]
+
+
+@pytest.mark.parametrize("content", [{"size": "large"}, {"size": None}, {}])
 async def test_an_accepted_form_that_does_not_fit_is_a_violation_and_nobody_elses_fault(content: Any) -> None:
     server, faults = Server("s"), list[str]()
     form = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}

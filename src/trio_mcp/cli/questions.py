@@ -14,7 +14,7 @@ from ..client.options import ClientOptions
 from ..hosting.speaker import current_member
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.fields import JSONObject
-from ..protocol.form_defaults import CHECKS_FORMATS, fitting_defaults
+from ..protocol.form_defaults import CHECKS_FORMATS, fitting_defaults, required_nullable
 from ..protocol.inlining import inlined
 from ..protocol.meta import related_task_of
 from ..protocol.schema_validator import SchemaValidator
@@ -263,7 +263,7 @@ def form_fields(schema: JSONObject) -> list[FormField]:
     properties, defaults = schema.get("properties"), fitting_defaults(schema)
     if not isinstance(properties, dict):
         raise _bad("a form must have properties")
-    needed = {name for name in _list(schema.get("required")) if isinstance(name, str)}
+    needed = {name for name in _list(schema.get("required")) if isinstance(name, str)} - {*required_nullable(schema)}
     fields = cast("JSONObject", properties).items()
     return [_field(name, field, name in needed, defaults.get(name)) for name, field in fields]
 

@@ -19,13 +19,32 @@ def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
     """Return an accepted form with the defaults of ``schema`` in the fields it leaves out; other answers as they are.
 
     2025-11-25 elicitation, Requested Schema: defaults are what a form starts with. A field that is `None` is left out,
-    and gets no default.
+    and gets no default. If it is required and may be null, it is null instead.
     """
     if answer.action != "accept":
         return answer
     given = answer.content or {}
     content = {name: each for name, each in {**given, **fitting_defaults(schema), **given}.items() if each is not None}
+    content = dict.fromkeys(required_nullable(schema)) | content
     return attrs.evolve(answer, content=content) if content or given else answer
+
+
+def required_nullable(schema: JSONObject) -> list[str]:
+    """Return the required fields of the form ``schema`` that may be null. The specification has none; python-sdk writes
+    them for an ``Optional`` without a default."""
+    fields, needed = _object(schema.get("properties")), cast("Any", schema.get("required"))
+    names = cast("list[Any]", needed) if isinstance(needed, list) else []
+    return [name for name in names if isinstance(name, str) and _may_be_null(_object(fields.get(name)))]
+
+
+def _may_be_null(field: JSONObject) -> bool:
+    lists = [[field], field.get("anyOf"), field.get("oneOf")]
+    parts = [_object(part) for each in lists if isinstance(each, list) for part in cast("list[Any]", each)]
+    return any("null" in (kind if isinstance(kind := part.get("type"), list) else (kind,)) for part in parts)
+
+
+def _object(value: Any) -> JSONObject:
+    return cast("JSONObject", value) if isinstance(value, dict) else {}
 
 
 def fitting_defaults(schema: JSONObject) -> JSONObject:

@@ -221,7 +221,8 @@ def _with_extensions(asked: SubscriptionFilter, value: JSONObject) -> Subscripti
 
 
 def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
-    if result.content is not None and not content_fits(result.content):
+    # python-sdk sends null for a field that is left empty.
+    if not content_fits({name: each for name, each in (result.content or {}).items() if each is not None}):
         raise ValueError("the content of an elicitation holds strings, numbers, booleans and lists of strings")
     return result
 

@@ -412,9 +412,12 @@ class RequestContext(ContextNames[L_co]):
         asking = self._ask("elicitation/create", question, ElicitResult, task_ttl)
         del question  # here and below: thousands of tasks may wait, and need no words
         answer = await asking
-        if answer.action == "accept" and (fault := asked.faults(answer.content or {})):
+        if answer.action != "accept":
+            return ElicitAnswer(answer.action)
+        content = answer.content and {name: each for name, each in answer.content.items() if each is not None}
+        if fault := asked.faults(content or {}):
             raise bad_answer(f"the accepted form does not fit what was asked: {fault}", self.revision)
-        return ElicitAnswer(answer.action, answer.content if answer.action == "accept" else None)
+        return ElicitAnswer(answer.action, content)
 
     async def elicit_url(
         self,
