@@ -168,6 +168,16 @@ async def test_a_relative_path_of_a_socket_is_announced_as_the_absolute_one(
         assert await server.line(r"at (http\+unix://\S+);") == url_on_socket(socket_folder / "s")
 
 
+@pytest.mark.parametrize("where", ["--http", "--websocket", "--tcp", "--unix"])
+async def test_os_error_of_a_lifespan_is_shown_as_one(tmp_path: Path, socket_folder: Path, where: str) -> None:
+    lines = ["import contextlib, trio_mcp", "@contextlib.asynccontextmanager", "async def life(server):"]
+    lines += ["    yield open('/nowhere/data')", "server = trio_mcp.Server('s', lifespan=life)"]
+    place = str(socket_folder / "s") if where == "--unix" else "0"
+    ended = await run([*TRIO_MCP, "run", written(tmp_path / "server.py", "\n".join(lines)), where, place])
+    assert (ended.status, "cannot listen" in ended.stderr) == (1, False)
+    assert ended.stderr.endswith("No such file or directory: '/nowhere/data'\nthe lifespan of the server failed\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

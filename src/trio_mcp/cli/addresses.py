@@ -17,7 +17,7 @@ import trio
 from ..classes import define, frozen
 from ..concurrency.nurseries import open_service_nursery
 from ..server.servable import Servable
-from ..server.server import Server
+from ..server.server import FROM_LIFESPAN, Server
 from ..serving.process import process_is_the_server, quieten_collector
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path
@@ -216,7 +216,7 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
     try:
         await serve(server, task_status=announcement)
     except OSError as error:
-        if announcement.made:
+        if announcement.made or FROM_LIFESPAN in getattr(error, "__notes__", ()):
             raise
         from ..stores.task_store import StoreDown  # loaded by the server, where there is such a storage
 

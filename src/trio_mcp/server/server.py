@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from inspect import isasyncgenfunction, isgeneratorfunction, signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, TypeVar
 
 import attrs
 
@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P")
+
+FROM_LIFESPAN: Final = "the lifespan of the server failed"
+"""Note of an `OSError` from a lifespan, which would look like one of an address."""
 
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
@@ -349,7 +352,11 @@ class Server(Offering):
             info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
             replies = Replies(info, expose_errors=self.expose_errors)
             for part in self.parts():
-                await parts.enter_async_context(part.living(host))
+                try:
+                    await parts.enter_async_context(part.living(host))
+                except OSError as error:
+                    error.add_note(FROM_LIFESPAN)
+                    raise
                 part.completions.check()
             value = self._lifespans[host]
             if once := [provider for part in self.parts() for provider in part.provided_once()]:
