@@ -227,7 +227,8 @@ def test_a_member_is_bounded(kind: Kind, name: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        *(b"", b"{", b"[]", b"null", b'"text"', b"7", b"<!doctype html>", b"{}{}", b"\xef\xbb\xbf{}", b"{'a': 1}"),
+        *(b"", b"{", b"[]", b"null", b'"text"', b"7", b"<!doctype html>", b"{}{}", b"{'a': 1}"),
+        b"\xef\xbb\xbf" * 2 + b"{}",
         *(b'{"issuer": NaN}', b'{"a": \xff}', b'{"a": "\\ud800"}', b"\0"),
         b'{"a": ' + b"[" * 100_000,
         b'{"a": ' + b'{"a": ' * 40_000,
@@ -237,6 +238,12 @@ def test_a_member_is_bounded(kind: Kind, name: str) -> None:
 )
 def test_what_is_no_json_object_is_refused(kind: Kind, data: bytes) -> None:
     assert refusal(kind, data).startswith("no ")
+
+
+@kinds
+def test_document_behind_a_byte_order_mark_is_read(kind: Kind) -> None:
+    whole = text_of(WHOLE[kind])
+    assert kind.from_json(b"\xef\xbb\xbf" + whole) == kind.from_json(whole)
 
 
 @kinds

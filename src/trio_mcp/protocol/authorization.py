@@ -8,6 +8,7 @@ name means is for others to check.
 from __future__ import annotations
 
 import math
+from codecs import BOM_UTF8
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, cast, get_type_hints
 
@@ -46,6 +47,7 @@ class _Document:
         """Read the document. Raises `InvalidDocument`."""
         if len(data) > _LONGEST:
             raise InvalidDocument(f"{cls._COMPLAINT}: more than {_LONGEST} bytes")
+        data = data.removeprefix(BOM_UTF8)
         try:
             try:
                 document = msgspec.json.decode(data, type=cls)

@@ -327,9 +327,10 @@ def test_a_parameter_in_the_query_of_the_endpoint_comes_not_twice(query: str) ->
 @pytest.mark.parametrize("methods", [None, [], ["plain"], ["s256"]])
 def test_server_without_s256_is_refused_before_anything_else_is_asked(methods: list[str] | None) -> None:
     web = usual_web(code_challenge_methods_supported=methods)
-    with pytest.raises(AuthorizationError, match="does not support PKCE with S256"):
+    with pytest.raises(AuthorizationError, match="does not support PKCE with S256") as raised:
         web.run(sign_in(settings(), context()))
     assert len(web.steps) == 2
+    assert ("assume_pkce=True" in str(raised.value)) is (methods is None), "which is of no use with other methods"
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import Any
 
+import attrs
 import pytest
 from tests.auth.oauth_client.scripted_web import (
     ISSUER,
@@ -13,13 +15,15 @@ from tests.auth.oauth_client.scripted_web import (
     context,
     resource_metadata,
     server_metadata,
+    settings,
     usual_web,
 )
 from tests.long_names import LONGEST, ODD, given_to_codecs
 
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.credentials import AuthorizationError
-from trio_mcp.auth.fetching import FetchFailed
+from trio_mcp.auth.fetching import Fetched, FetchFailed
+from trio_mcp.auth.oauth_client.authorization_code import sign_in
 from trio_mcp.auth.oauth_client.discovery import discover
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored
 
@@ -255,6 +259,14 @@ def test_issuer_that_differs_by_the_final_slash_is_equal(named: str, issuer: str
     web.answers[LOCATIONS[named][0]] = answer(server_metadata(issuer))
     configured = None if only is None else (named, issuer)[only]
     assert web.run(discover(context(), configured)).issuer == issuer
+
+
+def test_documents_that_begin_with_a_byte_order_mark_are_read() -> None:
+    web = usual_web()
+    for url, found in web.answers.items():
+        assert isinstance(found, Fetched)
+        web.answers[url] = attrs.evolve(found, body=BOM_UTF8 + found.body)
+    assert web.run(sign_in(settings(), context())).record.tokens is not None
 
 
 @pytest.mark.parametrize(

@@ -268,8 +268,9 @@ def test_url_of_a_metadata_document_is_https_and_has_a_path(url: str) -> None:
         web.run(sign_in(settings(client_metadata_url=url), context()))
 
 
-def test_server_that_registers_nobody_leads_to_its_people() -> None:
-    web = usual_web(registration_endpoint=None)
+@pytest.mark.parametrize("endpoint", [None, ""])
+def test_server_that_registers_nobody_leads_to_its_people(endpoint: str | None) -> None:
+    web = usual_web(registration_endpoint=endpoint)
     with pytest.raises(AuthorizationError, match="ask its people for a client id"):
         web.run(sign_in(settings(), context()))
 

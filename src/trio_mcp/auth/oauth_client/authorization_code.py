@@ -88,7 +88,8 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     # Without S256, a stolen code could be redeemed by the thief (Authorization Code Protection).
     methods = server.code_challenge_methods_supported
     if "S256" not in (methods or ()) and not (methods is None and settings.assume_pkce):
-        raise AuthorizationError("the authorization server does not support PKCE with S256")
+        hint = ": its metadata don't say so; if you know that it does, use assume_pkce=True" if methods is None else ""
+        raise AuthorizationError(f"the authorization server does not support PKCE with S256{hint}")
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     wanted = scopes_at(found, settings.scopes, context)
     scopes = wanted
@@ -286,7 +287,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
         return
     server = yield from metadata_of(issuer, context.server_url)
     url = server.revocation_endpoint
-    if url is None:
+    if not url:
         raise AuthorizationError(f"the authorization server {shown(issuer)} revokes no tokens")
     client = client_of(server, record, settings, context.now())
     if client is None:

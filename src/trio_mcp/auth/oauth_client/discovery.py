@@ -8,6 +8,7 @@ Selection Strategy).
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -139,7 +140,7 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
         except FetchFailed as error:
             failures.append(f"{shown(url)}: {error}")
             continue
-        if answer.status == 200 and answer.body.lstrip().startswith(b"{"):
+        if answer.status == 200 and answer.body.removeprefix(BOM_UTF8).lstrip().startswith(b"{"):
             try:
                 return read(answer.body)
             except InvalidDocument as error:

@@ -269,9 +269,9 @@ def client_at(
     kept = record.client
     if kept is not None and settings.redirect_uri in kept.redirect_uris and not _is_over(kept, now):
         suffices = kept.scopes is None or set(scopes) <= set(kept.scopes)
-        if suffices or server.registration_endpoint is None:
+        if suffices or not server.registration_endpoint:
             return _registered(kept)
-    if server.registration_endpoint is None:
+    if not server.registration_endpoint:
         raise AuthorizationError(
             f"the authorization server {shown(server.issuer)} registers no clients by itself: ask its people for a"
             " client id, and give that to this client"
