@@ -388,7 +388,15 @@ async def test_what_the_server_says_of_itself_can_be_read(autojump_clock: object
         assert client.server_capabilities.prompts is None
 
 
-@pytest.mark.parametrize("described", [{"capabilities": {}}, {"serverInfo": {"name": "raw"}}])
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"capabilities": {}},
+        {"serverInfo": {"name": "raw"}},
+        {"capabilities": {}, "protocolVersion": None},
+        {"capabilities": {}, "protocolVersion": ""},
+    ],
+)
 async def test_a_server_that_names_no_version_has_taken_the_offered_one(
     autojump_clock: object, described: dict[str, Any]
 ) -> None:

@@ -197,7 +197,8 @@ def with_version(result: Any, offered: Any) -> Any:
     ``offered``, as far as anything is known."""
     members = cast("JSONObject", result) if isinstance(result, dict) else dict[str, Any]()
     is_described = "capabilities" in members or "serverInfo" in members
-    return {"protocolVersion": offered, **members} if is_described else cast("Any", result)
+    version = members.get("protocolVersion") or offered  # null and empty count as absent
+    return {**members, "protocolVersion": version} if is_described else cast("Any", result)
 
 
 @value
