@@ -21,6 +21,7 @@ from ..server.server import FROM_LIFESPAN, Server
 from ..serving.process import process_is_the_server, quieten_collector
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path
+from .option_kinds import choice, repeatable
 from .printable import Unusable, say
 
 if TYPE_CHECKING:
@@ -267,13 +268,8 @@ def _address(name: Any) -> str:
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 """Levels of Python's logging."""
-log_level_option: Final = click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    default="warning",
-    show_default=True,
-    help="Lowest level of this command's own messages on standard error.",
-)
+log_level_option = choice("--log-level", LOG_LEVELS, "warning", "Lowest level of this command's own messages.")
+"""The option for messages on standard error of commands that run no code of the user."""
 
 
 def address_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -287,28 +283,20 @@ def address_options(command: Callable[..., int]) -> Callable[..., int]:
         return command(addresses=Addresses(*typed), **named)
 
     for option in (
-        click.option(
+        repeatable(
             "--proxy",
             "proxies",
-            multiple=True,
-            metavar="NETWORK",
-            help="The address or network of a reverse proxy in front, like 127.0.0.1 or 10.0.0.0/8, whose "
-            "X-Forwarded-For is believed: bounds are shared by address. Repeatable.",
+            "NETWORK",
+            "The address or network of a reverse proxy in front, like 127.0.0.1 or 10.0.0.0/8, whose "
+            "X-Forwarded-For is believed: bounds are shared by address.",
         ),
-        click.option(
-            "--host",
-            "names",
-            multiple=True,
-            metavar="NAME",
-            help="A name under which clients reach the server, as in their URL. Repeatable.",
-        ),
-        click.option(
+        repeatable("--host", "names", "NAME", "A name under which clients reach the server, as in their URL."),
+        repeatable(
             "--origin",
             "origins",
-            multiple=True,
-            metavar="ORIGIN",
-            help="A web page that may connect over HTTP or WebSocket, like https://app.example.com. Repeatable; 'none' "
-            "for none. Required, with --host, when other machines can reach HOST.",
+            "ORIGIN",
+            "A web page that may connect over HTTP or WebSocket, like https://app.example.com; 'none' for none. "
+            "Required, with --host, when other machines can reach HOST.",
         ),
         click.option("--path", metavar="PATH", help="Path of the URL, for HTTP and WebSocket. Default: /mcp."),
         click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line."),

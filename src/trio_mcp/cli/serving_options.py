@@ -14,6 +14,7 @@ import click
 import trio
 
 from .addresses import Addresses, address_options, open_sockets, serving_on
+from .option_kinds import repeatable
 from .printable import Unusable, log_to_stderr
 from .sharing import storage_at
 from .supervisor import report_in_a_thread
@@ -39,27 +40,15 @@ _OPTIONS: Final = (
         "--http. A URL with a password belongs in the variable TRIO_MCP_SHARED: others on the machine see the options.",
     ),
     click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes."),
-    click.option(
-        "--issuer",
-        "issuers",
-        multiple=True,
-        metavar="URL",
-        help="An authorization server whose signed tokens (JWT) each HTTP request needs. Repeatable.",
+    repeatable(
+        "--issuer", "issuers", "URL", "An authorization server whose signed tokens (JWT) each HTTP request needs."
     ),
     click.option(
         "--resource", metavar="URL", help="The URL of the server, as its clients write it. Goes with --issuer."
     ),
-    click.option(
-        "--audience",
-        "audiences",
-        multiple=True,
-        metavar="NAME",
-        help="A name of the server in tokens. Repeatable. Default: the URL of --resource.",
-    ),
+    repeatable("--audience", "audiences", "NAME", "A name of the server in tokens. Default: the URL of --resource."),
     click.option("--jwks", metavar="URL", help="The keys of the issuer. Default: those that its metadata name."),
-    click.option(
-        "--scope", "scopes", multiple=True, metavar="SCOPE", help="A scope that each token needs. Repeatable."
-    ),
+    repeatable("--scope", "scopes", "SCOPE", "A scope that each token needs."),
     click.option(
         "--workers",
         type=click.IntRange(1, 1000),

@@ -22,10 +22,12 @@ from ...proxying.proxy import proxy
 from ...runtime.transport import ConnectionLost
 from ...serving.process import serve_stdio
 from ..addresses import Addresses, address_options, log_level_option, serving_on
+from ..option_kinds import choice
 from ..printable import CopiedToStderr, log_to_stderr
 from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED
 from ..targets import SignIn, target_typed, with_extras
 from .options import (
+    ERAS,
     TARGET,
     TargetCommand,
     config_option_of_starters,
@@ -40,13 +42,7 @@ from .options import (
 @config_option_of_starters
 @sign_in_options
 @address_options
-@click.option(
-    "--era",
-    type=click.Choice(["auto", "modern", "legacy"]),
-    default="auto",
-    show_default=True,
-    help="Era of the protocol to speak to the server; auto: the era of each client, if the server has it.",
-)
+@choice("--era", ERAS, "auto", "Era of the protocol to speak; auto: the era of each client, if the server has it.")
 @revision_option
 @log_level_option
 def bridge(

@@ -27,6 +27,7 @@ from ...proxying.tenants import ALL_QUESTIONS
 from ...server.around import Next, ServerRequest
 from ...serving.process import serve_stdio
 from ..addresses import Addresses, log_level_option, serving_on
+from ..option_kinds import repeatable
 from ..printable import CopiedToStderr, Unusable, log_to_stderr, name_shown, say
 from ..serving_options import serving_options, supervised
 from ..statuses import ENDED_WELL
@@ -55,9 +56,7 @@ _WITH_LISTS: Final = (
 @click.option(
     "--searchable", is_flag=True, help="List two tools in the place of all: one that finds tools, one that calls them."
 )
-@click.option(
-    "--pinned", multiple=True, metavar="NAME", help="A tool that is listed in spite of --searchable. Repeatable."
-)
+@repeatable("--pinned", "pinned", "NAME", "A tool that is listed in spite of --searchable.")
 @click.option(
     "--max-name-length",
     type=click.IntRange(32, 128),

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
+from ..option_kinds import choice, repeatable
+
 if TYPE_CHECKING:
     from ...client.client import Client
     from ...connecting.targets import Address, Target
@@ -29,6 +31,7 @@ _ENVIRONMENT: Final = (
     "that you type as TARGET gets your whole environment, secrets included."
 )
 _WORDS: Final = "trio_mcp.command"
+ERAS: Final = ("auto", "modern", "legacy")
 _LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "off")
 """Levels of a server's log messages."""
 
@@ -80,13 +83,7 @@ def connection_options(command: F) -> F:
             metavar="SECONDS",
             help="Time limit for the server.",
         ),
-        click.option(
-            "--era",
-            type=click.Choice(["auto", "modern", "legacy"]),
-            default="auto",
-            show_default=True,
-            help="Which era of the protocol to speak; auto asks the server.",
-        ),
+        choice("--era", ERAS, "auto", "Which era of the protocol to speak; auto asks the server."),
         config_option_of_starters,
     ):
         command = option(command)
@@ -107,18 +104,12 @@ def extras_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     for option in (
         revision_option,
-        click.option(
-            "--env",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="A variable of the environment of a command that is started. Repeatable.",
-        ),
-        click.option(
+        repeatable("--env", "env", "NAME=VALUE", "A variable of the environment of a command that is started."),
+        repeatable(
             "--header",
             "headers",
-            multiple=True,
-            metavar="'NAME: VALUE'",
-            help="A header of each request to a URL; other users of this machine may see what is typed. Repeatable.",
+            "'NAME: VALUE'",
+            "A header of each request to a URL; other users of this machine may see what is typed.",
         ),
     ):
         run = option(run)
@@ -150,26 +141,19 @@ def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[...
         )
         return run_request(options, request(**named))
 
-    level = click.option(
-        "--log-level",
-        type=click.Choice(_LOG_LEVELS, case_sensitive=False),
-        default="info",
-        show_default=True,
-        help="Lowest level of the server's log messages to show.",
-    )
+    level = choice("--log-level", _LOG_LEVELS, "info", "Lowest level of the server's log messages to show.")
     return level(connection_options(run))
 
 
 _VARIABLE: Final = "TRIO_MCP_TOKENS"
 
-tokens_option = click.option(
+tokens_option = choice(
     "--tokens",
-    type=click.Choice(["file", "keyring", "memory"]),
-    default="file",
-    show_default=True,
+    ("file", "keyring", "memory"),
+    "file",
+    "Place of the tokens that you have signed in for: files of yours alone, the keyring of your desktop, or nowhere. "
+    f"The variable {_VARIABLE} says the same for all commands.",
     envvar=_VARIABLE,
-    help="Place of the tokens that you have signed in for: files of yours alone, the keyring of your desktop, or "
-    f"nowhere. The variable {_VARIABLE} says the same for all commands.",
 )
 
 

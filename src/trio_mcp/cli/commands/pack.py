@@ -21,6 +21,7 @@ from ...server.server import Server
 from ...transports.http_client.origins import split_url
 from ..bundles import ENTRY, MANIFEST, entry_file, files_of, written, zipped
 from ..loading import LoadingFailed, load_server
+from ..option_kinds import repeatable
 from ..printable import Unusable, say
 from ..statuses import ENDED_WELL, NOT_WRITTEN
 from ..targets import is_file
@@ -80,14 +81,12 @@ def _check_download(url: str) -> None:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The folder to pack. Default: the one of FILE.",
 )
-@click.option(
-    "--exclude", multiple=True, metavar="PATTERN", help="Leave files out, like 'tests' or '*.db'. Repeatable."
-)
-@click.option(
+@repeatable("--exclude", "exclude", "PATTERN", "Leave files out, like 'tests' or '*.db'.")
+@repeatable(
     "--include",
-    multiple=True,
-    metavar="PATH",
-    help="Pack this file, although it looks like a secret. The path is relative to the folder. Repeatable.",
+    "include",
+    "PATH",
+    "Pack this file, although it looks like a secret. The path is relative to the folder.",
 )
 @click.option("--author", metavar="NAME", help="The author in the bundle. Default: the domain in --name.")
 @click.option(
@@ -98,12 +97,11 @@ def _check_download(url: str) -> None:
     help="uv: hosts install what pyproject.toml names. python: all packages are in the folder lib, installed there "
     "with pip --target, for machines like yours alone.",
 )
-@click.option(
+@repeatable(
     "--dependency",
     "dependencies",
-    multiple=True,
-    metavar="REQUIREMENT",
-    help="A package that the server needs, besides trio-mcp, where the folder has no pyproject.toml. Repeatable.",
+    "REQUIREMENT",
+    "A package that the server needs, besides trio-mcp, where the folder has no pyproject.toml.",
 )
 @click.option(
     "--download",
