@@ -295,13 +295,13 @@ def _invalid(reason: str, request_id: Any = None, *, named: Any = None, asks: st
 
 
 def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
-    """Encode any JSON value on one line. ``around``, 0 to 2: levels of nesting that the message will put around the
+    """Encode any JSON value on one line. ``around``, 0 to 3: levels of nesting that the message will put around the
     value; -1: ``write``, which does the encoding, leaves the outermost level out. A `msgspec.Raw` inside is text that
     was written by this function, and goes out as it is.
 
     Numbers and text of other classes become plain ones (`plain_scalar`). Raises `NotSerializable` for a value that JSON
-    cannot carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` is searched
-    for them; other values pay nothing for the search.
+    cannot carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` without
+    quotes is searched for them; other values pay nothing for the search.
     """
     try:
         text = write(value)
@@ -309,7 +309,8 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
             return text
         if len(text) > LONG and (parts := few_parts(value)) is not None and has_json_form(parts):
             return text
-        finite = b"null" not in text or _is_finite(msgspec.to_builtins(value, enc_hook=_searched))
+        has_null = text.count(b"null") > text.count(b'"null"')  # a type of JSON Schema has quotes
+        finite = not has_null or _is_finite(msgspec.to_builtins(value, enc_hook=_searched))
         levels = MOST_LEVELS - around
         deep = text.count(b"[") + text.count(b"{") >= levels and is_too_deep(value, levels)
     except RecursionError:

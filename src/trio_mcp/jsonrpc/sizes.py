@@ -11,6 +11,8 @@ from itertools import islice
 from sys import getsizeof
 from typing import Any, Final, cast
 
+from msgspec import Raw
+
 from ..lazy_pattern import lazy_pattern
 
 MOST_LEVELS: Final = 256
@@ -43,8 +45,8 @@ HEAVIEST: Final = _WIDEST + _ARRAY
 """The most that `weight_of` returns for each byte."""
 
 _CONTAINERS: Final = frozenset((dict, list, tuple))
-_FINITE: Final = frozenset((dict, list, tuple, str, int, bool, type(None)))
-"""Classes whose values all have a JSON form."""
+_FINITE: Final = frozenset((dict, list, tuple, str, int, bool, type(None), Raw))
+"""Classes whose values all have a JSON form; a `Raw` has one already."""
 
 LONG: Final = 4 * 1024
 """Bytes of a text from which a look at the first parts of its value costs less than counting marks in the text."""
