@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import attrs
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args, get_origin
 import attrs
 
 from .class_code import fields_of, is_ours, writer_of
-from .fields import union_parts
+from .fields import union_parts, wire_name
 from .readers import is_plain
 from .revisions import Revision
 from .types.content import ResourceLink, ToolResultContent, ToolUseContent, UnknownContent
@@ -105,6 +105,9 @@ class Writers:
             what = what or f"content of type {defaults['type']!r}"
             return partial(_refuse, f"{what} cannot be said in revision {self._revision}; it came with {first}")
         make: Make = writer_of(kind, self._revision.name, self.writer_of, _unchanged)
+        names = [field.name for field in fields_of(kind)]
+        if "next_cursor" in names:
+            return partial(_page, make, names[0], self._revision)
         if kind not in SHAPES:
             return make
         has_shape, shape = SHAPES[kind]
@@ -155,6 +158,14 @@ def _filter(make: Make, asked: SubscriptionFilter, _: Revision) -> dict[str, Any
     data = make(asked)
     names: list[str] = data.pop("extensions", None) or []
     return {**data, **dict.fromkeys(names, True)}
+
+
+def _page(make: Make, field: str, revision: Revision, result: Any) -> dict[str, Any]:
+    """Return a page of a list as data. Its items are text if their texts are kept, as those of a `Listing` are."""
+    items = getattr(result, field)
+    if (texts := getattr(items, "texts", None)) is None:
+        return make(result)
+    return {**make(attrs.evolve(result, **{field: []})), wire_name(field): texts.of(items, revision)}
 
 
 def _elicit_form(make: Make, params: ElicitFormParams, revision: Revision) -> dict[str, Any]:

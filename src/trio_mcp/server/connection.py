@@ -228,11 +228,11 @@ class ServerConnection:
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
         """Return a page of a listing."""
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
-        page, following = registry.page(cursor, scope.exchange.peer)
+        page, following = registry.listing(cursor, scope.exchange.peer)
         ttl_ms, cache_scope = self._hints(scope.request)
         if registry.depends_on_caller:
             cache_scope = "private"
-        return result([entry.listed for entry in page], following, ttl_ms, cache_scope)
+        return result(page, following, ttl_ms, cache_scope)
 
     # Notifications
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypedDict, TypeVar, cast
 
 import attrs
@@ -32,6 +32,7 @@ from .visibility import Offer, Visible, depends_on_caller
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
 
+    from ..protocol.listings import ListedTexts, Listing
     from ..protocol.types.apps import UI, AppPolicy
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
@@ -194,6 +195,8 @@ def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> M
 
 
 T = TypeVar("T", bound=Offer)
+_LISTED: Final = attrgetter("listed")
+"""Returns what clients see of an offer."""
 
 
 class Registry(Generic[T]):
@@ -212,6 +215,7 @@ class Registry(Generic[T]):
         self._disabled_tags = frozenset[str]()
         self.tags = frozenset[str]()
         """Tags of all things that were ever added."""
+        self._texts: ListedTexts | None = None
         self._for_all: dict[str, T] = {}
         self._depending: set[str] = set()
         self.get: Callable[[str], T | None] = self._items.get
@@ -255,6 +259,8 @@ class Registry(Generic[T]):
             self._depending.add(name)
         for mirror in self._mirrors:
             mirror.add(name, item)
+        if self._texts is not None:
+            self._texts.add(_LISTED(item))
 
     def check_free(self, name: str) -> None:
         """Raise `ValueError` when the name is taken, here or in a mirror."""
@@ -279,6 +285,8 @@ class Registry(Generic[T]):
             raise KeyError(f"there is no {self.kind} named {name!r}")
 
     def _hide(self, name: str) -> None:
+        if self._texts is not None:
+            self._texts.drop(_LISTED(self._items[name]))
         del self._items[name], self._serials[name]
         self._for_all.pop(name, None)
         self._depending.discard(name)
@@ -355,6 +363,8 @@ class Registry(Generic[T]):
         """
         after = 0 if cursor is None else self._read_cursor(cursor)
         most = self._page_size
+        if not after and not self._depending and (most is None or len(self) <= most):
+            return list(self._items.values()), None
         rest = list(islice(self.listed_for(peer, after), None if most is None else most + 1))
         if most is None or len(rest) <= most:
             return [self._items[name] for name in rest], None
@@ -362,6 +372,17 @@ class Registry(Generic[T]):
         return [self._items[name] for name in page], base64.urlsafe_b64encode(
             f"{self.kind}:{self._serials[page[-1]]}".encode()
         ).decode()
+
+    def listing(self, cursor: str | None, peer: Peer) -> tuple[Listing, str | None]:
+        """Return a page of what clients see of these things, tools for example: see `page`. Its texts are kept."""
+        from ..protocol.listings import ListedTexts, Listing  # late: a server starts faster without
+
+        if self._texts is None:
+            self._texts = ListedTexts()
+            for item in self:
+                self._texts.add(_LISTED(item))
+        page, following = self.page(cursor, peer)
+        return Listing(map(_LISTED, page), self._texts), following
 
     def _read_cursor(self, cursor: str) -> int:
         try:

@@ -1,0 +1,67 @@
+"""Listings: pages of a list whose items are written once for each revision, not for each client that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from ..jsonrpc.codec import encode_readable
+from .converters import unstructure
+from .revisions import Revision
+
+_MOST_KEPT: Final = 32 * 1024 * 1024
+"""Bytes of texts that are kept for one list. Other items are written for each page."""
+_LEVELS: Final = 3
+"""Levels of nesting around an item: the message, the result and the list."""
+
+
+class ListedTexts:
+    """The JSON texts of the items of one list, in each revision. An item's text is kept from its first page until
+    `drop`, and no texts are kept but those of items given to `add`."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, Any] = {}
+        """The items by their identity."""
+        self._texts: dict[Revision, dict[int, tuple[Any, bytes]]] = {}
+        """Items with their texts: no other object can have the identity of an item that is here."""
+        self._left = _MOST_KEPT
+
+    def add(self, item: Any) -> None:
+        """Keep the texts of ``item`` from now on."""
+        self._items[id(item)] = item
+
+    def drop(self, item: Any) -> None:
+        """Forget ``item`` and its texts."""
+        self._items.pop(id(item), None)
+        for texts in self._texts.values():
+            if (found := texts.pop(id(item), None)) is not None:
+                self._left += len(found[1])
+
+    def of(self, page: list[Any], revision: Revision) -> msgspec.Raw:
+        """Return the text of a ``page`` of items in ``revision``. Raises `NotExpressible` and `NotSerializable`."""
+        known = self._texts.setdefault(revision, {})
+        texts = [found[1] if (found := known.get(id(item))) else self._written(item, revision) for item in page]
+        return msgspec.Raw(b"[%b]" % b",".join(texts))
+
+    def _written(self, item: Any, revision: Revision) -> bytes:
+        text = encode_readable(unstructure(item, revision), _LEVELS)
+        if id(item) in self._items and len(text) <= self._left:
+            self._left -= len(text)
+            self._texts[revision][id(item)] = item, text
+        return text
+
+
+class Listing(list[Any]):
+    """A page of a list whose ``texts`` are kept. Items that aren't in the list have no kept text, so the page can be
+    changed like any list."""
+
+    __slots__ = ("texts",)
+
+    def __init__(self, items: Iterable[Any], texts: ListedTexts) -> None:
+        super().__init__(items)
+        self.texts = texts
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        return list, (list(self),)  # copies of items have no kept texts

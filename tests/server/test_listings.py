@@ -1,0 +1,206 @@
+"""Listings are written once: what is kept is what would be written anew, and nothing else is kept."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import weakref
+from collections.abc import AsyncIterator
+from typing import Any
+
+import attrs
+import pytest
+from tests.instructions import instructions_of
+from tests.interaction.memory_peer import MODERN, REVISIONS, MemoryPeer, connected
+
+from trio_mcp import Icon, Server, ServerRequest, ToolAnnotations
+from trio_mcp.jsonrpc.codec import encode_value
+from trio_mcp.protocol import listings
+from trio_mcp.protocol.converters import unstructure
+from trio_mcp.protocol.revisions import REVISIONS as ROWS
+from trio_mcp.protocol.types.prompts import ListPromptsResult
+from trio_mcp.protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult
+from trio_mcp.protocol.types.tools import ListToolsResult
+from trio_mcp.runtime.peer import NOBODY_KNOWN, Auth, Peer
+from trio_mcp.server.registration import Registry
+
+ANN = Peer(auth=Auth("", "ann"))
+
+
+def offering(page_size: int | None = None) -> Server:
+    server = Server("s", page_size=page_size)
+    for number in range(5):
+        tags = ["odd"] if number % 2 else []
+        is_ann = (lambda auth: auth is not None and auth.client_id == "ann") if number == 3 else None
+
+        async def handler(size: int | None = None) -> dict[str, int]:
+            """Do \ud800 nothing."""
+            return {}
+
+        icons, meta = [Icon("https://a.test/i.png")], {"a.test/n": number}
+        common: dict[str, Any] = {"tags": tags, "visible": is_ann, "icons": icons, "meta": meta, "title": f"{number}"}
+        server.tool(name=f"t{number}", annotations=ToolAnnotations(read_only_hint=True), **common)(handler)
+        server.prompt(name=f"p{number}", **common)(handler)
+
+        @server.resource(f"x://r{number}", size=number, **common)
+        async def resource() -> str:
+            return ""
+
+        @server.resource(f"x://{number}/{{name}}", **common)
+        async def template(name: str) -> str:
+            return ""
+
+    return server
+
+
+def registries(server: Server) -> list[tuple[Registry[Any], Any]]:
+    return [
+        (server.tools.listed, ListToolsResult),
+        (server.prompts.registry, ListPromptsResult),
+        (server.resources.registry, ListResourcesResult),
+        (server.resources.templates, ListResourceTemplatesResult),
+    ]
+
+
+def check(server: Server) -> None:
+    """Compare the pages of all lists, in all revisions and for two callers, with pages written anew."""
+    for registry, result in registries(server):
+        for revision in ROWS.values():
+            for peer in (NOBODY_KNOWN, ANN):
+                cursor: str | None = None
+                while True:
+                    plain, _ = registry.page(cursor, peer)
+                    page, following = registry.listing(cursor, peer)
+                    assert [entry.listed for entry in plain] == page
+                    anew = encode(unstructure(result([entry.listed for entry in plain], following), revision))
+                    for _ in range(2):
+                        assert encode(unstructure(result(page, following), revision)) == anew
+                    if (cursor := following) is None:
+                        break
+
+
+def encode(value: Any) -> bytes:
+    return listings.encode_readable(value)
+
+
+async def noop() -> None: ...
+
+
+@pytest.mark.parametrize("page_size", [None, 2])
+def test_kept_pages_are_those_written_anew_after_each_change_for_each_caller_and_revision(
+    page_size: int | None,
+) -> None:
+    server = offering(page_size)
+    check(server)
+    server.tool(name="new", description="first")(noop)
+    check(server)
+    server.remove_tool("new")
+    server.remove_tool("t0")
+    server.remove_prompt("p1")
+    server.remove_resource("x://r2")
+    server.remove_resource("x://2/{name}")
+    check(server)
+    server.tool(name="new", description="second", scopes=["a"])(noop)
+    check(server)
+    server.disable("odd")
+    check(server)
+    server.enable("odd")
+    check(server)
+
+
+async def lists(peer: MemoryPeer) -> AsyncIterator[Any]:
+    for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list"):
+        yield (await peer.request(method))["result"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_clients_get_the_same_list_as_from_a_server_that_has_kept_nothing(revision: str) -> None:
+    server = offering()
+    async with connected(server, revision) as peer:
+        first = [each async for each in lists(peer)]
+        assert [each async for each in lists(peer)] == first
+        server.disable("odd")
+        fewer = [each async for each in lists(peer)]
+        server.enable("odd")
+        assert [each async for each in lists(peer)] == first
+        server.remove_tool("t2")
+        server.tool(name="t2", description="another")(noop)
+        (tools, *others) = [each async for each in lists(peer)]
+        assert tools["tools"][-1]["description"] == "another"
+        assert others == first[1:]
+    fresh = offering()
+    async with connected(fresh, revision) as peer:
+        assert [each async for each in lists(peer)] == first
+    fresh = offering()
+    fresh.disable("odd")
+    async with connected(fresh, revision) as peer:
+        assert [each async for each in lists(peer)] == fewer
+
+
+async def test_items_that_an_around_changes_are_written_as_changed() -> None:
+    server = offering()
+
+    @server.around("tools/list")
+    async def marked(request: ServerRequest, next: Any) -> Any:
+        result: ListToolsResult = await next(request)
+        result.tools[0] = attrs.evolve(result.tools[0], description="changed in place")
+        del result.tools[1]
+        assert copy.deepcopy(result) == result
+        return result
+
+    async with connected(server, MODERN) as peer:
+        for _ in range(2):
+            tools = (await peer.request("tools/list"))["result"]["tools"]
+            assert [tool["name"] for tool in tools] == ["t0", "t2", "t4"]
+            assert tools[0]["description"] == "changed in place"
+    assert server.tools.registry.listing(None, NOBODY_KNOWN)[0][0].description != "changed in place"
+
+
+def test_texts_of_removed_and_of_foreign_items_are_not_kept() -> None:
+    server = offering()
+    page, _ = server.tools.registry.listing(None, NOBODY_KNOWN)
+    texts = page.texts
+    page.append(attrs.evolve(page[0], name="foreign"))
+    for revision in ROWS.values():
+        unstructure(ListToolsResult(page), revision)
+    assert [len(each) for each in texts._texts.values()] == [4] * len(ROWS)
+    left, removed = texts._left, weakref.ref(page[0])
+    del page
+    server.remove_tool("t0")
+    gc.collect()
+    assert removed() is None
+    assert [len(each) for each in texts._texts.values()] == [3] * len(ROWS)
+    assert left < texts._left < listings._MOST_KEPT
+    for name in ("t1", "t2", "t4"):
+        server.remove_tool(name)
+    assert texts._left == listings._MOST_KEPT
+
+
+def test_texts_beyond_the_bound_are_written_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listings, "_MOST_KEPT", 1000)
+    server = offering()
+    check(server)
+    texts = server.tools.registry.listing(None, NOBODY_KNOWN)[0].texts
+    kept = sum(len(text) for each in texts._texts.values() for _, text in each.values())
+    assert 0 < kept == 1000 - texts._left <= 1000
+
+
+def test_second_listing_of_an_item_takes_few_instructions() -> None:
+    server = Server("s")
+    for number in range(300):
+        server.tool(name=f"t{number}")(noop)
+    registry = server.tools.registry
+
+    def listed() -> None:
+        page, following = registry.listing(None, NOBODY_KNOWN)
+        encode_value(unstructure(ListToolsResult(page, following), ROWS[MODERN]))
+
+    first, second = instructions_of(listed), instructions_of(listed)
+    assert second < 30 * 300 < 100 * 300 < first
+
+
+async def test_lone_surrogates_in_a_listed_item_are_escaped() -> None:
+    async with connected(offering(), MODERN) as peer:
+        (tools, *_) = [each async for each in lists(peer)]
+    assert json.dumps(tools["tools"][0]["description"]) == r'"Do \\ud800 nothing."'
