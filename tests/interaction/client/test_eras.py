@@ -394,7 +394,6 @@ async def test_what_the_server_says_of_itself_can_be_read(autojump_clock: object
         {"capabilities": {}},
         {"serverInfo": {"name": "raw"}},
         {"capabilities": {}, "protocolVersion": None},
-        {"capabilities": {}, "protocolVersion": ""},
     ],
 )
 async def test_a_server_that_names_no_version_has_taken_the_offered_one(

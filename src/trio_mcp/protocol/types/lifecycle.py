@@ -197,8 +197,8 @@ def with_version(result: Any, offered: Any) -> Any:
     ``offered``, as far as anything is known."""
     members = cast("JSONObject", result) if isinstance(result, dict) else dict[str, Any]()
     is_described = "capabilities" in members or "serverInfo" in members
-    version = members.get("protocolVersion") or offered  # null and empty count as absent
-    return {**members, "protocolVersion": version} if is_described else cast("Any", result)
+    is_named = not is_described or members.get("protocolVersion") is not None
+    return cast("Any", result) if is_named else {**members, "protocolVersion": offered}
 
 
 @value
