@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import attrs
 
@@ -32,19 +32,16 @@ def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
 def required_nullable(schema: JSONObject) -> list[str]:
     """Return the required fields of the form ``schema`` that may be null. The specification has none; python-sdk writes
     them for an ``Optional`` without a default."""
-    fields, needed = _object(schema.get("properties")), cast("Any", schema.get("required"))
-    names = cast("list[Any]", needed) if isinstance(needed, list) else []
-    return [name for name in names if isinstance(name, str) and _may_be_null(_object(fields.get(name)))]
+    fields, needed = _fields_of(schema), schema.get("required")
+    names = cast("list[object]", needed) if isinstance(needed, list) else []
+    return [name for name in names if isinstance(name, str) and _may_be_null(fields.get(name, {}))]
 
 
 def _may_be_null(field: JSONObject) -> bool:
     lists = [[field], field.get("anyOf"), field.get("oneOf")]
-    parts = [_object(part) for each in lists if isinstance(each, list) for part in cast("list[Any]", each)]
-    return any("null" in (kind if isinstance(kind := part.get("type"), list) else (kind,)) for part in parts)
-
-
-def _object(value: Any) -> JSONObject:
-    return cast("JSONObject", value) if isinstance(value, dict) else {}
+    parts = [part for each in lists if isinstance(each, list) for part in cast("list[object]", each)]
+    kinds = [cast("JSONObject", part).get("type") for part in parts if isinstance(part, dict)]
+    return any("null" in (kind if isinstance(kind, list) else (kind,)) for kind in kinds)
 
 
 def fitting_defaults(schema: JSONObject) -> JSONObject:
