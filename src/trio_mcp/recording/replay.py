@@ -137,12 +137,9 @@ class _Player:
     async def _until(self, ready: Callable[[], object]) -> bool:
         """Wait until ``ready()``. Return false when the other side does not come to that."""
         with trio.move_on_after(self._patience):
-            while not ready():
-                if self._is_over:
-                    return False
+            while not (ready() or self._is_over):
                 await self._news.park()
-            return True
-        return False
+        return bool(ready())
 
     # The recording
 

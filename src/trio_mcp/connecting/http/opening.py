@@ -178,25 +178,19 @@ async def _settle(transport: HttpTransport, sessions: Sessions, url: str, client
     client.tag = secrets.token_urlsafe(_TAG_BYTES)
     try:
         await settle_era(client, url)
-    except HTTPError as error:
-        if client.settings.era == "modern" or not may_speak(error):
+    except HTTPError as refused:
+        if client.settings.era == "modern" or not may_speak(refused):
             raise
-        await _try_http_and_sse(transport, client, error)
+        with client.timeouts.move_on_after(_LONGEST_WAIT) as scope:
+            try:
+                await transport.speak_http_and_sse()
+            except HTTPError as error:
+                logger.debug("the server doesn't speak HTTP+SSE, the transport of 2024-11-05: %s", error)
+                raise (error if error.status in (401, 403) else refused) from None
+        if scope.cancelled_caught:
+            raise
+        await initialize(client)
     sessions.modern = None if client.revision.handshake else client.revision.name
-
-
-async def _try_http_and_sse(transport: HttpTransport, client: Client, refused: MCPError) -> None:
-    """Open the client over HTTP+SSE. Raises ``refused``, the server's answer to ``initialize``, if the server doesn't
-    speak HTTP+SSE."""
-    with client.timeouts.move_on_after(_LONGEST_WAIT) as scope:
-        try:
-            await transport.speak_http_and_sse()
-        except HTTPError as error:
-            logger.debug("the server doesn't speak HTTP+SSE, the transport of 2024-11-05: %s", error)
-            raise (error if error.status in (401, 403) else refused) from None
-    if scope.cancelled_caught:
-        raise refused
-    await initialize(client)
 
 
 async def _renew(sessions: Sessions, client: Client) -> None:
