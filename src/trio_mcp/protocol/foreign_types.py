@@ -46,13 +46,11 @@ def readable(hint: Any) -> Any:
     and where msgspec refuses it (see `Adapter`). Raises `TypeError` for an annotation that pydantic cannot read."""
     models = _pydantic()
     try:
-        if models is not None and (read := models.readable(hint)) is not hint:
-            return read
+        read = hint if models is None else models.readable(hint)
     except TypeError:
         if (read := adapted(hint)) is hint:
             raise
-        return read
-    return adapted(hint)
+    return adapted(hint) if read is hint else read
 
 
 def read_foreign(kind: type, value: Any) -> Any:
@@ -76,7 +74,7 @@ def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items)
         return str(value)
     if isinstance(value, str | Real):
         return plain_scalar(value)
-    if (numpy := _numpy()) is not None and isinstance(value, numpy.ndarray | numpy.generic):
+    if (numpy := sys.modules.get("numpy")) is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return value.tolist()
     if isinstance(value, COLLECTIONS):
         return inner(collected(value))
@@ -97,10 +95,6 @@ def collected(value: Any) -> list[Any] | dict[Any, Any]:
     if len(items) > _MOST_ITEMS:
         raise NotSerializable(f"not serializable as JSON: {type(value).__name__} has more than {_MOST_ITEMS:,} items")
     return items
-
-
-def _numpy() -> Any:
-    return sys.modules.get("numpy")
 
 
 def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject:
@@ -131,7 +125,7 @@ def _written(kind: Any) -> JSONObject | None:
         return {"type": "number"}
     if issubclass(kind, COLLECTIONS) or kind is Iterable:
         return {"type": "object" if issubclass(kind, Mapping) else "array"}
-    if (numpy := _numpy()) is not None:
+    if (numpy := sys.modules.get("numpy")) is not None:
         if issubclass(kind, numpy.bool_):
             return {"type": "boolean"}
         if issubclass(kind, numpy.ndarray):

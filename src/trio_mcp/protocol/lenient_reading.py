@@ -60,9 +60,10 @@ class LenientReading:
             return self._list(value, get_args(lists[0])[0], place, fault)
         if content.UnknownContent in parts:
             return self._content(value, {tag_of(part): part for part in parts}, place, fault)
+        part: Any = parts[0] if len(parts) == 1 else None
         # What a user has answered is read strictly: an answer without a part of it is another answer.
-        if len(parts) == 1 and parts[0] is not elicitation.ElicitResult and _is_of_specification(parts[0]):
-            return self._object(value, parts[0], place, fault)
+        if attrs.has(part) and part.__module__.startswith(_TYPES) and part is not elicitation.ElicitResult:
+            return self._object(value, part, place, fault)
         raise fault
 
     def _fault(self, value: Any, kind: Any, place: str) -> Fault | None:
@@ -154,10 +155,6 @@ class LenientReading:
 def _members(value: object) -> JSONObject:
     """Return an object, and an empty one for anything else."""
     return cast("JSONObject", value) if type(value) is dict else {}
-
-
-def _is_of_specification(kind: Any) -> bool:
-    return attrs.has(kind) and kind.__module__.startswith(_TYPES)
 
 
 def _is_true(value: object) -> bool:

@@ -163,9 +163,8 @@ def unaliased(hint: Any) -> Any:
 
 
 def _adapter(hint: Any, parts: tuple[Any, ...], make: Callable[[Any], Any] = lambda value: value) -> type[Adapter]:
-    made = cast("type[Adapter]", type(getattr(hint, "__name__", repr(hint)[:100]), (Adapter,), {}))
-    made.hint, made.parts, made.make = hint, parts, staticmethod(make)
-    return made
+    members = {"hint": hint, "parts": parts, "make": staticmethod(make)}
+    return cast("type[Adapter]", type(getattr(hint, "__name__", repr(hint)[:100]), (Adapter,), members))
 
 
 def _lacks(info: Any, value: Any) -> bool:

@@ -40,12 +40,12 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
     try:
         infos: Any = [info for info in types_in(kind, adapted=False) if not isinstance(info, kinds.CustomType)]
         defined = {info.cls: info for info in infos if hasattr(info, "cls")}
-        asked = [kind, *defined]
-        (root, *references), definitions = _components(asked, foreign)
+        options: Any = {"schema_hook": foreign, "ref_template": "#/$defs/{name}"}
+        (root, *references), definitions = msgspec.json.schema_components([kind, *defined], **options)
         if not inner.keys().isdisjoint(definitions):  # a model and another class have the same name
             inner.clear()
             prefix = "models."
-            (root, *references), definitions = _components(asked, foreign)
+            (root, *references), definitions = msgspec.json.schema_components([kind, *defined], **options)
     except NameError as error:
         raise TypeError(f"an annotation could not be resolved: {error}") from None
     for info, reference in zip(defined.values(), references, strict=True):
@@ -53,12 +53,9 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
         _complete(definitions[reference["$ref"].rpartition("/")[2]], info, hints, read=read)
     _put_in_order(root, kind)
     definitions |= inner
-    if "$ref" in root and len(root) == 1:
-        reference = root["$ref"]
-        root = dict(definitions[reference.rpartition("/")[2]])
-        if all(node.get("$ref") != reference for node in schemas_in({"$defs": definitions})):  # not made of itself
-            del definitions[reference.rpartition("/")[2]]
     root = inlined({**root, "$defs": definitions}) if definitions else root
+    if (reference := root.pop("$ref", None)) is not None:  # to a class that is made of itself
+        root = {**root["$defs"][reference.rpartition("/")[2]], **root}
     for node in schemas_in(root) if not read else ():
         if node.get("format") in _UNSURE:
             del node["format"]
@@ -78,10 +75,6 @@ def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) ->
         return _with_definitions(kind, read, f"{prefix}{len(known)}.", known)
     known.update(new)
     return schema
-
-
-def _components(asked: list[Any], foreign: Any) -> tuple[tuple[JSONObject, ...], JSONObject]:
-    return msgspec.json.schema_components(asked, schema_hook=foreign, ref_template="#/$defs/{name}")
 
 
 def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: bool) -> None:

@@ -5,6 +5,7 @@ A form is a class with plain fields, as the flat JSON Schema that the specificat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, datetime
 from enum import Enum
 from functools import cached_property
@@ -197,9 +198,9 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     if schema.get("type") != "object":
         raise _no_form(form)
     check_fields(f"form {form.__name__}", kind)
-    properties, hints = cast("JSONObject", schema.get("properties", {})), _hints(kind)
+    properties, hints, optional = cast("JSONObject", schema.get("properties", {})), _hints(kind), optional_fields(form)
     fields = {name: _flat(field) | _said_beside(hints.get(name), field) for name, field in properties.items()}
-    required = [name for name in schema.get("required", []) if name not in optional_fields(form)]
+    required = [name for name in schema.get("required", []) if name not in optional]
     # 2025-11-25 schema, ElicitRequestFormParams: no members but type, properties and required
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
@@ -243,22 +244,19 @@ def _hints(form: type) -> dict[str, Any]:
 
 def _said_beside(hint: Any, field: JSONObject) -> JSONObject:
     """Return the facts of a field's annotation that its schema lacks: the description, and the format of a time."""
-    notes, kinds = list[str](), list[Any]()
-    _take_apart(hint, notes, kinds)
+    facts = list(_facts_in(hint))
+    notes = [fact for fact in facts if isinstance(fact, str)]
     said: JSONObject = {"description": notes[0]} if notes and "description" not in field else {}
-    return said | ({"format": "date-time"} if datetime in kinds else {})
+    return said | ({"format": "date-time"} if datetime in facts else {})
 
 
-def _take_apart(hint: Any, notes: list[str], kinds: list[Any]) -> None:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        notes += [note for note in arguments[1:] if isinstance(note, str)]
-        _take_apart(arguments[0], notes, kinds)
-    elif origin in (Union, UnionType, Required, NotRequired):
-        for each in arguments:
-            _take_apart(each, notes, kinds)
+def _facts_in(hint: Any) -> Iterator[Any]:
+    """Yield the types that an annotation allows, and the notes beside them."""
+    if get_origin(hint) in (Annotated, Union, UnionType, Required, NotRequired):
+        for part in get_args(hint):
+            yield from _facts_in(part)
     else:
-        kinds.append(hint)
+        yield hint
 
 
 def _flat(field: JSONObject) -> JSONObject:

@@ -154,12 +154,10 @@ class Completions:
     def check(self) -> None:
         """Raise `ValueError` for a completer whose prompt, template or argument doesn't exist at the first start."""
         for kind, name, argument in self._unchecked:
-            if kind == "prompt":
-                prompt = self._prompts.registry.known(name)
-                names = None if prompt is None else prompt.handler.names
-            else:
-                template = self._resources.templates.known(name)
-                names = None if template is None or template.pattern is None else template.pattern.names
+            prompt = self._prompts.registry.known(name) if kind == "prompt" else None
+            template = self._resources.templates.known(name) if kind == "resource" else None
+            named = prompt.handler if prompt is not None else template and template.pattern
+            names = named.names if named is not None else None
             if names is None or argument not in names:
                 lacks = "there is none" if names is None else f"it has only {', '.join(names) or 'none'}"
                 raise ValueError(f"@server.completion: the {kind} {name!r} has no argument {argument!r}: {lacks}")

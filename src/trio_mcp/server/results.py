@@ -194,10 +194,8 @@ def _has_blocks(items: list[Any]) -> bool:
 def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     """Return ``value`` as content: the items of a list or the like one by one, text and blocks unchanged, all other
     items as JSON."""
-    if isinstance(value, CallToolResult):
-        return value
     items = _items(value)
-    return _blocks([value] if items is None else items, encoders)
+    return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
 
 
 def _blocks(items: list[Any], encoders: Encoders | None) -> CallToolResult:

@@ -141,12 +141,13 @@ class UserFunction:
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """Return ``arguments`` converted to the annotated types. ``strict=False`` reads as `read_leniently` where
         strict reading fails. Raises `BadArguments`."""
-        self._check_size(arguments)
+        if self._most_hashed is not None:  # spares most handlers the call
+            self._check_size(arguments)
         try:
             if strict and not self._needs_options:
                 bound = msgspec.convert(arguments, self._model)
             else:  # each option makes the conversion slower
-                bound = self._convert(arguments, strict)
+                bound = msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             bound = self._mended(arguments, strict, error)
         return self._as_dict(bound)
@@ -170,13 +171,10 @@ class UserFunction:
                 read = read_leniently(self.schema, arguments)
             if read is not arguments:
                 self._check_size(read)  # there may have been JSON inside of text
-                return self._convert(read, strict)
+                return msgspec.convert(read, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             fault = error
         raise BadArguments(with_choices(str(fault), self.schema)) from None
-
-    def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
-        return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
@@ -275,7 +273,14 @@ def _field(name: str, parameter: inspect.Parameter, hint: Any, described: str | 
     except TypeError as error:
         raise TypeError(f"{name}: parameter {parameter.name!r}: {error}") from None
     check_notes(name, parameter.replace(default=default), hint)
-    _check_default(f"{name}: parameter {parameter.name!r}", parameter, hint, default)
+    if default is None and not _takes_none(hint):
+        said = parameter.annotation
+        kind = said if isinstance(said, str) else inspect.formatannotation(said)
+        raise TypeError(
+            f"{name}: parameter {parameter.name!r} is None by default, which its annotation does not have:\n"
+            f"    wrong:  {parameter.name}: {kind} = None\n"
+            f"    right:  {parameter.name}: {kind} | None = None"
+        )
     hint = _with_descriptions(hint, described)
     if default is parameter.empty:
         return (parameter.name, hint)
@@ -291,18 +296,6 @@ def _field(name: str, parameter: inspect.Parameter, hint: Any, described: str | 
             hint = Annotated[hint, msgspec.Meta(extra_json_schema={"default": plain})]
         return (parameter.name, hint, msgspec.field(default_factory=lambda: default))
     return (parameter.name, hint, default)
-
-
-def _check_default(where: str, parameter: inspect.Parameter, hint: Any, default: Any) -> None:
-    """Raise `TypeError` for a default that is no argument: `None` where the annotation has none."""
-    if default is None and not _takes_none(hint):
-        said = parameter.annotation
-        kind = said if isinstance(said, str) else inspect.formatannotation(said)
-        raise TypeError(
-            f"{where} is None by default, which its annotation does not have:\n"
-            f"    wrong:  {parameter.name}: {kind} = None\n"
-            f"    right:  {parameter.name}: {kind} | None = None"
-        )
 
 
 def _takes_none(hint: Any) -> bool:
