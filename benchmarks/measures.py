@@ -115,6 +115,10 @@ MEASURES = (
     *(_more("growth", f"echo_in_flight_{n}", f"echo, {n:,} in flight") for n in WIDTHS),
     *(Measure("growth", f"cancel_among_{n}", f"cancel among {n:,} in flight: median", "µs") for n in WIDTHS),
     *(Measure("growth", f"echo_bytes_{n}", f"echo of {n:,} bytes: median", "ms") for n in PAYLOADS),
+    *(
+        Measure(suite, "large_cpu", f"echo of 4 MiB{where}: processor time each", "ms")
+        for suite, where in (("large", ""), ("large-http", " over HTTP"), ("large-client", ", client"))
+    ),
     *(_more("growth-websocket", f"echo_connections_{n}", f"echo, connections: {n:,}") for n in CONNECTIONS[:-1]),
     _more(
         "growth-websocket",

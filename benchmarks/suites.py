@@ -16,6 +16,7 @@ from .probes import (
     fairness,
     growth,
     holding,
+    large,
     leaving,
     notifying,
     posting,
@@ -55,6 +56,8 @@ class Suite:
 
 
 _OWN = tuple(subject for subject in PIPE_SERVERS if subject.name in (FLOOR, OURS_NAME))
+_OWN_HTTP = tuple(subject for subject in MODERN_HTTP_SERVERS if subject.name in (FLOOR, "httptools", OURS_NAME))
+_OWN_CLIENTS = tuple(subject for subject in CLIENTS if subject.name in (FLOOR, OURS_NAME))
 _POSTS = (posting.post_1, posting.post_16, posting.post_64, streaming.streamed, leaving.leave)
 
 SUITES = (
@@ -93,4 +96,7 @@ SUITES = (
     Suite("crowd", PIPE_SERVERS, open_pipes, (cancelling.crowd_of_all,), 1, only_full=True),
     Suite("growth", _OWN, open_pipes, (growth.widths, growth.crowded, growth.payloads), 3, only_full=True),
     Suite("growth-websocket", SOCKET_SERVERS, open_socket, (growth.connections,), 3, only_full=True),
+    Suite("large", _OWN, open_pipes, (large.large,), only_full=True),
+    Suite("large-http", _OWN_HTTP, open_modern, (large.posted_large,), only_full=True),
+    Suite("large-client", _OWN_CLIENTS, calling.open_client, (large.called_large,), only_full=True),
 )

@@ -1,6 +1,7 @@
 """What a measured client is told to do, on its standard input, and how it says that it is done.
 
-``calls COUNT WIDTH``: COUNT calls, WIDTH at once. ``notifications COUNT``: one call that brings COUNT notifications.
+``calls COUNT WIDTH``: COUNT calls, WIDTH at once; ``calls COUNT WIDTH SIZE``: of so many bytes each.
+``notifications COUNT``: one call that brings COUNT notifications.
 """
 
 import sys
@@ -27,21 +28,21 @@ async def obey(call, rows, run_in_thread, open_group):
     done(0)
     while order := (await run_in_thread(sys.stdin.readline)).split():
         match order:
-            case ["calls", count, width]:
-                done(await _calls(call, int(count), int(width), open_group))
+            case ["calls", count, width, *size]:
+                done(await _calls(call, int(count), int(width), int(*size), open_group))
             case ["notifications", count]:
                 rows.right = 0
                 await call("notify", {"count": int(count)})
                 done(rows.right)
 
 
-async def _calls(call, count, width, open_group):
+async def _calls(call, count, width, size, open_group):
     numbers, right = iter(range(count)), 0
 
     async def caller():
         nonlocal right
         for number in numbers:
-            text = f"{number:08} is echoed, and so is this text, to its end"
+            text = f"{number:08} is echoed, and so is this text, to its end".ljust(size, "x")
             reply = await call("echo", {"text": text})
             right += reply == text
 

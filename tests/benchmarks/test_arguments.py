@@ -7,7 +7,10 @@ from benchmarks.suites import ENOUGH_ROUNDS, SUITES
 NAMES = [suite.name for suite in SUITES]
 
 
-def test_each_suite_is_named_once_by_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_suite_is_named_once_by_the_help(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # lines end at hyphens, too
     with pytest.raises(SystemExit):
         _arguments(["--help"])
     words = capsys.readouterr().out.replace(",", " ").split()

@@ -15,6 +15,7 @@ from benchmarks.probes import (
     echoing,
     fairness,
     holding,
+    large,
     leaving,
     notifying,
     posting,
@@ -62,6 +63,18 @@ def test_all_is_there_and_in_order_over_websocket(program: str) -> None:
     assert figures.keys() - {"echo_cpu"} == names("websocket")
 
 
+@pytest.mark.parametrize("program", ["floor_stdio", "trio_mcp_stdio"])
+def test_large_messages_are_echoed_over_stdio(program: str) -> None:
+    with open_pipes(command(f"servers/{program}.py"), FEW) as session:
+        assert large.large(session)["large_cpu"] > 0
+
+
+@pytest.mark.parametrize("program", ["floor_http.py httptools", "trio_mcp_http.py"])
+def test_large_messages_are_echoed_over_http(program: str) -> None:
+    with open_modern(command(f"servers/{program}"), FEW) as session:
+        assert large.posted_large(session)["large_cpu"] > 0
+
+
 HTTP = ["floor_http.py h11", "floor_http.py written", "floor_http.py httptools", "trio_mcp_http.py"]
 
 
@@ -93,6 +106,7 @@ def test_clients_do_what_they_are_told(program: str) -> None:
     with calling.open_client([*command(f"clients/{program}.py"), *server], FEW) as client:
         for probe in (calling.calls, calling.calls_64, calling.handled):
             figures |= probe(client)
+        assert large.called_large(client)["large_cpu"] > 0
     assert figures.keys() == names("client")
 
 
