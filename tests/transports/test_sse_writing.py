@@ -15,6 +15,7 @@ from trio_mcp.transports.sse import (
     EventReader,
     events,
     identified_events,
+    numbered_events,
     priming_event,
     retry_line,
 )
@@ -68,6 +69,13 @@ def test_an_identified_event_is_read_with_its_id(lines: list[bytes]) -> None:
     assert [(event.id, json.loads(event.data)) for event in found] == [
         (f"a-{at}", json.loads(line)) for at, line in enumerate(lines)
     ]
+
+
+@given(LINES)
+def test_numbered_events_are_identified_events_with_successive_ids(lines: list[bytes]) -> None:
+    each = [line + b"\n" for line in lines]
+    expected = identified_events((f"a-{number}", line) for number, line in enumerate(each, 7))
+    assert numbered_events("a", 7, each) == expected
 
 
 def test_a_priming_event_has_an_id_and_no_data() -> None:

@@ -4,7 +4,7 @@ of bytes again, however the bytes are cut. Nothing here waits, and there are no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..classes import value
@@ -39,6 +39,15 @@ def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
             b"id: %b\nevent: message\ndata: %b\n" % (event_id.encode(), line if line.isascii() else _escaped(line))
             for event_id, line in pairs
         ]
+    )
+
+
+def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
+    """Return the `identified_events` of ``lines`` with the ids ``NAME-NUMBER``, counted from ``first``."""
+    head = b"id: %b-" % name.encode()
+    texts = lines if all(map(bytes.isascii, lines)) else map(_escaped, lines)
+    return b"".join(
+        [b"%b%d\nevent: message\ndata: %b\n" % (head, number, text) for number, text in enumerate(texts, first)]
     )
 
 

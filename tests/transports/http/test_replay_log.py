@@ -20,6 +20,11 @@ def log(*, stream: int = 64 * KIB, session: int = 256 * KIB) -> ReplayLog:
     return ReplayLog(stream, session)
 
 
+def extended(kept: ReplayLog, stream: str, lines: list[bytes], *, awaited: bool = False) -> str:
+    """Extend a stream, and return the id of the first of the events."""
+    return f"{stream}-{kept.extend(stream, lines, awaited=awaited)}"
+
+
 def lines(kept: ReplayLog, cursor: str) -> list[bytes]:
     return [line for _, line in kept.after(cursor).events]
 
@@ -27,9 +32,9 @@ def lines(kept: ReplayLog, cursor: str) -> list[bytes]:
 def test_events_behind_a_cursor_are_those_of_its_stream_alone() -> None:
     kept = log()
     one, two = kept.open(), kept.open()
-    first = kept.extend(one, [b"a\n"])[0]
-    other = kept.extend(two, [b"x\n"])[0]
-    second = kept.extend(one, [b"b\n"])[0]
+    first = extended(kept, one, [b"a\n"])
+    other = extended(kept, two, [b"x\n"])
+    second = extended(kept, one, [b"b\n"])
     kept.extend(two, [b"y\n"])
     assert kept.after(first).events == [(second, b"b\n")]
     assert lines(kept, other) == [b"y\n"]
@@ -40,7 +45,7 @@ def test_events_behind_a_cursor_are_those_of_its_stream_alone() -> None:
 def test_ids_are_visible_ascii_and_unique_in_the_session() -> None:
     kept = log()
     streams = [kept.open() for _ in range(20)]
-    ids = [kept.extend(stream, [b"a\n"])[0] for stream in streams for _ in range(20)]
+    ids = [extended(kept, stream, [b"a\n"]) for stream in streams for _ in range(20)]
     assert len({*ids, *(kept.cursor(kept.open()) for _ in range(20))}) == 420
     assert all(re.fullmatch(r"[!-~]+", each) for each in ids)
 
@@ -58,7 +63,7 @@ def test_a_stream_has_a_cursor_before_its_first_event() -> None:
 def test_two_drops_without_a_new_event_keep_the_cursor() -> None:
     kept = log()
     stream = kept.open()
-    cursor = kept.extend(stream, [b"a\n"])[0]
+    cursor = extended(kept, stream, [b"a\n"])
     assert kept.cursor(stream) == cursor
     kept.extend(stream, [b"b\n"])
     assert kept.after(cursor) == kept.after(cursor)
@@ -66,7 +71,7 @@ def test_two_drops_without_a_new_event_keep_the_cursor() -> None:
 
 def test_a_cursor_of_another_session_is_unknown() -> None:
     one, two = log(), log()
-    cursor = one.extend(one.open(), [b"a\n"])[0]
+    cursor = extended(one, one.open(), [b"a\n"])
     two.extend(two.open(), [b"x\n"])
     with pytest.raises(BadCursor, match="no stream of this session"):
         two.after(cursor)
@@ -77,7 +82,7 @@ def test_a_cursor_of_another_session_is_unknown() -> None:
 )
 def test_what_no_stream_has_given_out_is_unknown(change: str) -> None:
     kept = log()
-    cursor = kept.extend(kept.open(), [b"a\n"])[0]
+    cursor = extended(kept, kept.open(), [b"a\n"])
     with pytest.raises(BadCursor, match="no stream of this session"):
         kept.after(change.format(cursor))
 
@@ -94,7 +99,7 @@ def test_a_number_that_the_stream_has_not_given_out_is_unknown(digits: str) -> N
 def test_a_cursor_before_dropped_events_is_expired_and_the_others_are_good() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
-    cursors = [kept.cursor(stream), *(kept.extend(stream, [b"x" * 500 + b"\n"])[0] for _ in range(10))]
+    cursors = [kept.cursor(stream), *(extended(kept, stream, [b"x" * 500 + b"\n"]) for _ in range(10))]
     good = [cursor for cursor in cursors if is_good(kept, cursor)]
     assert good == cursors[-5:]
     assert [len(lines(kept, cursor)) for cursor in good] == [4, 3, 2, 1, 0]
@@ -123,7 +128,7 @@ def test_a_stream_beyond_its_bound_costs_no_other_stream_anything() -> None:
 def test_beyond_the_bound_of_the_session_the_oldest_events_go_first() -> None:
     kept = log(session=8 * KIB)
     streams = [kept.open() for _ in range(3)]
-    cursors = [kept.extend(streams[at % 3], [b"x" * 700])[0] for at in range(30)]
+    cursors = [extended(kept, streams[at % 3], [b"x" * 700]) for at in range(30)]
     behind = [is_good(kept, cursor) for cursor in cursors]
     assert behind == sorted(behind), "those that are gone came before those that are kept"
     assert 9 <= sum(behind) < 12
@@ -132,8 +137,8 @@ def test_beyond_the_bound_of_the_session_the_oldest_events_go_first() -> None:
 def test_a_line_beyond_all_bounds_is_not_kept_and_has_an_id_all_the_same() -> None:
     kept = log(session=4 * KIB)
     stream = kept.open()
-    before = kept.extend(stream, [b"a\n"])[0]
-    after = kept.extend(stream, [b"x" * 5 * KIB])[0]
+    before = extended(kept, stream, [b"a\n"])
+    after = extended(kept, stream, [b"x" * 5 * KIB])
     with pytest.raises(BadCursor, match="no longer kept"):
         kept.after(before)
     assert lines(kept, after) == []
@@ -228,7 +233,7 @@ def test_events_that_fill_the_bounds_exactly_are_kept() -> None:
 def test_a_stream_that_goes_on_is_never_forgotten() -> None:
     kept = log(session=KIB)
     streams = [kept.open() for _ in range(10)]
-    cursors = [kept.extend(stream, [b"a\n"])[0] for stream in streams]
+    cursors = [extended(kept, stream, [b"a\n"]) for stream in streams]
     assert all(is_good(kept, cursor) for cursor in cursors)
 
 
@@ -254,7 +259,7 @@ def test_an_event_that_is_no_longer_the_newest_counts_as_any_other() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
-    large = kept.extend(stream, [b"x" * 50 * KIB], awaited=True)[0]
+    large = extended(kept, stream, [b"x" * 50 * KIB], awaited=True)
     assert len(lines(kept, primed)) == 1
     kept.extend(stream, [b"a\n", b"b\n"], awaited=True)
     assert not is_good(kept, primed)
@@ -267,7 +272,7 @@ def test_who_asks_for_what_is_kept_gets_it_and_learns_of_a_gap() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
-    said = [kept.extend(stream, [b"%500d\n" % number], awaited=True)[0] for number in range(10)]
+    said = [extended(kept, stream, [b"%500d\n" % number], awaited=True) for number in range(10)]
     replay, is_gap = kept.kept_after(primed)
     assert is_gap
     assert [each for each, _ in replay.events] == said[-5:]
@@ -310,7 +315,7 @@ def test_a_closed_log_keeps_nothing_and_still_gives_ids() -> None:
     stream = kept.open()
     kept.extend(stream, [b"a\n"], awaited=True)
     kept.close()
-    assert kept.extend(stream, [b"b\n"], awaited=True) == [f"{stream}-2"]
+    assert extended(kept, stream, [b"b\n"], awaited=True) == f"{stream}-2"
     kept.finish(stream, 0)
     assert shared.size == 0
 
@@ -351,7 +356,8 @@ class Log(RuleBasedStateMachine):
     def extend(self, data: st.DataObject, lengths: list[int], awaited: bool) -> None:
         stream = data.draw(st.sampled_from(sorted(self.said.keys() - self.finished)))
         said = [bytes(length) for length in lengths]
-        self.said[stream] += zip(self.log.extend(stream, said, awaited=awaited), said, strict=True)
+        first = self.log.extend(stream, said, awaited=awaited)
+        self.said[stream] += [(f"{stream}-{number}", line) for number, line in enumerate(said, first)]
         if awaited and said:
             self.awaited.add(stream)
         elif said:

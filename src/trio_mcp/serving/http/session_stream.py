@@ -9,7 +9,7 @@ from typing import Final
 from ...runtime.outbox import Outbox
 from ...transports.http.application import ResponseHandle
 from ...transports.http.replay_log import Replay, ReplayLog
-from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, identified_events, priming_event, retry_line
+from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, identified_events, numbered_events, priming_event, retry_line
 
 _MILLISECONDS: Final = 1000
 
@@ -134,10 +134,10 @@ class SessionStream:
             self._logged(lines)
         self._settle()
 
-    def _logged(self, lines: bytearray) -> bytes:
+    def _logged(self, lines: bytes | bytearray) -> bytes:
         each = bytes(lines).splitlines(keepends=True)
-        ids = self._log.extend(self.name, each, awaited=self._source is None)
-        return identified_events(zip(ids, each, strict=True))
+        first = self._log.extend(self.name, each, awaited=self._source is None)
+        return numbered_events(self.name, first, each)
 
     async def take(self, source: _ResponseSource) -> bytes | bytearray:
         """Wait for the next events for ``source``. See `Source.take`."""

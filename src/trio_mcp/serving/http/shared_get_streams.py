@@ -17,11 +17,11 @@ from ...concurrency.wakeups import ChangeSignal
 from ...stores.decoding import decode_stored
 from ...stores.letters import LetterRefused, Letters, ReplicaDead
 from ...stores.shared import StoredEvents, StoredStream
-from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS
+from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, numbered_events
 from ..callers import end_of_token
 from .exchanges import HttpRequest
 from .shared_facts import SessionHost
-from .shared_log import PATIENCE, StreamLog, events_of, insist, replica_of
+from .shared_log import PATIENCE, StreamLog, insist, replica_of
 from .shared_streams import EventPipe
 
 logger = logging.getLogger("trio_mcp")
@@ -64,7 +64,7 @@ class FollowedStream:
     def _read(self, read: StoredEvents) -> bytes:
         self._is_over = self._is_over or read.stream.is_finished
         self._number = read.first - 1 + len(read.lines)
-        return events_of(self.name, read.first, read.lines)
+        return numbered_events(self.name, read.first, read.lines)
 
     def end(self) -> None:
         """End the response: another one follows the stream, or its time is over. Idempotent."""
@@ -222,7 +222,7 @@ class OwnStream:
         is_gap = read.stream.dropped > number
         if is_gap and behind is not None:
             return None
-        return events_of(self._name, read.first, read.lines), is_gap
+        return numbered_events(self._name, read.first, read.lines), is_gap
 
     @property
     def sent_cursor(self) -> str:
@@ -235,7 +235,7 @@ class OwnStream:
         if not await self._append(lines, place):
             return False
         if self.pipe is not None:
-            self.pipe.put(events_of(self._name, self._last + 1 - len(lines), lines))
+            self.pipe.put(numbered_events(self._name, self._last + 1 - len(lines), lines))
         return True
 
     async def _append(self, lines: Sequence[bytes], place: str) -> bool:

@@ -22,14 +22,14 @@ from ...server.connection import ServerConnection
 from ...server.shared_changes import EVERYTHING, tell
 from ...stores.letters import LetterRefused, ReplicaDead
 from ...stores.shared import Place
-from ...transports.sse import STREAM_HEADERS, priming_event, retry_line
+from ...transports.sse import STREAM_HEADERS, numbered_events, priming_event, retry_line
 from ..callers import end_of_token
 from .entrance import empty, invalid, unavailable
 from .exchanges import FinishedStream, HttpRequest
 from .session_facts import listened_to
 from .shared_facts import ENDED, UNREACHABLE, SessionEnded, SessionHost, SharedFacts, in_milliseconds
 from .shared_get_streams import FollowedStreams, OwnStream
-from .shared_log import PATIENCE, StreamLog, events_of, new_holder, own_log_id, parsed_cursor, replica_of
+from .shared_log import PATIENCE, StreamLog, new_holder, own_log_id, parsed_cursor, replica_of
 from .shared_streams import EventPipe, respond
 
 logger = logging.getLogger("trio_mcp")
@@ -192,7 +192,7 @@ class SharedListening:
         elif not read.stream.is_finished:
             self._followed.follow(asked, read, self._retry)
         elif read.lines:
-            events = events_of(read.stream.name, read.first, read.lines)
+            events = numbered_events(read.stream.name, read.first, read.lines)
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(events))
         else:  # see `HttpSession.get`
             response.answer(empty(HTTPStatus.NO_CONTENT, extra))

@@ -22,7 +22,6 @@ from ...stores.decoding import decode_stored
 from ...stores.sealing import BadSeal, SealingKey
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
 from ...stores.task_store import UnreadableRecord
-from ...transports.sse import identified_events
 
 logger = logging.getLogger("trio_mcp")
 
@@ -196,8 +195,3 @@ class StreamLog:
             with suppress(BadSeal):
                 return key.open(line, about)
         raise UnreadableRecord(errno.EIO, "an event was changed, or sealed with another secret")
-
-
-def events_of(name: str, first: int, lines: Sequence[bytes]) -> bytes:
-    """Return the events of the stream ``name``, of which the first has the number ``first``."""
-    return identified_events((f"{name}-{number}", line) for number, line in enumerate(lines, first))

@@ -14,9 +14,9 @@ from ...classes import define
 from ...concurrency.wakeups import Sleeper
 from ...runtime.outbox import Outbox
 from ...transports.http.application import ResponseHandle, nothing
-from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, priming_event, retry_line
+from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, numbered_events, priming_event, retry_line
 from .entrance import unavailable
-from .shared_log import StreamLog, events_of, insist, new_stream_name
+from .shared_log import StreamLog, insist, new_stream_name
 
 _MILLISECONDS: Final = 1000
 
@@ -242,7 +242,7 @@ class SharedStream:
         if not await insist(append, lambda _: pipe.end()):
             return False
         self._last += len(lines)
-        pipe.put(events_of(self.name, first, lines))
+        pipe.put(numbered_events(self.name, first, lines))
         return True
 
 

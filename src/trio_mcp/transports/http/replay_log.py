@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -108,14 +108,14 @@ class ReplayLog:
         stream = self._streams[name]
         return stream.event_id(stream.last)
 
-    def extend(self, name: str, lines: Iterable[bytes], *, awaited: bool = False) -> Sequence[str]:
-        """Keep the next lines of a stream that is not finished, and return the ids of the events. ``awaited``: nobody
-        is there to take the lines now."""
+    def extend(self, name: str, lines: Sequence[bytes], *, awaited: bool = False) -> int:
+        """Keep the next lines of a stream that is not finished, and return the number of the first event. ``awaited``:
+        nobody is there to take the lines now."""
         stream = self._streams[name]
-        piece = _Piece([*lines][::-1])
-        count = len(piece.lines)
-        if not count:
-            return ()
+        first = stream.last + 1
+        if not lines:
+            return first
+        piece = _Piece([*lines[::-1]])
         if (before := self._take_awaited(stream)) is not None:
             piece.lines.append(before)
         newest = piece.lines.pop(0) if awaited and not self._is_closed else None
@@ -131,12 +131,11 @@ class ReplayLog:
             self._awaited[name] = None
             if self._held is not None:
                 self._held.add(len(newest) + _OVERHEAD)
-        first = stream.last + 1
-        stream.last += count
+        stream.last += len(lines)
         while stream.size > self._max_stream:
             self._drop_oldest(stream)
         self._shrink()
-        return [stream.event_id(number) for number in range(first, first + count)]
+        return first
 
     def finish(self, name: str, keep_until: float) -> None:
         """Note that no event will follow, and keep the stream until `forget_finished` is called with that time or a
