@@ -129,7 +129,7 @@ ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLi
 
 def text_in(blocks: Iterable[object]) -> str:
     """Join the text blocks among ``blocks`` by newlines."""
-    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
+    return "\n".join([block.text for block in blocks if isinstance(block, TextContent)])
 
 
 @value
