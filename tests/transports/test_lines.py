@@ -94,7 +94,10 @@ async def test_of_a_line_that_is_skipped_no_more_than_both_ends_are_kept(size: i
 
 
 @given(
-    st.lists(st.sampled_from([b"\n", b"\r\n", b"a", b"bcdefgh", b"\xc3\xa9", b"\xef\xbb\xbf", b" "]), max_size=40),
+    st.lists(
+        st.sampled_from([b"\n", b"\r\n", b"{", b"{}\n", b"a", b"bcdefgh", b"\xc3\xa9", b"\xef\xbb\xbf", b" "]),
+        max_size=40,
+    ),
     st.data(),
 )
 @example([b"\xef\xbb\xbf", b"bcdefgh", b"\n"], None)
