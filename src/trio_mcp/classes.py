@@ -8,7 +8,7 @@ messages. What else attrs compiles for a class, `__init__` above all, it does at
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -52,23 +52,27 @@ def _made(make: Any, kind: Any, hashed: Any, shown: Any, options: dict[str, bool
     methods: dict[str, Any] = {"__repr__": shown, "__getstate__": _contents, "__setstate__": _restore}
     if options.pop("eq", True):
         methods |= {"__eq__": _equal, "__hash__": hashed}
-    for name, method in methods.items():
-        if name not in vars(kind):
-            setattr(kind, name, method)
-    show_fields(kind)
+    members = cast("Mapping[str, Any]", vars(kind))
+    methods = {name: method for name, method in methods.items() if name not in members}
     options |= {"eq": False, "repr": False, "getstate_setstate": False}
-    return _made_later(make, kind, options) if _is_plain(kind) else make(kind, **options)
+    if _is_plain(kind, members):
+        return _made_later(make, kind, options, methods)
+    for name, method in methods.items():
+        setattr(kind, name, method)
+    return make(show_fields(kind), **options)
 
 
-def _is_plain(kind: type) -> bool:
+def _is_plain(kind: type, members: Mapping[str, Any]) -> bool:
     """Return whether attrs does nothing to ``kind`` besides its fields: to cells of `super`, for example."""
-    members = vars(kind)
-    return not (
-        "__init__" in members
-        or issubclass(kind, BaseException)
-        or any(isinstance(each, cached_property) for each in members.values())
-        or any("__class__" in each.__code__.co_freevars for each in members.values() if isinstance(each, FunctionType))
-    )
+    if "__init__" in members or issubclass(kind, BaseException):
+        return False
+    for member in members.values():
+        if isinstance(member, FunctionType):
+            if "__class__" in member.__code__.co_freevars:
+                return False
+        elif isinstance(member, cached_property):
+            return False
+    return True
 
 
 _FROZEN: Final[dict[str, Any]] = {
@@ -83,13 +87,16 @@ _GIVEN: Final = (
 )
 
 
-def _made_later(make: Any, kind: type, options: dict[str, bool]) -> type:
-    """Make the class that ``make`` makes of ``kind``, with slots, and what is compiled at the first use of the class.
+def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[str, Any]) -> type:
+    """Make the class that ``make`` makes of ``kind``, with slots, ``methods``, and what is compiled at the first use of
+    the class.
 
     `init_of` writes ``__init__``. With the first look at the fields, and for an ``__init__`` that only attrs can write,
     attrs makes its class of the fields alone, whose parts are given to the class made here.
     """
-    members = {name: member for name, member in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    members: dict[str, Any] = {**vars(kind), **methods, "__doc__": FieldsDocumented(kind.__doc__ or "")}
+    for name in ("__dict__", "__weakref__"):
+        members.pop(name, None)
     names = [name for name, hint in members.get("__annotations__", {}).items() if "ClassVar" not in str(hint)]
     taken = {name for base in kind.__mro__[1:] for name in base.__dict__.get("__slots__", ())}
     fields = {name: members.pop(name) for name in names if name in members}
