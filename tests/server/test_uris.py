@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, connected
 from tests.server.listening import UPDATED, peer_of, told
 
 from trio_mcp import PeerError, ResourceTemplateReference, Server, open_memory
-from trio_mcp.server.uris import UriTemplate, normal_uri
+from trio_mcp.server import uris
+from trio_mcp.server.uris import UriTemplate, checked_uri, normal_uri
 
 SPELLINGS = [
     ("notes:///über uns", ["notes:///%C3%BCber%20uns", "notes:///%c3%bcber%20uns", "NOTES:///über%20uns"]),
@@ -75,6 +77,20 @@ def test_distinct_uris_have_distinct_normal_forms(one: str, other: str) -> None:
 def test_normal_form_of_a_normal_form_is_the_same(rest: str) -> None:
     for scheme in ("x://", "X:", "HTTP://a"):
         assert normal_uri(normal_uri(scheme + rest)) == normal_uri(scheme + rest)
+
+
+@given(st.from_regex(r"(note|a|x-y\+1|http|FILE):/{0,3}[ab:/.@_?#\[\]!1A( %{}-]{0,9}", fullmatch=True))
+def test_uri_in_normal_form_is_checked_as_any_other(uri: str) -> None:
+    def checked() -> str:
+        try:
+            return checked_uri(uri)
+        except ValueError as error:
+            return str(error)
+
+    shown = checked()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uris, "_PLAIN", re.compile("(?!)"))
+        assert checked() == shown
 
 
 def test_resource_declared_in_two_spellings_is_refused() -> None:

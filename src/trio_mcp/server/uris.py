@@ -58,6 +58,8 @@ def check_length(uri: str) -> None:
 def checked_uri(uri: str) -> str:
     """Return a declared URI or template as it is listed: characters that URIs cannot have, ``é`` or a space, are
     percent-encoded. Raises `ValueError` for an invalid URI."""
+    if len(uri) <= LONGEST_URI and uri.count(":") == 1 and "@" not in uri and _PLAIN.fullmatch(uri):
+        return uri  # without the other patterns, which most servers therefore never compile
     shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
     if not _SCHEME.match(uri):
         raise ValueError(f"{shown!r} is no URI, which begins with a scheme: 'data://{shown}' for example")
