@@ -20,7 +20,7 @@ from ..protocol.fields import hint_parts
 from ..protocol.foreign_types import is_model, readable
 from ..protocol.plain_classes import is_plain_class
 from ..protocol.type_adapters import Adapter
-from ..protocol.type_schemas import hints_of, inside, types_in
+from ..protocol.type_schemas import hints_of, inside
 
 
 def _kinds(*names: str) -> tuple[Any, ...]:
@@ -37,19 +37,20 @@ _MOST_OTHERS: Final = 5_000
 _MOST_MODELS: Final = 20_000
 
 
-def needs_options(annotation: Any) -> bool:
-    """Return whether ``annotation`` holds a class that msgspec does not know, or a dict with keys that are no
-    strings."""
+def needs_options(found: list[kinds.Type]) -> bool:
+    """Return whether there is a class that msgspec does not know, or a dict with keys that are no strings, among the
+    types ``found`` in an annotation (`types_in`)."""
     return any(
         isinstance(kind, kinds.CustomType)
         or (isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.StrType | kinds.AnyType))
-        for kind in types_in(annotation)
+        for kind in found
     )
 
 
-def check_keys(annotation: Any) -> None:
-    """Raise `TypeError` for a dict in ``annotation`` with keys that cannot be read from the strings of JSON."""
-    for kind in types_in(annotation):
+def check_keys(found: list[kinds.Type]) -> None:
+    """Raise `TypeError` for a dict with keys that cannot be read from the strings of JSON, among the types ``found`` in
+    an annotation."""
+    for kind in found:
         if isinstance(kind, kinds.DictType):
             key = kind.key_type
             for one in key.types if isinstance(key, kinds.UnionType) else (key,):
@@ -58,17 +59,17 @@ def check_keys(annotation: Any) -> None:
                     raise TypeError(f"the keys of a JSON object are strings, and none is read as {name}: dict[str, …]")
 
 
-def most_hashed(annotation: Any) -> int | None:
-    """Return how many items and members a value of ``annotation``, a class of arguments, may have (as `is_checkable`
-    counts), so that its sets and dicts, and models inside of other classes, are made in bounded time; `None` for any
-    number.
+def most_hashed(found: list[kinds.Type]) -> int | None:
+    """Return how many items and members a value of a class of arguments, made of the types ``found``, may have (as
+    `is_checkable` counts), so that its sets and dicts, and models inside of other classes, are made in bounded time;
+    `None` for any number.
 
     Python salts the hashes of text alone. For all other types a peer can send values with the same hash, so that each
     item is compared with all earlier items. Integers of up to 64 bits, which hardly collide, are cheap.
     """
     hashed: list[kinds.Type] = []
     keys: list[kinds.Type] = []
-    arguments, *others = types_in(annotation)
+    arguments, *others = found
     nested = [kind for kind in others if not isinstance(kind, kinds.UnionType)]
     inner = [each for kind in nested for part in inside(kind) for each in _members_of(part)]
     most = _MOST_MODELS if any(is_model(getattr(each, "cls", None)) for each in inner) else None

@@ -22,7 +22,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.foreign_types import is_model, read_foreign, write_foreign
 from ..protocol.plain_classes import with_whole_numbers
 from ..protocol.type_adapters import unaliased
-from ..protocol.type_schemas import schema_of
+from ..protocol.type_schemas import schema_of, types_in
 from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
@@ -89,7 +89,7 @@ class UserFunction:
                 continue
             fields.append(_field(name, parameter, hint, described.get(parameter.name)))
         check_own(f"what {name} returns", hints.get("return"))
-        model, schema = _model(name, fields)
+        model, schema, found = _model(name, fields)
         called, once = function, ()
         if provided:
             from .provided import CONTEXT, Provisions
@@ -106,8 +106,8 @@ class UserFunction:
             doc,
             model,
             asdict if model.__struct_fields__ == model.__struct_encode_fields__ else _by_parameter,
-            needs_options(model),
-            most_hashed(model),
+            needs_options(found),
+            most_hashed(found),
             once,
         )
 
@@ -319,18 +319,19 @@ def _with_descriptions(hint: Any, described: str | None) -> Any:
     return kind if described is None else Annotated[kind, msgspec.Meta(description=described)]
 
 
-def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject]:
+def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject, list[msgspec.inspect.Type]]:
+    """Return a class for the arguments, its JSON Schema, and the types that it is made of."""
     try:
         # In msgspec, no name of a field begins with two underscores.
         members = [("renamed" * name.startswith("__") + name, *field) for name, *field in fields]
         names = {member[0]: field[0] for member, field in zip(members, fields, strict=True)}
         model = msgspec.defstruct("Arguments", members, kw_only=True, forbid_unknown_fields=True, rename=names)
         schema = schema_of(model)
-        check_keys(model)
+        check_keys(found := types_in(model))
     except TypeError as error:
         raise TypeError(f"{name}: {_misfit(fields) or error}") from None
     schema.pop("title", None)
-    return model, schema
+    return model, schema, found
 
 
 def _by_parameter(bound: msgspec.Struct) -> dict[str, Any]:
@@ -342,7 +343,7 @@ def _misfit(fields: list[Any]) -> str | None:
     for name, hint, *_ in fields:
         try:
             schema_of(hint)
-            check_keys(hint)
+            check_keys(types_in(hint))
         except TypeError as error:
             return (
                 f"parameter {name!r}: {error}. Annotate it as what comes over the wire: str, list[int] or a dataclass, "
