@@ -68,15 +68,15 @@ class Dispatch:
         """Carry out ``event``, which came in ``line``. A request belongs to ``batch``, which collects the replies, when
         the event came in a batch, else to ``exchange`` where the event came by a way of its own."""
         match event:  # frequent events first
+            case events.RequestReceived():
+                self._runner.accept(event.request, batch or exchange or self._exchange)
+                return
             case events.NotificationReceived():
                 if self._wants(event):
                     queue = self._told if event.method.of_request else self._changes
                     queue.put(event, _size(line, batch, event.params))
             case events.ResultReceived():
                 self._outbound.settle(event.request, event.result, None)
-            case events.RequestReceived():
-                self._runner.accept(event.request, batch or exchange or self._exchange)
-                return
             case events.Refused():
                 (batch or exchange or self._exchange).refuse(event.reply.code, error_line(event.reply))
                 return

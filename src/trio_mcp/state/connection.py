@@ -202,7 +202,9 @@ class ConnectionState:
     def receive(self, message: Message | Batch | Unreadable) -> Event:
         """Rule on one message from the peer: change the tables and return the event. Never raises."""
         match message:
-            case Notification():  # first, since these come by the thousand
+            case Request():
+                return self._receive_request(message)
+            case Notification():
                 revision = self.revision
                 params: dict[str, Any] | None = message.params
                 if revision is not None and type(params) is dict and "_meta" not in params:
@@ -210,8 +212,6 @@ class ConnectionState:
                     if row is not None:
                         return NotificationReceived(row, params, revision)
                 return self._receive_notification(message)
-            case Request():
-                return self._receive_request(message)
             case Response():
                 call = self._outbound.pop(message.id, None)
                 if call is None:

@@ -69,14 +69,14 @@ class LineTransport(Transport):
     async def receive(self) -> bytes | bytearray:
         """Receive the next line: see `Transport.receive`."""
         while True:
-            if self.at_hand:
-                return self.at_hand.pop()
             while self._lines:
                 line = self._lines.pop()
                 if line.startswith(b"{") and len(line) <= self._max and not self._first:
                     return line  # nearly all lines are like this
                 if (message := self._message(line)) is not None:
                     return message
+            if self.at_hand:
+                return self.at_hand.pop()
             if self._unfinished:
                 self._bound_unfinished()
             if self._ended:
