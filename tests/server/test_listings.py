@@ -22,10 +22,10 @@ from trio_mcp.protocol.revisions import REVISIONS as ROWS
 from trio_mcp.protocol.types.prompts import ListPromptsResult
 from trio_mcp.protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult
 from trio_mcp.protocol.types.tools import ListToolsResult
-from trio_mcp.runtime.peer import NOBODY_KNOWN, Auth, Peer
+from trio_mcp.runtime.peer import NOBODY_KNOWN, Auth, Peer, Principal
 from trio_mcp.server.registration import Registry
 
-ANN = Peer(auth=Auth("", "ann"))
+ANN = Peer(auth=Auth("", Principal(client_id="ann")))
 
 
 def offering(page_size: int | None = None) -> Server:
@@ -93,6 +93,9 @@ def test_kept_pages_are_those_written_anew_after_each_change_for_each_caller_and
 ) -> None:
     server = offering(page_size)
     check(server)
+    for registry, _ in registries(server):
+        shown = [sum(1 for _ in registry.listed_for(peer, 0)) for peer in (NOBODY_KNOWN, ANN)]
+        assert shown == [4, 5]
     server.tool(name="new", description="first")(noop)
     check(server)
     server.remove_tool("new")

@@ -53,7 +53,7 @@ class Listing:
     def usage(self) -> str:
         """Code that makes a Python list of the items."""
         word = self.items.rpartition("_")[2].removesuffix("s")
-        return f"[{self.call or f'{word} async for {word} in client.list_{self.items}()'}]"
+        return f"[{self.call or f'{word} async for {word} in client.list_' + self.items + '()'}]"
 
 
 _LISTS: Final = {

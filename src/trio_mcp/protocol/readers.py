@@ -119,7 +119,7 @@ def plain(kind: Any) -> Hook:
     parts = union_parts(kind) or (kind,)
     accepted = {dict if part == dict[str, Any] else part for part in parts}
     words = "an object" if dict in accepted else " or ".join(_SCALARS[part] for part in parts)
-    takes_floats, takes_integers = float in accepted, accepted & {int, float} == {int}
+    takes_floats, takes_integers = float in accepted, kind is int
     accepted -= {int} if takes_floats else set()  # which is looked at below
 
     def check(value: Any, _: Any) -> Any:
