@@ -165,25 +165,32 @@ class Command:
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
     async def _open(self, settings: ClientSettings, begun: float, legacy_first: bool) -> AsyncGenerator[Client]:
-        opened = False
-        async with open_process(self, settings.limits) as transport:
-            transport.keep_input(open=True)
-            exited = partial(notice_exit, transport)
-            try:
-                async with open_over(transport, settings, begun, exited, legacy_first=legacy_first) as client:
-                    if settings.era == "auto":
-                        _LEGACY_COMMANDS.note(self.identity, is_legacy=client.revision.handshake)
-                    transport.keep_input(open=False)  # a connection that ends before the body asks the child to exit
-                    transport.opened()
-                    opened = True
-                    try:
-                        yield client
-                    finally:
-                        transport.keep_input(open=True)
-            except BaseException as error:
-                if not opened:
-                    self._explain(error, transport)  # before the child is ended, which may write more
-                raise
+        opened, transport = False, None
+        try:
+            async with open_process(self, settings.limits) as transport:
+                transport.keep_input(open=True)
+                exited = partial(notice_exit, transport)
+                try:
+                    async with open_over(transport, settings, begun, exited, legacy_first=legacy_first) as client:
+                        if settings.era == "auto":
+                            _LEGACY_COMMANDS.note(self.identity, is_legacy=client.revision.handshake)
+                        transport.keep_input(
+                            open=False
+                        )  # a connection that ends before the body asks the child to exit
+                        transport.opened()
+                        opened = True
+                        try:
+                            yield client
+                        finally:
+                            transport.keep_input(open=True)
+                except BaseException as error:
+                    if not opened and not isinstance(error, ConnectionLost):
+                        self._explain(error, transport)  # before the child is ended, which may write more
+                    raise
+        except ConnectionLost as error:
+            if not opened and transport is not None:
+                self._explain(error, transport)
+            raise
 
     def _explain(self, error: BaseException, transport: ProcessTransport) -> None:
         """Add the last lines of the child and the command to the ``error`` of opening."""
