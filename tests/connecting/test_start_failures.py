@@ -87,6 +87,12 @@ async def test_command_that_exits_at_the_start_raises_an_error_with_both_outputs
     )
 
 
+async def test_command_that_closes_its_output_first_raises_an_error_with_what_it_wrote_afterwards() -> None:
+    error = await failure(Command(["sh", "-c", "exec >&-; sleep 0.6; echo no key >&2; exit 1"]))
+    assert isinstance(error, ConnectionLost)
+    assert error.stderr == ("no key",)
+
+
 async def test_command_that_waits_for_the_user_raises_a_timeout_with_both_outputs(jump_clock: MockClock) -> None:
     jump = Jump(jump_clock)
     async with trio.open_nursery() as nursery:

@@ -16,10 +16,10 @@ from trio_mcp.protocol.converters import structure, unstructure
 from trio_mcp.protocol.fields import is_said, wire_name
 from trio_mcp.protocol.readers import OPEN
 from trio_mcp.protocol.revisions import LATEST_MODERN, REVISIONS, Revision
-from trio_mcp.protocol.types.content import TextContent
+from trio_mcp.protocol.types.content import AudioContent, TextContent
 from trio_mcp.protocol.types.lifecycle import ClientCapabilities, Implementation, Roots
 from trio_mcp.protocol.types.tools import CallToolResult
-from trio_mcp.protocol.writers import SHAPES, Writers
+from trio_mcp.protocol.writers import SHAPES, NotExpressible, Writers, refusal
 
 CASES = [(revision, kind) for revision in REVISIONS.values() for kind in sayable_classes(revision)]
 
@@ -60,7 +60,7 @@ def test_object_written_by_generated_code_is_that_of_cattrs(revision: Revision, 
         )
         for field in attrs.fields(kind)
     }
-    converter = unstructurer(revision, Writers(revision).writer_of)
+    converter = unstructurer(revision, Writers(revision).writer_of, refusal)
     by_cattrs: Any = make_dict_unstructure_fn(kind, converter, **overrides)(value)
     written = unstructure(value, revision)
     if type(written) is dict and written.get("type") != "text":  # links are written as texts in some revisions
@@ -121,3 +121,16 @@ def test_fields_that_a_revision_does_not_have_are_neither_read_nor_written():
     assert read({"name": "a", "version": "1", "title": "t", "description": "d"}, None) == Implementation("a", "1")
     write = writer_of(Implementation, "2025-06-18", lambda _: unchanged, unchanged)
     assert write(implementation) == {"name": "a", "version": "1", "title": "t"}
+
+
+def test_subclass_of_a_class_that_a_revision_lacks_is_refused() -> None:
+    class Spoken(AudioContent):
+        """A class of an author."""
+
+    assert unstructure(Spoken(data="", mime_type="audio/wav"), LATEST_MODERN)["type"] == "audio"
+    with pytest.raises(NotExpressible, match="content of type 'audio'"):
+        unstructure(Spoken(data="", mime_type="audio/wav"), REVISIONS["2024-11-05"])
+
+
+def test_keys_of_an_object_are_read_as_their_type() -> None:
+    assert structure({"red": 1}, dict[Color, int]) == {Color.RED: 1}

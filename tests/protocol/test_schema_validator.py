@@ -18,6 +18,18 @@ def test_faults_are_named_with_their_place() -> None:
     assert "a[1]" in faults
 
 
+@pytest.mark.parametrize(
+    "foreign", [{"$ref": 5}, {"$ref": [5]}, {"properties": None}, {"properties": [1]}, {"allOf": [{"$ref": 5}]}, 7]
+)
+def test_keywords_that_the_dialect_does_not_have_may_hold_anything(foreign: object) -> None:
+    choices = {"anyOf": [{"enum": ["a"]}, {"enum": ["b"]}]}
+    draft = "http://json-schema.org/draft-07/schema#"
+    schema = {"$schema": draft, "not": {"type": "null"}, "items": choices, "prefixItems": [foreign]}
+    faults = SchemaValidator(schema).faults(["c"])
+    assert faults is not None
+    assert "[0]" in faults
+
+
 def test_what_fits_has_no_faults() -> None:
     assert SchemaValidator({"type": "string"}).faults("x") is None
 

@@ -160,6 +160,23 @@ async def test_items_that_an_around_changes_are_written_as_changed() -> None:
     assert server.tools.registry.listing(None, NOBODY_KNOWN)[0][0].description != "changed in place"
 
 
+async def test_items_that_an_around_changes_in_place_are_written_for_each_caller() -> None:
+    server, callers = offering(), list[int]()
+
+    @server.around("tools/list")
+    async def numbered(request: ServerRequest, next: Any) -> Any:
+        result: Any = await next(request)
+        callers.append(len(callers))
+        for tool in result.tools:
+            tool.description = f"for caller {callers[-1]}"
+        return result
+
+    async with connected(server, MODERN) as peer:
+        for number in range(3):
+            tools = (await peer.request("tools/list"))["result"]["tools"]
+            assert {tool["description"] for tool in tools} == {f"for caller {number}"}
+
+
 def test_texts_of_removed_and_of_foreign_items_are_not_kept() -> None:
     server = offering()
     page, _ = server.tools.registry.listing(None, NOBODY_KNOWN)

@@ -39,6 +39,8 @@ from trio_mcp.server.resources import LONGEST_URI, UriTemplate
             {"user": "me", "host": "here", "port": "1", "path": "a/b"},
         ),
         ("x://{a}]{b}", "x://a]b", {"a": "a", "b": "b"}),
+        ("x://h/{a}{?q}", "x://h/1?q=2&other=100%", {"a": "1", "q": "2"}),
+        ("x://h/{a}{?q}", "x://h/1?q=100%", None),
     ],
 )
 def test_a_uri_is_matched_whole(template: str, uri: str, values: dict[str, str] | None) -> None:

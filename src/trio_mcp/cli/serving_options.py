@@ -84,7 +84,7 @@ def _protected(
 ) -> Protected | None:
     """Return the authorization that the options describe; `None` without one. Raises `click.UsageError`."""
     if not issuers:
-        if resource or audiences or jwks or scopes:
+        if resource is not None or audiences or jwks is not None or scopes:
             raise click.UsageError("--resource, --audience, --jwks and --scope go with --issuer")
         return None
     if resource is None:

@@ -218,7 +218,10 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, most: int 
         if not (pages.is_optional and isinstance(refusal, PeerError) and refusal.code == METHOD_NOT_FOUND):
             problem, error = str(refusal), refusal
     problem = problem or pages.problem
-    return Collected(items, problem and clean(problem[:_LONGEST_PROBLEM]), error, pages.is_undeclared)
+    try:
+        return Collected(items, problem and clean(problem[:_LONGEST_PROBLEM]), error, pages.is_undeclared)
+    finally:
+        del error  # whose traceback leads to this frame
 
 
 async def collect_each(

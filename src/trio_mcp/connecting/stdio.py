@@ -174,9 +174,7 @@ class Command:
                     async with open_over(transport, settings, begun, exited, legacy_first=legacy_first) as client:
                         if settings.era == "auto":
                             _LEGACY_COMMANDS.note(self.identity, is_legacy=client.revision.handshake)
-                        transport.keep_input(
-                            open=False
-                        )  # a connection that ends before the body asks the child to exit
+                        transport.keep_input(open=False)  # an end before the body asks the child to exit
                         transport.opened()
                         opened = True
                         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Container, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
@@ -200,7 +200,7 @@ class Catalogue:
         """Return whether ``name`` could be a name here of a tool or prompt of ``member``."""
         return may_name(member, name, self._max_name_length)
 
-    def known(self, name: ListName, *, hidden: Container[str] = ()) -> dict[str, Entry[Any]]:
+    def known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, Entry[Any]]:
         """Return the entries of a list, also of members that have failed, as they were last. The members ``hidden`` are
         left out."""
         entries: dict[str, Entry[Any]] = {}

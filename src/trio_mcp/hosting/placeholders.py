@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_HEAD: Final = r"\$\{(?:(\w++):(?![-+?=]))?+(\w[^:${}+?=-]*+)(\}|:?[-+?=])"
+_HEAD: Final = r"\$\{(?:(\w++):(?![-+?=]))?+(\w[^:${}+?=\0-]*+)(\}|:?[-+?=])"
 """The beginning of a placeholder: the kind, if given; the name; the operator, or a closing brace."""
 _INNERMOST: Final = re.compile(rf"{_HEAD}(?:(?<=\}})|((?:(?!{_HEAD})[^}}])*+)\}})")
 """A placeholder with no other one in its default."""

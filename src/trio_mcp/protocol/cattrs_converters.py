@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from functools import cache, partial
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
 import attrs
 import cattrs
@@ -39,6 +39,9 @@ from .readers import (
 )
 from .revisions import Revision
 from .types.notifications import LogLevel
+
+_Writer: TypeAlias = Callable[[Any], Callable[[Any], Any]]
+_Refusal: TypeAlias = Callable[[Any, Revision], Callable[[Any], Any] | None]
 
 
 def faults_in(data: Any, kind: Any) -> list[str]:
@@ -116,18 +119,20 @@ def _read_class(revision: Revision | None, kind: Any, converter: cattrs.Converte
 
 
 @cache
-def unstructurer(revision: Revision, write_ours: Callable[[Any], Callable[[Any], Any]]) -> cattrs.Converter:
+def unstructurer(revision: Revision, write_ours: _Writer, refusal: _Refusal) -> cattrs.Converter:
     """Return a converter that writes in the form of ``revision``; ``write_ours`` returns the writer of a class of this
-    package."""
+    package, and ``refusal`` that of a subclass of one that the revision does not have."""
     converter = cattrs.Converter()
     converter.register_unstructure_hook(Enum, lambda member: member.value)
     converter.register_unstructure_hook_func(lambda kind: kind == dict[str, Any], lambda value: value)
-    converter.register_unstructure_hook_factory(attrs.has, partial(_write_class, revision))
+    converter.register_unstructure_hook_factory(attrs.has, partial(_write_class, revision, refusal))
     converter.register_unstructure_hook_factory(is_ours, write_ours)
     return converter
 
 
-def _write_class(revision: Revision, kind: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
+def _write_class(revision: Revision, refusal: _Refusal, kind: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
+    if (refuse := refusal(kind, revision)) is not None:
+        return refuse
     attrs.resolve_types(kind)
     overrides: dict[str, Any] = {
         field.name: override(rename=wire_name(field.name), omit_if_default=field.default is None)

@@ -59,7 +59,7 @@ class Readers:
             return self._class(kind)
         if origin is list:
             return self._list(get_args(kind)[0])
-        if origin is dict:
+        if origin is dict and get_args(kind)[0] is str:
             return self._dict(get_args(kind)[1])
         if origin is Literal:
             return one_of(kind)

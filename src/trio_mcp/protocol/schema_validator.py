@@ -23,6 +23,7 @@ asking whether each part fits (`SchemaFaults`).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias, cast
@@ -310,7 +311,7 @@ def _is_cheap(schema: Any) -> bool:
 
 
 def _schemas(keyword: str, said: Any) -> list[Any]:
-    if keyword == "properties":
+    if keyword == "properties" and isinstance(said, dict):
         return list(cast("JSONObject", said).values())
     return cast("list[Any]", said) if isinstance(said, list) else [said]
 
@@ -383,7 +384,9 @@ class SchemaFaults:
         message: str = error.message
         if error.kind.name not in ("anyOf", "oneOf") and not message.endswith(" other candidates"):
             return message
-        choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
+        choices = ""
+        with suppress(AttributeError, TypeError):  # keywords that the dialect doesn't have may hold anything
+            choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 
     def place_of(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:

@@ -90,7 +90,7 @@ class Writers:
     def _other(self, kind: Any) -> Write:
         from .cattrs_converters import unstructurer  # late: only types of other packages need it
 
-        return unstructurer(self._revision, self._class).get_unstructure_hook(kind)
+        return unstructurer(self._revision, self._class, refusal).get_unstructure_hook(kind)
 
     def _class(self, kind: Any) -> Write:
         if kind is UnknownContent:
@@ -98,12 +98,8 @@ class Writers:
         if kind is ResourceLink and self._revision.structured_content == "none":
             # Links came with 2025-06-18, together with structured content; before, the URI goes as text.
             return lambda link: {"type": "text", "text": link.uri}
-        first = getattr(kind, "SINCE", self._revision.name)
-        if first > self._revision.name:
-            defaults = {field.name: field.default for field in fields_of(kind)}
-            what = f"an elicitation of mode {defaults['mode']!r}" if "mode" in defaults else None
-            what = what or f"content of type {defaults['type']!r}"
-            return partial(_refuse, f"{what} cannot be said in revision {self._revision}; it came with {first}")
+        if (refuse := refusal(kind, self._revision)) is not None:
+            return refuse
         make: Make = writer_of(kind, self._revision.name, self.writer_of, _unchanged)
         names = [field.name for field in fields_of(kind)]
         if "next_cursor" in names:
@@ -112,6 +108,17 @@ class Writers:
             return make
         has_shape, shape = SHAPES[kind]
         return (lambda value: shape(make, value, self._revision)) if has_shape(self._revision) else make
+
+
+def refusal(kind: Any, revision: Revision) -> Write | None:
+    """Return a writer that raises `NotExpressible` if ``revision`` does not have the class ``kind``, else `None`."""
+    first = getattr(kind, "SINCE", revision.name)
+    if first <= revision.name:
+        return None
+    defaults = {field.name: field.default for field in fields_of(kind)}
+    what = f"an elicitation of mode {defaults['mode']!r}" if "mode" in defaults else None
+    what = what or f"content of type {defaults['type']!r}"
+    return partial(_refuse, f"{what} cannot be said in revision {revision}; it came with {first}")
 
 
 def _refuse(reason: str, _: Any) -> Any:

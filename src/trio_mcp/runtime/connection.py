@@ -325,7 +325,7 @@ class Connection:
                     act(state.receive(decode(received, max_batch=max_batch)), received)
                 else:
                     self._take(received)
-                    del received  # which may be long, and would be kept until the next message
+                del received  # which may be long, and would be kept until the next message
         except trio.EndOfChannel:
             # The peer will not answer any more, so our own calls are over; the peer's requests may still finish (ruling
             # 14).

@@ -188,8 +188,8 @@ class Outbox:
 
     def _append(self, line: bytes, owner: Owner | None, *, sealed: bool) -> Segment:
         segment = Segment(self._data(line), owner)
-        self._tail = None if sealed else segment
         self._segments.append(segment)
+        self._tail = None if sealed else segment
         if owner is not None:
             owner.segments.append(segment)
         self._added(len(line))

@@ -218,6 +218,10 @@ class Arounds:
         run = partial(chain, request)
         return self._tools.call_within(run, scope, params, tasks) if isinstance(params, CallToolParams) else run()
 
+    def changes(self, method: str) -> bool:
+        """Return whether a function runs around requests of ``method``, and may change their results."""
+        return method in self._chains
+
     def _offer(self, params: Any, auth: Auth | None) -> str | None:
         """Return the offer that ``params`` name: see `ServerRequest.offer`."""
         match params:

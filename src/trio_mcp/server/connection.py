@@ -228,7 +228,12 @@ class ServerConnection:
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
         """Return a page of a listing."""
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
-        page, following = registry.listing(cursor, scope.exchange.peer)
+        peer, method = scope.exchange.peer, scope.request.method.name
+        if self._arounds is not None and self._arounds.changes(method):  # kept texts don't show what it changes
+            entries, following = registry.page(cursor, peer)
+            page = [entry.listed for entry in entries]
+        else:
+            page, following = registry.listing(cursor, peer)
         ttl_ms, cache_scope = self._hints(scope.request)
         if registry.depends_on_caller:
             cache_scope = "private"

@@ -254,7 +254,8 @@ def _check_no_method(name: str, first: inspect.Parameter) -> None:
 def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | None:
     """Return the `Provide` of a parameter, if any. Raises `TypeError` for a `Depends` of other packages."""
     for note in (parameter.default, *getattr(hint, "__metadata__", ())):
-        if any(kind.__name__.strip("_").startswith("Depend") for kind in type(note).__mro__):
+        names = [kind.__name__.strip("_") for kind in type(note).__mro__]
+        if "Depends" in names or (note is parameter.default and any(name.startswith("Depend") for name in names)):
             raise TypeError(
                 f"{name}: parameter {parameter.name!r}: Depends is of another package, and is not read here:\n"
                 f"    wrong:  {parameter.name}: Database = Depends(connect)\n"

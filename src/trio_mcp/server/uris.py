@@ -215,7 +215,7 @@ class UriTemplate:
         fit."""
         encoded, lowered = _encoded(uri)
         match = self._pattern.fullmatch(lowered)
-        if match is None or _MALFORMED.search(encoded):
+        if match is None:
             return None
         given = [(name, encoded[match.start(name) : match.end(name)]) for name in self._fits]
         query = match[match.re.groups] if self._query else None
@@ -223,6 +223,8 @@ class UriTemplate:
         given += [(name, text) for name, _, text in pairs if name in self._query]
         values: dict[str, str] = {}
         for name, text in given:
+            if _MALFORMED.search(text):
+                return None
             try:
                 value = _ESCAPES.sub(lambda found: unhexlify(found[0].replace(b"%", b"")), text.encode()).decode()
             except UnicodeError:

@@ -143,3 +143,14 @@ async def test_caller_of_each_repeated_head_is_judged_anew() -> None:
             assert (await connection.ask("POST", {**headers, **bearer("alice-1")}, body)).status == 200
         del tokens.principals["alice-1"]
         assert (await connection.ask("POST", {**headers, **bearer("alice-1")}, body)).status == 401
+
+
+def test_headers_that_a_handler_changes_stay_its_own() -> None:
+    last, head = LastHead(), read_head(REPEATED, BOUNDS)
+    last.remember(REPEATED, head)
+    last.remember(REPEATED, head)
+    for _ in range(2):
+        head.headers["authorization"] = "changed"
+        head = last.repeated(REPEATED)
+        assert head is not None
+        assert head.headers["authorization"] == "Bearer a"

@@ -204,7 +204,7 @@ class RecordedResponse(ResponseHandle):
         """Respond: see `ResponseHandle.answer`."""
         place = self.exchange.answered(answer.status, answer.headers)
         if place is not None and answer.body.startswith((b"{", b"[")):
-            place[0].frame("out", answer.body, post=place[1])
+            place[0].frame("out", answer.body.removesuffix(b"\n"), post=place[1])
         self._response.answer(answer, close=close)
 
     def stream(self, status: int, headers: bytes, source: Source) -> None:

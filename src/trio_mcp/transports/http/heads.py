@@ -107,4 +107,5 @@ class LastHead:
         length = None if self._is_first or len(raw) > _LONGEST else _LENGTH.search(raw)
         self._is_first = False
         if length is not None:
-            self._head, self._before, self._after = head, raw[: length.start(1)], raw[length.end(1) :]
+            self._head = head.with_length(length[1])  # a route may change the headers that it was given
+            self._before, self._after = raw[: length.start(1)], raw[length.end(1) :]

@@ -212,6 +212,7 @@ class CoalescingStream(trio.abc.Stream):
                     for start in range(0, len(chunk), _WRITE):
                         await self._transport.send_all(memoryview(chunk)[start : start + _WRITE])
                         self.moved_at = trio.current_time()
+                    del chunk  # which may be long, and would be kept until the next one
                     self._writing = False
                     self._moved.unpark_all()
         finally:
