@@ -163,6 +163,8 @@ class SharedFacts:
         """True when the facts may have changed since the last reading began."""
         self._own_hints = 0
         """Number of hints of our own writes that haven't arrived yet."""
+        self._own_hints_until = -math.inf
+        """Time after which they count as lost."""
         self._is_reading = False
         self._lock = trio.Lock()
         """Held while facts are read or written, so that older ones never follow newer ones."""
@@ -190,6 +192,8 @@ class SharedFacts:
     def is_own_hint(self) -> bool:
         """Return whether a received hint belongs to our own write, and so is not news. If another replica has written
         meanwhile, another hint follows."""
+        if trio.current_time() > self._own_hints_until:
+            self._own_hints = 0
         if not self._own_hints:
             return False
         self._own_hints -= 1
@@ -303,6 +307,7 @@ class SharedFacts:
             if facts == self.now:
                 return
             self._own_hints += 1  # before the write, since the hint may arrive before the answer
+            self._own_hints_until = trio.current_time() + FRESH
             is_done = False
             try:
                 was, sealed = self._mark or b"", self._host.seal_facts(self._id, text)
