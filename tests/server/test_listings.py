@@ -35,11 +35,11 @@ def offering(page_size: int | None = None) -> Server:
         is_ann = (lambda auth: auth is not None and auth.client_id == "ann") if number == 3 else None
 
         async def handler(size: int | None = None) -> dict[str, int]:
-            """Do \ud800 nothing."""
             return {}
 
         icons, meta = [Icon("https://a.test/i.png")], {"a.test/n": number}
         common: dict[str, Any] = {"tags": tags, "visible": is_ann, "icons": icons, "meta": meta, "title": f"{number}"}
+        common["description"] = "Do \ud800 nothing."
         server.tool(name=f"t{number}", annotations=ToolAnnotations(read_only_hint=True), **common)(handler)
         server.prompt(name=f"p{number}", **common)(handler)
 

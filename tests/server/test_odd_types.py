@@ -21,6 +21,7 @@ from typing_extensions import TypeAliasType
 from trio_mcp import Server, open_memory
 from trio_mcp.protocol.plain_classes import convert
 from trio_mcp.protocol.schema_validator import SchemaValidator
+from trio_mcp.protocol.type_adapters import adapted
 from trio_mcp.server.signature import BadArguments, UserFunction
 
 T = TypeVar("T")
@@ -327,3 +328,9 @@ async def test_a_parameter_may_begin_with_two_underscores(is_async: bool) -> Non
         assert "__typename" in (await client.call_tool("tool", {"__n": 3})).text
         (message,) = (await client.get_prompt("prompt", {"__typename": "User", "__n": "3"})).messages
         assert message.content.text == "User 1 3"  # type: ignore[union-attr]
+
+
+def test_annotation_without_adapters_is_returned_itself_and_not_an_equal_one() -> None:
+    for _ in range(2):
+        hint = int | list[str]  # a new object each time
+        assert adapted(hint) is hint

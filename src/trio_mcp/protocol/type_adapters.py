@@ -102,9 +102,10 @@ def adapted(hint: Any) -> Any:
     """Return the annotation ``hint``, or one that is read in the same way, with adapters in place of what msgspec
     refuses."""
     try:
-        return _adapted(hint, repr(hint))  # equal unions may have another order
+        found = _adapted(hint, repr(hint))  # equal unions may have another order
     except TypeError:  # a note that can't be hashed
         return _adapt(hint, {})
+    return hint if found == hint else found  # callers ask whether it is the same, and an equal one may be cached
 
 
 @lru_cache(maxsize=1024)
