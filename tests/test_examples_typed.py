@@ -262,17 +262,17 @@ async def names(value: str) -> list[str]:
     return [value]
 
 
-@server.around
+@server.middleware
 async def always(request: ServerRequest, next: Next) -> Any:
     return await next(request)
 
 
-@server.around("tools/call")
+@server.middleware("tools/call")
 async def calls(request: ServerRequest, next: Next) -> Any:
     return await next(request)
 
 
-server.around("tools/call")(rate_limit(3, per=1.0))
+server.middleware("tools/call")(rate_limit(3, per=1.0))
 server.mount(other, prefix="other")
 server.searchable(pinned=["plain"])
 assert_type(plain, "Callable[[int], Any]")  # fails here: a decorator leaves the function as it is

@@ -28,7 +28,7 @@ from trio_mcp.auth.oauth_client.browser import _state_in  # pyright: ignore[repo
 from trio_mcp.auth.resource_server.proof_checks import ProofChecks
 from trio_mcp.auth.resource_server.protected import Malformed, presented_token
 from trio_mcp.auth.resource_server.verification import ExpectedClaims, Untrusted, read_signed
-from trio_mcp.connecting.http.responses import content_type, seconds_until_retry, words_of
+from trio_mcp.connecting.http.responses import body_text, content_type, seconds_until_retry
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import CodedError
 from trio_mcp.protocol.authorization import (
@@ -43,9 +43,9 @@ from trio_mcp.protocol.param_headers import decoded
 from trio_mcp.recording.masking import Masking
 from trio_mcp.runtime.peer import Principal
 from trio_mcp.runtime.transport import ConnectionLost
-from trio_mcp.server.uris import UriTemplate, _encoded, check_length, normal_uri  # pyright: ignore[reportPrivateUsage]
-from trio_mcp.serving.http.endpoint import Entrance
-from trio_mcp.serving.http.entrance import Cors, EndpointSettings
+from trio_mcp.server.offers.uris import UriTemplate, _encoded, check_length, normal_uri  # pyright: ignore[reportPrivateUsage]
+from trio_mcp.serving.http.endpoint import RequestAdmission
+from trio_mcp.serving.http.responses import Cors, EndpointSettings
 from trio_mcp.transports.host_checks import host_checks_for
 from trio_mcp.transports.http.bounds import BadRequest, HttpBounds
 from trio_mcp.transports.http.heads import RequestHead
@@ -105,7 +105,7 @@ def read_in_two(data: bytes) -> None:
 
 
 CHECKS = host_checks_for("127.0.0.1", ["https://app.example.com", "http://localhost:*"], None)
-ENTRANCE = Entrance(EndpointSettings("/mcp", CHECKS), Cors(CHECKS), None, stateless=False)
+ENTRANCE = RequestAdmission(EndpointSettings("/mcp", CHECKS), Cors(CHECKS), None, stateless=False)
 
 
 def enter(method: str = "POST", **headers: str) -> None:
@@ -161,7 +161,7 @@ def answer(data: bytes) -> None:
             reply = Reply(connection, *await read_answer(connection, b"POST", 16 * 1024))
             content_type(reply)
             seconds_until_retry(reply.headers)
-            assert reply.held is None or reply.held >= 0
+            assert reply.keep_alive_timeout is None or reply.keep_alive_timeout >= 0
             await reply.read(1_000_000)
 
     trio.run(read)
@@ -357,7 +357,10 @@ PARSERS: dict[str, Parser] = {
         *(10, "600 parts are looked at, whatever the length"),
     ),
     "words of pages": Parser(
-        words_of, (b"<", b">", b"<a", b"<a>", b"&", b"&#1", b"x", b" ", b"</script>", b"<script>"), 25, "16 KiB at most"
+        body_text,
+        (b"<", b">", b"<a", b"<a>", b"&", b"&#1", b"x", b" ", b"</script>", b"<script>"),
+        25,
+        "16 KiB at most",
     ),
     "metadata of resources": Parser(document(ResourceMetadata, "scopes_supported"), JSON_PIECES),
     "metadata of servers": Parser(document(ServerMetadata, "scopes_supported"), JSON_PIECES),

@@ -21,7 +21,7 @@ import attrs
 import pytest
 from tests.pattern_steps import UNBOUNDED, Steps, deep_recursion, pieces_of, repeats_in
 
-from trio_mcp.server.uris import UriTemplate
+from trio_mcp.server.offers.uris import UriTemplate
 from trio_mcp.transports.http.chunks import _small_chunks  # pyright: ignore[reportPrivateUsage]
 
 PACKAGE: Final = Path(__file__).parent.parent / "src" / "trio_mcp"
@@ -102,7 +102,7 @@ PATTERNS: Final = {
 }
 
 MADE_BY_FUNCTIONS: Final[dict[str, tuple[str, Callable[[], list[re.Pattern[Any]]]]]] = {
-    "server/uris.py:self._pattern": (
+    "server/offers/uris.py:self._pattern": (
         "fullmatch",
         lambda: [UriTemplate(each)._pattern for each in TEMPLATES],  # pyright: ignore[reportPrivateUsage]
     ),

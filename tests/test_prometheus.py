@@ -16,7 +16,7 @@ from tests.serving.http.scenes import text_of
 from tests.stores.redis_server import RedisServer
 
 from trio_mcp import Memory, Redis, RequestContext, Server, open_memory
-from trio_mcp.stores.shared import Shared
+from trio_mcp.stores.shared import SharedStorage
 
 pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
 
@@ -112,7 +112,7 @@ async def test_the_pages_of_replicas_tell_what_becomes_of_redis(tmp_path: Path) 
     pytest.importorskip("coredis", reason="the extra redis is not installed")
     pages = Pages()
     with RedisServer(tmp_path, "appendonly yes") as redis:
-        shared: Shared = Redis(redis.url)
+        shared: SharedStorage = Redis(redis.url)
 
         async def wait_until(name: str, least: float, most: float = math.inf) -> dict[str, float]:
             with trio.fail_after(PATIENCE):

@@ -37,9 +37,9 @@ from trio_mcp import (
     serve_http,
     time_limit,
 )
-from trio_mcp.arounds import _Buckets
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.client.opening import open_client
+from trio_mcp.middleware import _Buckets
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
@@ -110,7 +110,7 @@ async def busy(call: Any) -> dict[str, Any]:
 async def test_a_request_beyond_its_time_is_cancelled_and_the_client_is_told(
     server: Server, era: Era, autojump_clock: MockClock
 ) -> None:
-    server.around("tools/call", "resources/read")(time_limit(5))
+    server.middleware("tools/call", "resources/read")(time_limit(5))
     async with open_memory(server, era=era) as client:
         assert (await client.call_tool("sleep", {"seconds": 4})).text == "slept"
         result = await client.call_tool("sleep", {"seconds": 6})
@@ -124,7 +124,7 @@ async def test_the_shorter_of_two_limits_holds_and_the_handler_knows(
     inner: float, words: str, autojump_clock: MockClock
 ) -> None:
     server, causes = Server("s"), list[Any]()
-    server.around("tools/call")(time_limit(5))
+    server.middleware("tools/call")(time_limit(5))
 
     @server.tool(timeout=inner)
     async def wait(ctx: RequestContext) -> None:
@@ -142,7 +142,7 @@ async def test_the_shorter_of_two_limits_holds_and_the_handler_knows(
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_time_of_the_user_does_not_count(era: Era, timeout: float | None, autojump_clock: MockClock) -> None:
     server = Server("s")
-    server.around("tools/call")(time_limit(5))
+    server.middleware("tools/call")(time_limit(5))
 
     @server.tool(timeout=timeout)
     async def ask(ctx: RequestContext, seconds: float) -> str:
@@ -161,7 +161,7 @@ async def test_the_time_of_the_user_does_not_count(era: Era, timeout: float | No
 
 async def test_a_thread_learns_of_the_limit(autojump_clock: MockClock) -> None:
     server, seen = Server("s"), list[Any]()
-    server.around("tools/call")(time_limit(5))
+    server.middleware("tools/call")(time_limit(5))
 
     @server.tool
     def work(ctx: WorkerContext) -> None:
@@ -176,9 +176,9 @@ async def test_a_thread_learns_of_the_limit(autojump_clock: MockClock) -> None:
 
 
 async def test_a_stream_has_no_limit(server: Server, autojump_clock: MockClock) -> None:
-    server.around(time_limit(5))
-    server.around(rate_limit(3, per=1000))
-    server.around(concurrency_limit(1))
+    server.middleware(time_limit(5))
+    server.middleware(rate_limit(3, per=1000))
+    server.middleware(concurrency_limit(1))
     async with open_memory(server, era="modern") as client, client.listen(tools=True) as changes:
         await trio.sleep(100)
         server.remove_tool("other")
@@ -189,7 +189,7 @@ async def test_a_stream_has_no_limit(server: Server, autojump_clock: MockClock) 
 @pytest.mark.parametrize("limit", [time_limit(5), rate_limit(1, per=1e6), concurrency_limit(1)])
 async def test_questions_about_tasks_have_no_limit(limit: Any, autojump_clock: MockClock) -> None:
     server = Server("s")
-    server.around("tasks/get", "tasks/result", "tasks/cancel")(limit)
+    server.middleware("tasks/get", "tasks/result", "tasks/cancel")(limit)
 
     @server.tool(task="optional")
     async def work() -> str:
@@ -216,7 +216,7 @@ async def test_questions_about_tasks_have_no_limit(limit: Any, autojump_clock: M
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_refused_caller_learns_when_to_come_back(server: Server, era: Era, autojump_clock: MockClock) -> None:
-    server.around("tools/call")(rate_limit(2, per=10))
+    server.middleware("tools/call")(rate_limit(2, per=10))
     async with open_memory(server, era=era) as client:
         await client.call_tool("other")
         await client.call_tool("other")
@@ -230,7 +230,7 @@ async def test_a_refused_caller_learns_when_to_come_back(server: Server, era: Er
 
 
 async def test_the_seconds_are_enough_to_come_back(server: Server, autojump_clock: MockClock) -> None:
-    server.around("tools/call")(rate_limit(7, per=3, burst=2))
+    server.middleware("tools/call")(rate_limit(7, per=3, burst=2))
     async with open_memory(server) as client:
         for _ in range(2):
             await client.call_tool("other")
@@ -240,7 +240,7 @@ async def test_the_seconds_are_enough_to_come_back(server: Server, autojump_cloc
 
 
 async def test_each_caller_has_a_bucket_over_all_connections(server: Server, autojump_clock: MockClock) -> None:
-    server.around("tools/call")(rate_limit(2, per=10))
+    server.middleware("tools/call")(rate_limit(2, per=10))
     async with clients_of(server, "ann", "ann", "bob") as (first, second, bob):
         await first.call_tool("other")
         await second.call_tool("other")
@@ -250,7 +250,7 @@ async def test_each_caller_has_a_bucket_over_all_connections(server: Server, aut
 
 
 async def test_a_caller_that_connects_anew_finds_the_same_bucket(server: Server, autojump_clock: MockClock) -> None:
-    server.around("tools/call")(rate_limit(1, per=10))
+    server.middleware("tools/call")(rate_limit(1, per=10))
     async with clients_of(server, "ann") as (ann,):
         await ann.call_tool("other")
     async with clients_of(server, "ann") as (ann,):
@@ -266,7 +266,7 @@ async def test_a_bucket_by_tool_is_shared_by_callers_and_unknown_tools_have_one_
         keys.append(request.offer)
         return request.offer
 
-    server.around("tools/call", "resources/read")(rate_limit(1, per=10, key=by_tool))
+    server.middleware("tools/call", "resources/read")(rate_limit(1, per=10, key=by_tool))
     async with clients_of(server, "ann", "bob") as (ann, bob):
         await ann.call_tool("other")
         await busy(bob.call_tool("other"))
@@ -280,7 +280,7 @@ async def test_a_bucket_by_tool_is_shared_by_callers_and_unknown_tools_have_one_
 
 
 async def test_a_refused_request_takes_no_token(server: Server, autojump_clock: MockClock) -> None:
-    server.around("tools/call")(rate_limit(1, per=10))
+    server.middleware("tools/call")(rate_limit(1, per=10))
     async with open_memory(server) as client:
         await client.call_tool("other")
         for _ in range(10):
@@ -299,7 +299,7 @@ def limited(*limits: Any) -> Callable[[Server, Fleet, int], None]:
             return "done"
 
         for make in limits:
-            server.around("tools/call")(make())
+            server.middleware("tools/call")(make())
 
     return add
 
@@ -324,7 +324,7 @@ async def test_replicas_share_the_bucket_of_a_caller(autojump_clock: MockClock) 
         await trio.sleep(5)
         assert "result" in (await ask_as(one)).json
         assert (await ask_as(two)).code == -31000
-        assert one.ways.uses["rates.take"] == 3
+        assert one.ways.uses["rate_limits.acquire"] == 3
 
 
 async def test_replicas_tell_limits_apart_by_their_places(autojump_clock: MockClock) -> None:
@@ -338,7 +338,7 @@ async def test_replicas_tell_limits_apart_by_their_places(autojump_clock: MockCl
 async def test_replicas_tell_limits_apart_by_their_names(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         if number:  # a newer version of the program
-            server.around("tools/call")(rate_limit(1000, per=1))
+            server.middleware("tools/call")(rate_limit(1000, per=1))
         limited(partial(rate_limit, 2, per=10, name="calls"))(server, members, number)
 
     async with fleet(add, auth=guarded) as (one, two):
@@ -370,7 +370,7 @@ async def test_other_keys_count_in_each_process_with_one_warning(
         for member in (one, two):
             assert "result" in (await ask_as(member)).json
             assert (await ask_as(member)).code == -31000
-        assert not one.ways.uses["rates.take"]
+        assert not one.ways.uses["rate_limits.acquire"]
     warnings = [each for each in caplog.messages if "counts some requests in each process alone" in each]
     assert len(warnings) == 2  # one of each replica
     assert "not float" in warnings[0]
@@ -394,7 +394,7 @@ async def test_limit_that_an_around_calls_counts_in_its_process(autojump_clock: 
         limited()(server, members, number)
         limit = rate_limit(1, per=10)
 
-        @server.around("tools/call")
+        @server.middleware("tools/call")
         async def some(request: ServerRequest, next: Any) -> Any:
             return await limit(request, next)
 
@@ -408,8 +408,8 @@ async def test_limit_that_is_declared_twice_takes_two_tokens_of_one_bucket(autoj
     def add(server: Server, members: Fleet, number: int) -> None:
         limited()(server, members, number)
         limit = rate_limit(3, per=10)
-        server.around("tools/call")(limit)
-        server.around("tools/call")(limit)
+        server.middleware("tools/call")(limit)
+        server.middleware("tools/call")(limit)
 
     async with fleet(add, 1, auth=guarded) as (one,):
         assert "result" in (await ask_as(one)).json
@@ -419,10 +419,10 @@ async def test_limit_that_is_declared_twice_takes_two_tokens_of_one_bucket(autoj
 def test_buckets_are_bounded_and_the_oldest_is_forgotten() -> None:
     buckets = _Buckets(1.0, 1, 100)
     for key in range(1000):
-        assert buckets.take(key, 0) == 0
+        assert buckets.acquire(key, 0) == 0
     assert len(buckets._full_at) == 100
-    assert buckets.take(999, 0) == 1
-    assert buckets.take(0, 0) == 0
+    assert buckets.acquire(999, 0) == 1
+    assert buckets.acquire(0, 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -450,8 +450,8 @@ async def test_a_task_that_runs_again_was_admitted_before(autojump_clock: MockCl
 
     def made() -> Server:
         server = Server("s", tasks=settings(store), limits=Limits(drain_timeout=0.01))
-        server.around("tools/call")(rate_limit(1, per=1e6))
-        server.around("tools/call")(concurrency_limit(1))
+        server.middleware("tools/call")(rate_limit(1, per=1e6))
+        server.middleware("tools/call")(concurrency_limit(1))
 
         @server.tool(task="required", on_restart="again")
         async def work(ctx: RequestContext) -> str:
@@ -478,7 +478,7 @@ async def test_over_http_the_address_is_the_caller_where_nobody_is_known(server:
         keys.append((request.caller, request.caller_name))
         return request.caller
 
-    server.around("tools/call")(rate_limit(1, per=1e6, key=by_caller))
+    server.middleware("tools/call")(rate_limit(1, per=1e6, key=by_caller))
     async with trio.open_nursery() as nursery:
         (listener, *_) = await nursery.start(partial(serve_http, server, port=0))
         url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
@@ -500,7 +500,7 @@ async def test_requests_beyond_the_limit_wait_in_the_order_of_their_arrival(
     era: Era, autojump_clock: MockClock
 ) -> None:
     server, running, most, order = Server("s"), 0, 0, list[int]()
-    server.around("tools/call")(concurrency_limit(2))
+    server.middleware("tools/call")(concurrency_limit(2))
 
     @server.tool
     async def work(number: int) -> None:
@@ -521,7 +521,7 @@ async def test_requests_beyond_the_limit_wait_in_the_order_of_their_arrival(
 
 async def test_each_caller_has_places_and_gives_back_those_it_leaves(server: Server, autojump_clock: MockClock) -> None:
     limit = concurrency_limit(1)
-    server.around("tools/call")(limit)
+    server.middleware("tools/call")(limit)
     async with clients_of(server, "ann", "bob") as (ann, bob):
         with trio.move_on_after(5):
             async with trio.open_nursery() as nursery:
@@ -541,9 +541,9 @@ async def test_no_place_is_lost_however_calls_are_left(
     era: Era, seed: int, server: Server, audited: Callable[[], list[Any]], autojump_clock: MockClock
 ) -> None:
     chance, ended = random.Random(seed), 0
-    server.around("tools/call")(audit_log())
-    server.around("tools/call")(concurrency_limit(3))
-    server.around("tools/call")(time_limit(6))
+    server.middleware("tools/call")(audit_log())
+    server.middleware("tools/call")(concurrency_limit(3))
+    server.middleware("tools/call")(time_limit(6))
 
     async with open_memory(server, era=era) as client:
 
@@ -583,7 +583,7 @@ async def test_the_end_of_each_request_is_logged(
     era: Era, audited: Callable[[], list[Any]], autojump_clock: MockClock
 ) -> None:
     server = Server("s")
-    server.around("tools/call", "tools/list")(audit_log())
+    server.middleware("tools/call", "tools/list")(audit_log())
     failures = {
         "told": ToolError("my secret"),
         "coded": CodedError(-32050, "my secret"),
@@ -628,7 +628,7 @@ async def test_arguments_are_logged_where_they_are_named_and_in_no_other_words(
     audited: Callable[[], list[Any]],
 ) -> None:
     server = Server("s")
-    server.around("tools/call")(audit_log(arguments=["path", "deep", "number", "absent"]))
+    server.middleware("tools/call")(audit_log(arguments=["path", "deep", "number", "absent"]))
 
     @server.tool
     async def put(path: str, password: str, deep: list[str], number: int) -> None: ...
@@ -646,7 +646,7 @@ async def test_arguments_are_logged_where_they_are_named_and_in_no_other_words(
 
 async def test_a_round_that_asks_is_logged_as_such(audited: Callable[[], list[Any]]) -> None:
     server = Server("s")
-    server.around("tools/call")(audit_log())
+    server.middleware("tools/call")(audit_log())
 
     @server.tool(replay=True)
     async def ask(ctx: RequestContext) -> str:
@@ -667,7 +667,7 @@ def test_names_of_arguments_are_several() -> None:
 
 async def test_a_logger_of_the_authors_own_gets_the_records(caplog: pytest.LogCaptureFixture, server: Server) -> None:
     caplog.set_level(logging.INFO, "billing")
-    server.around("tools/call")(audit_log(logging.getLogger("billing")))
+    server.middleware("tools/call")(audit_log(logging.getLogger("billing")))
     async with open_memory(server) as client:
         await client.call_tool("other")
     assert [record.name for record in caplog.records] == ["billing"]

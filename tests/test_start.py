@@ -116,7 +116,7 @@ def test_a_server_on_stdio_loads_neither_a_client_nor_a_network():
     said, report = run(_SERVER, messages=_MESSAGES)
     assert [json.loads(line)["id"] for line in said.splitlines()] == [1, 2]
     assert not rooms(report) & {"client", "auth", "connecting", "hosting", "proxying", "testing", "cli", "otel"}
-    unused = {"trio_mcp.stores.sqlite_store", "trio_mcp.transports.http", "trio_mcp.server.around"}
+    unused = {"trio_mcp.stores.sqlite_store", "trio_mcp.transports.http", "trio_mcp.server.middleware"}
     assert not unused & set(report["modules"])
     assert not {"cattrs", "trio_mcp.protocol.cattrs_converters"} & set(report["modules"])
     assert len(ours(report)) <= 127

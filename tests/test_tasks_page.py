@@ -16,9 +16,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import KeptTasks, Limits, TaskContext, TaskSettings, open_memory
+from trio_mcp import Limits, StoredTasks, TaskContext, TaskSettings, open_memory
 from trio_mcp.cli.group import trio_mcp
-from trio_mcp.server.kept_tasks import CallerTasks
+from trio_mcp.server.context.tasks import CallerTasks
 from trio_mcp.stores.task_store import OnRestart
 from trio_mcp.testing import RecordedTask
 
@@ -144,7 +144,7 @@ def test_the_page_names_what_a_handler_can_do_with_tasks() -> None:
     assert public(TaskContext) <= set(re.findall(r"`(?:await )?(\w+)(?:\(\w*\))?`", section))
     assert public(RecordedTask) >= public(TaskContext)
     elsewhere = PAGE.split("\n## Work that is done elsewhere\n")[1].split("\n## ")[0]
-    assert (public(KeptTasks) - {"running"}) | public(CallerTasks) <= set(re.findall(r"`(\w+)[`(]", elsewhere))
+    assert (public(StoredTasks) - {"running"}) | public(CallerTasks) <= set(re.findall(r"`(\w+)[`(]", elsewhere))
 
 
 def test_the_limits_that_the_page_names_are_there() -> None:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-from trio_mcp.stores.redis.commands import digest
-from trio_mcp.stores.redis.task_scripts import RENEW
+from trio_mcp.fleet.storage.redis.commands import digest
+from trio_mcp.fleet.storage.redis.task_scripts import RENEW
 
 from ..driver.http import Connection
 from ..driver.http_session import HttpSession

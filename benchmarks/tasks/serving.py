@@ -10,12 +10,12 @@ from functools import partial
 import trio
 
 from trio_mcp import serve_http, serve_stdio
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
 
 from .offering import offering
 
 
-async def serve(way: str, store: SqliteTaskStore | None) -> None:
+async def serve(way: str, store: SQLiteTaskStore | None) -> None:
     """Serve until the client is gone, or a signal comes."""
     server = offering(store)
     if way == "stdio":
@@ -27,4 +27,4 @@ async def serve(way: str, store: SqliteTaskStore | None) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(serve, sys.argv[1], SqliteTaskStore(sys.argv[2]) if sys.argv[2:] else None)
+    trio.run(serve, sys.argv[1], SQLiteTaskStore(sys.argv[2]) if sys.argv[2:] else None)

@@ -33,7 +33,7 @@ from trio_mcp.auth.oauth_client.authorization_code import OAuth, revoke
 from trio_mcp.auth.oauth_client.browser import open_in_browser
 from trio_mcp.auth.oauth_client.grants import GrantContext
 from trio_mcp.auth.storage.records import MemoryStorage
-from trio_mcp.cli.commands.demo import Disappointed, Screen, tool_text
+from trio_mcp.cli.commands.demo import DemoFailed, Screen, tool_text
 from trio_mcp.client.client import Client
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.connecting.http.opening import open_http
@@ -67,7 +67,7 @@ async def tell_story_with_authorization(screen: Screen, *, in_browser: bool) -> 
             screen.say(f"  notes at {url}: each request needs the scope notes:read, write_note needs notes:write, too")
             summary = await _Story(screen, issuer, url, in_browser).tell()
     except (CannotInstall, DoesNotStart, NoSuchPage) as error:
-        raise Disappointed(str(error)) from None
+        raise DemoFailed(str(error)) from None
     screen.headline("Summary")
     for line in summary:
         screen.say(f"  - {line}")
@@ -218,7 +218,7 @@ async def _protected_server(issuer: str, secret: str) -> AsyncGenerator[str]:
         with trio.fail_after(_START):
             while b"\n" not in told:
                 if not (data := await process.stdout.receive_some()):
-                    raise Disappointed("the protected server did not start")
+                    raise DemoFailed("the protected server did not start")
                 told += data
         yield told.decode().strip()
     finally:

@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .arounds import audit_log, concurrency_limit, rate_limit, time_limit
     from .auth.credentials import AuthorizationError, Bearer, ClientAuth, SignInNeeded
     from .auth.oauth_client.authorization_code import OAuth
     from .auth.oauth_client.grants import PreregisteredClient
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from .auth.storage.records import MemoryStorage, Storage, StorageFailed, Stored
     from .client.cache import CachePartition, Change, ResponseCache
     from .client.client import Client
-    from .client.confirming import Ending, confirm_cancels
+    from .client.confirming import CallEnding, confirm_cancels
     from .client.current_call import CallHandlers, CurrentCall, current_call
     from .client.options import ClientOptions, ClientSettings, UnreadableMessage
     from .client.remote_tasks import RunningTask
@@ -43,7 +42,10 @@ if TYPE_CHECKING:
     from .connecting.stdio import Command, open_stdio
     from .connecting.targets import Address, InMemory
     from .connecting.websocket import open_websocket
-    from .hosting.catalogue import Catalogue, Entry, Watch
+    from .fleet.storage.memory import Memory
+    from .fleet.storage.redis.storage import Redis
+    from .fleet.storage.sqlite.storage import SQLite
+    from .hosting.catalogue import Catalogue, CatalogueEntry, Watch
     from .hosting.config_files import Config, ConfigError, read_config
     from .hosting.descriptions import (
         MemberDescription,
@@ -54,13 +56,14 @@ if TYPE_CHECKING:
         RestartPolicy,
     )
     from .hosting.group import Group, GroupSkill, GroupTask, open_group
-    from .hosting.speaker import current_member
+    from .hosting.member_context import current_member
     from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
+    from .middleware import audit_log, concurrency_limit, rate_limit, time_limit
     from .openapi.document import APIOperation
     from .openapi.tools import from_openapi
     from .protocol.cancel_acknowledged import CancelAcknowledged
     from .protocol.converters import NotExpressible
-    from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
+    from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoBackChannel
     from .protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from .protocol.meta import TraceContext
     from .protocol.revisions import REVISIONS, Revision
@@ -124,23 +127,23 @@ if TYPE_CHECKING:
     from .runtime.peer import Auth, Principal, PrincipalId
     from .runtime.requests.logs import RequestLog
     from .runtime.transport import ConnectionLost, HTTPError
-    from .server.apps import Apps
-    from .server.around import Next, ServerRequest
-    from .server.client_data import ElicitAnswer
+    from .server.calling.media import Audio, File, Image
+    from .server.calling.provider import Provide
+    from .server.calling.results import error_result, text_result
     from .server.connected_clients import ConnectedClient
-    from .server.input_required import InputRequired
-    from .server.kept_tasks import CallerTasks, KeptTasks, TaskContext, TaskPage
-    from .server.logs import ClientLogHandler
-    from .server.media import Audio, File, Image
-    from .server.provider import Provide
-    from .server.registration import CacheHints, PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
-    from .server.request_context import RequestContext
-    from .server.resources import ResourceNotFound
-    from .server.results import error_result, text_result
+    from .server.context.client_data import ElicitAnswer
+    from .server.context.input_required import InputRequired
+    from .server.context.logs import ClientLogHandler
+    from .server.context.request_context import RequestContext
+    from .server.context.tasks import CallerTasks, StoredTasks, TaskContext, TaskPage
+    from .server.context.worker_context import WorkerContext, WorkerTask, WorkerTasks
+    from .server.middleware import Next, ServerRequest
+    from .server.offers.apps import Apps
+    from .server.offers.resources import ResourceNotFound
+    from .server.offers.skill_offers import SkillOptions
+    from .server.offers.skills import Skills
+    from .server.options import CacheHints, PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
     from .server.server import Server
-    from .server.skill_offers import SkillOptions
-    from .server.skills import Skills
-    from .server.worker_context import WorkerContext, WorkerTask, WorkerTasks
     from .serving.accepting import ServingOptions
     from .serving.callers import TrustedProxies
     from .serving.connections import serve_tcp, serve_unix
@@ -152,39 +155,36 @@ if TYPE_CHECKING:
     from .serving.websocket import serve_websocket
     from .skills.loading import LoadedSkill, SkillChanged
     from .stores.memory import MemoryTaskStore
-    from .stores.memory_shared import Memory
     from .stores.record_codec import RecordCodec, StoredRecord
-    from .stores.redis.shared import Redis
     from .stores.shared import (
+        ChangeHint,
         ChangeLog,
         ChangesSince,
         Courier,
         EventLog,
-        Noted,
         RateLimits,
+        ReplayGuard,
         Replica,
-        SeenOnce,
         SessionDirectory,
-        Shared,
+        SharedStorage,
         StoredEvents,
         StoredSession,
         StoredStream,
     )
-    from .stores.sqlite_shared import SQLite
-    from .stores.sqlite_store import SqliteTaskStore
+    from .stores.sqlite_store import SQLiteTaskStore
     from .stores.task_store import (
-        GAP,
-        Gap,
-        Kept,
+        HINTS_LOST,
+        HintQueues,
+        HintsLost,
         Outcome,
         StoreDown,
+        StoredTask,
         StoreFull,
         TaskPhase,
         TaskRecord,
         TaskStore,
         Uncertain,
         UnreadableRecord,
-        Watchers,
         new_mark,
     )
     from .tasks.settings import TaskSettings
@@ -192,11 +192,10 @@ if TYPE_CHECKING:
     from .transports.process_tree import run_process_tree
 
 _NAMES: Final = {
-    ".arounds": "audit_log concurrency_limit rate_limit time_limit",
     ".auth.credentials": "AuthorizationError Bearer ClientAuth SignInNeeded",
+    ".auth.oauth_client.authorization_code": "OAuth",
     ".auth.oauth_client.grants": "PreregisteredClient",
     ".auth.oauth_client.machine_clients": "ClientCredentials EnterpriseManaged WorkloadIdentity",
-    ".auth.oauth_client.authorization_code": "OAuth",
     ".auth.resource_server.introspection": "IntrospectionVerifier",
     ".auth.resource_server.jwt": "JWTVerifier",
     ".auth.resource_server.protected": "Protected",
@@ -206,7 +205,7 @@ _NAMES: Final = {
     ".auth.storage.records": "MemoryStorage Storage StorageFailed Stored",
     ".client.cache": "CachePartition Change ResponseCache",
     ".client.client": "Client",
-    ".client.confirming": "Ending confirm_cancels",
+    ".client.confirming": "CallEnding confirm_cancels",
     ".client.current_call": "CallHandlers CurrentCall current_call",
     ".client.options": "ClientOptions ClientSettings UnreadableMessage",
     ".client.remote_tasks": "RunningTask",
@@ -222,19 +221,23 @@ _NAMES: Final = {
     ".connecting.stdio": "Command open_stdio",
     ".connecting.targets": "Address InMemory",
     ".connecting.websocket": "open_websocket",
-    ".hosting.catalogue": "Catalogue Entry Watch",
+    ".fleet.storage.memory": "Memory",
+    ".fleet.storage.redis.storage": "Redis",
+    ".fleet.storage.sqlite.storage": "SQLite",
+    ".hosting.catalogue": "Catalogue CatalogueEntry Watch",
     ".hosting.config_files": "Config ConfigError read_config",
     ".hosting.descriptions": (
         "MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy"
     ),
     ".hosting.group": "Group GroupSkill GroupTask open_group",
-    ".hosting.speaker": "current_member",
+    ".hosting.member_context": "current_member",
     ".jsonrpc.errors": "CodedError MCPError NotSerializable PeerError ProtocolViolation",
+    ".middleware": "audit_log concurrency_limit rate_limit time_limit",
     ".openapi.document": "APIOperation",
     ".openapi.tools": "from_openapi",
     ".protocol.cancel_acknowledged": "CancelAcknowledged",
     ".protocol.converters": "NotExpressible",
-    ".protocol.errors": "BadAnswer CapabilityMissing MethodUnavailable NoWayBack",
+    ".protocol.errors": "BadAnswer CapabilityMissing MethodUnavailable NoBackChannel",
     ".protocol.extensions": "Extension ExtensionNotification ExtensionRequest",
     ".protocol.meta": "TraceContext",
     ".protocol.revisions": "REVISIONS Revision",
@@ -267,23 +270,23 @@ _NAMES: Final = {
     ".runtime.peer": "Auth Principal PrincipalId",
     ".runtime.requests.logs": "RequestLog",
     ".runtime.transport": "ConnectionLost HTTPError",
-    ".server.apps": "Apps",
-    ".server.around": "Next ServerRequest",
-    ".server.client_data": "ElicitAnswer",
+    ".server.calling.media": "Audio File Image",
+    ".server.calling.provider": "Provide",
+    ".server.calling.results": "error_result text_result",
     ".server.connected_clients": "ConnectedClient",
-    ".server.input_required": "InputRequired",
-    ".server.kept_tasks": "CallerTasks KeptTasks TaskContext TaskPage",
-    ".server.logs": "ClientLogHandler",
-    ".server.provider": "Provide",
-    ".server.media": "Audio File Image",
-    ".server.registration": "CacheHints PromptOptions ResourceOptions SamplingOptions ToolOptions",
-    ".server.request_context": "RequestContext",
-    ".server.resources": "ResourceNotFound",
-    ".server.results": "error_result text_result",
+    ".server.context.client_data": "ElicitAnswer",
+    ".server.context.input_required": "InputRequired",
+    ".server.context.logs": "ClientLogHandler",
+    ".server.context.request_context": "RequestContext",
+    ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskPage",
+    ".server.context.worker_context": "WorkerContext WorkerTask WorkerTasks",
+    ".server.middleware": "Next ServerRequest",
+    ".server.offers.apps": "Apps",
+    ".server.offers.resources": "ResourceNotFound",
+    ".server.offers.skill_offers": "SkillOptions",
+    ".server.offers.skills": "Skills",
+    ".server.options": "CacheHints PromptOptions ResourceOptions SamplingOptions ToolOptions",
     ".server.server": "Server",
-    ".server.skill_offers": "SkillOptions",
-    ".server.skills": "Skills",
-    ".server.worker_context": "WorkerContext WorkerTask WorkerTasks",
     ".serving.accepting": "ServingOptions",
     ".serving.callers": "TrustedProxies",
     ".serving.connections": "serve_tcp serve_unix",
@@ -295,15 +298,16 @@ _NAMES: Final = {
     ".serving.websocket": "serve_websocket",
     ".skills.loading": "LoadedSkill SkillChanged",
     ".stores.memory": "MemoryTaskStore",
-    ".stores.memory_shared": "Memory",
-    ".stores.redis.shared": "Redis",
     ".stores.record_codec": "RecordCodec StoredRecord",
-    ".stores.shared": "ChangeLog ChangesSince Courier EventLog Noted RateLimits Replica SeenOnce SessionDirectory"
-    " Shared StoredEvents StoredSession StoredStream",
-    ".stores.sqlite_shared": "SQLite",
-    ".stores.sqlite_store": "SqliteTaskStore",
-    ".stores.task_store": "GAP Gap Kept Outcome StoreDown StoreFull TaskPhase TaskRecord TaskStore Uncertain"
-    " UnreadableRecord Watchers new_mark",
+    ".stores.shared": (
+        "ChangeHint ChangeLog ChangesSince Courier EventLog RateLimits ReplayGuard Replica SessionDirectory "
+        "SharedStorage StoredEvents StoredSession StoredStream"
+    ),
+    ".stores.sqlite_store": "SQLiteTaskStore",
+    ".stores.task_store": (
+        "HINTS_LOST HintQueues HintsLost Outcome StoreDown StoreFull StoredTask TaskPhase TaskRecord TaskStore "
+        "Uncertain UnreadableRecord new_mark"
+    ),
     ".tasks.settings": "TaskSettings",
     ".tasks.task_state": "TaskCancelled TaskState",
     ".transports.process_tree": "run_process_tree",
@@ -314,7 +318,7 @@ _MODULES: Final = {name: module for module, names in _NAMES.items() for name in 
 
 __all__ = [
     "ALL_QUESTIONS",
-    "GAP",
+    "HINTS_LOST",
     "REVISIONS",
     "UI",
     "APIOperation",
@@ -332,6 +336,7 @@ __all__ = [
     "BlobResourceContents",
     "CacheHints",
     "CachePartition",
+    "CallEnding",
     "CallHandlers",
     "CallToolResult",
     "CallerTasks",
@@ -342,7 +347,9 @@ __all__ = [
     "Card",
     "CardRemote",
     "Catalogue",
+    "CatalogueEntry",
     "Change",
+    "ChangeHint",
     "ChangeLog",
     "Changes",
     "ChangesSince",
@@ -372,9 +379,7 @@ __all__ = [
     "ElicitURLParams",
     "Elicitation",
     "EmbeddedResource",
-    "Ending",
     "EnterpriseManaged",
-    "Entry",
     "EventLog",
     "Extension",
     "ExtensionNotification",
@@ -382,7 +387,6 @@ __all__ = [
     "File",
     "FileStorage",
     "FoundServer",
-    "Gap",
     "Gateway",
     "GetPromptResult",
     "Group",
@@ -390,6 +394,8 @@ __all__ = [
     "GroupTask",
     "HTTPApp",
     "HTTPError",
+    "HintQueues",
+    "HintsLost",
     "Icon",
     "Image",
     "ImageContent",
@@ -400,8 +406,6 @@ __all__ = [
     "IntrospectionVerifier",
     "JWTVerifier",
     "KeepAlive",
-    "Kept",
-    "KeptTasks",
     "KeyringStorage",
     "Limits",
     "LoadedSkill",
@@ -419,11 +423,10 @@ __all__ = [
     "ModelHint",
     "ModelPreferences",
     "Next",
-    "NoWayBack",
+    "NoBackChannel",
     "NotExpressible",
     "NotInCatalogue",
     "NotSerializable",
-    "Noted",
     "OAuth",
     "OnProgress",
     "Outcome",
@@ -446,6 +449,7 @@ __all__ = [
     "RecordCodec",
     "Recorder",
     "Redis",
+    "ReplayGuard",
     "Replica",
     "RequestContext",
     "RequestLog",
@@ -466,17 +470,17 @@ __all__ = [
     "RouteResponse",
     "RunningTask",
     "SQLite",
+    "SQLiteTaskStore",
     "Sampling",
     "SamplingMessage",
     "SamplingOptions",
-    "SeenOnce",
     "Server",
     "ServerCapabilities",
     "ServerCard",
     "ServerRequest",
     "ServingOptions",
     "SessionDirectory",
-    "Shared",
+    "SharedStorage",
     "SignInNeeded",
     "Skill",
     "SkillChanged",
@@ -484,7 +488,6 @@ __all__ = [
     "SkillOptions",
     "Skills",
     "SourceRepository",
-    "SqliteTaskStore",
     "Statistics",
     "Storage",
     "StorageFailed",
@@ -495,6 +498,8 @@ __all__ = [
     "StoredRecord",
     "StoredSession",
     "StoredStream",
+    "StoredTask",
+    "StoredTasks",
     "SubscriptionFilter",
     "TaskCancelled",
     "TaskContext",
@@ -521,7 +526,6 @@ __all__ = [
     "UnreadableRecord",
     "VerifierUnavailable",
     "Watch",
-    "Watchers",
     "WorkerContext",
     "WorkerTask",
     "WorkerTasks",

@@ -103,7 +103,7 @@ def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[s
     slots = [name for name in names if name not in taken]
     if options.pop("weakref_slot", True) and not any("__weakref__" in vars(base) for base in kind.__mro__[1:]):
         slots.append("__weakref__")
-    late = {name: _Late(name) for name in _LATE if name not in members}
+    late = {name: _LazyMember(name) for name in _LATE if name not in members}
     hints = {name: members["__annotations__"][name] for name in names}
     own = own_fields(hints, fields, kw_only=options.get("kw_only", False))
     made = type(kind)(
@@ -123,7 +123,7 @@ def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[s
         fields_alone: Any = type(kind)(kind.__name__, kind.__bases__, given | fields)
         compiled = make(fields_alone, **options)
         for name, member in cast("dict[str, Any]", vars(compiled)).items():
-            is_wanted = isinstance(vars(made)[name], _Late) if name in late else name.startswith("__attrs_")
+            is_wanted = isinstance(vars(made)[name], _LazyMember) if name in late else name.startswith("__attrs_")
             if is_wanted or name == "__setattr__":
                 setattr(made, name, member)
 
@@ -132,7 +132,7 @@ def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[s
     return made
 
 
-class _Late:
+class _LazyMember:
     """A member of a class that is made with the first look at it."""
 
     __slots__ = ("_name", "complete", "made")

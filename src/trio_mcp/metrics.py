@@ -16,18 +16,18 @@ from opentelemetry import metrics
 from .jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 
 
-class Load(Protocol):
+class ObservedLoad(Protocol):
     """The counts of a server: see `trio_mcp.runtime.limits.Load`."""
 
     @property
-    def links(self) -> Links: ...
+    def links(self) -> ObservedLinks: ...
 
     def statistics(self) -> object:
         """Return the present counts, as attributes."""
         ...
 
 
-class Links(Protocol):
+class ObservedLinks(Protocol):
     """The links of a server to other replicas."""
 
     @property
@@ -88,7 +88,7 @@ class Meters:
         self._cancelled = histogram(
             "trio_mcp.cancel.duration", "Time from the arrival of a cancel until the handler was resumed by it."
         )
-        self._loads: WeakSet[Load] = WeakSet()
+        self._loads: WeakSet[ObservedLoad] = WeakSet()
         for field, (name, unit, description) in _GAUGES.items():
             meter.create_observable_up_down_counter(name, [partial(self._observe, field)], unit, description)
         for field, (name, unit, description) in _COUNTERS.items():
@@ -96,7 +96,7 @@ class Meters:
         words = "1 while the storage that replicas share can be used, else 0."
         meter.create_observable_gauge("trio_mcp.shared.up", [self._observe_links], "1", words)
 
-    def watch(self, load: Load) -> None:
+    def watch(self, load: ObservedLoad) -> None:
         """Observe the counts of ``load`` as long as the object exists."""
         self._loads.add(load)
 

@@ -19,7 +19,7 @@ PACKAGE_NAMES: Final = {
     "MCPServer": "Server",
     "Context": "RequestContext",
     "Depends": "Provide, as in Annotated[Database, Provide(connect)]",
-    "Middleware": "a function under @server.around",
+    "Middleware": "a function under @server.middleware",
     "ClientSession": "Client, as open_stdio, open_http and open_memory give",
     "StdioServerParameters": "Command, or open_stdio([program, *arguments])",
     "stdio_client": "open_stdio",
@@ -56,7 +56,7 @@ SERVER_OPTIONS: Final = {
     "mask_error_details": "nothing: errors are masked unless expose_errors=True",
     "dependencies": "a requirements file, or the project's own pyproject.toml",
     "tools": "@server.tool above each function",
-    "middleware": "@server.around",
+    "middleware": "@server.middleware",
     "event_store": "nothing: streams are replayed automatically",
     "request_timeout": "@server.tool(timeout=...)",
     **dict.fromkeys(
@@ -83,7 +83,7 @@ SERVER_NAMES: Final = {
     "add_tool": "server.tool(function)",
     "add_resource": "server.resource(uri)(function)",
     "add_prompt": "server.prompt(function)",
-    "add_middleware": "server.around(function)",
+    "add_middleware": "server.middleware(function)",
     "import_server": 'server.mount(other, prefix="name")',
     "as_proxy": "proxy(target), which is a function",
     "from_openapi": "from_openapi(document, http=..., operations=...), which is a function",
@@ -176,7 +176,7 @@ _SERVE_OPTIONS: Final = {
     **dict.fromkeys(("ssl_certfile", "ssl_keyfile"), "ssl_context=..."),
     "uds": "unix=...",
     "custom_routes": "routes={path: handler}",
-    "middleware": "@server.around",
+    "middleware": "@server.middleware",
     "log_level": "logging.basicConfig(level=...), Python's own",
 }
 _OPEN_OPTIONS: Final = {
@@ -249,15 +249,15 @@ def explain(failure: BaseException) -> None:
         error = pending.pop()
         if isinstance(error, BaseExceptionGroup):
             pending += cast("BaseExceptionGroup[BaseException]", error).exceptions
-        elif (words := _words_for(error, str(error))) is not None:
+        elif (words := _advice_for(error, str(error))) is not None:
             error.add_note(words)
 
 
-def _words_for(error: BaseException, said: str) -> str | None:
+def _advice_for(error: BaseException, said: str) -> str | None:
     if isinstance(error, RuntimeError | TypeError) and (
         _FROM_TRIO in said or any(text in said for text in _OF_ASYNCIO)
     ):
-        return _words_on_asyncio(error)
+        return _asyncio_advice(error)
     if isinstance(error, TypeError) and _comes_of_await(error):
         return (
             "This is not awaited: ctx.progress and all functions of trio that do not wait are called plainly; "
@@ -280,7 +280,7 @@ def _comes_of_await(error: TypeError) -> bool:
     return opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "GET_AWAITABLE"
 
 
-def _words_on_asyncio(error: BaseException) -> str:
+def _asyncio_advice(error: BaseException) -> str:
     """Return what to write in place of the part of asyncio, or of the library, that a handler has called."""
     used, instead = "asyncio", "a library that runs on trio or anyio"
     trace = error.__traceback__

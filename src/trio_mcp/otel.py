@@ -17,9 +17,9 @@ from typing import Any, Final, cast
 import trio
 from opentelemetry import context, metrics, propagate, trace
 
-from .concurrency.resumption import FollowedSteps
+from .concurrency.resumption import ResumptionObserver
 from .jsonrpc.errors import PeerError
-from .metrics import Load, Meters
+from .metrics import Meters, ObservedLoad
 from .protocol.cancel_acknowledged import CANCEL, CANCEL_STATES
 from .protocol.meta import TRACEPARENT, TRACESTATE, TraceContext
 from .protocol.types.tools import CallToolResult
@@ -66,7 +66,7 @@ class OpenTelemetry:
         self._meters = Meters(meter_provider)
         self._resource_uris = resource_uris
 
-    def watch(self, load: Load) -> None:
+    def watch(self, load: ObservedLoad) -> None:
         """Observe the counts of ``load``, those of `Server.statistics`, in the metrics."""
         self._meters.watch(load)
 
@@ -86,7 +86,7 @@ class ConnectionTracer:
         self._resource_uris = resource_uris
         self._begun = time.perf_counter()
 
-    def end(self, role: str, revision: str | None) -> None:
+    def close(self, role: str, revision: str | None) -> None:
         """Note that the connection has ended, in which our side was ``role``."""
         attributes: dict[str, str] = {}
         if self._network is not None:
@@ -100,7 +100,7 @@ class ConnectionTracer:
 
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
-    ) -> CallSpan | None:
+    ) -> ClientSpan | None:
         """Return the span of a request of ours that the current task is about to send, while the task works for the
         trace ``present``; `None` when tracing failed."""
         try:
@@ -109,10 +109,10 @@ class ConnectionTracer:
             logger.exception("tracing a call failed")
             return None
 
-    def _call(self, request: OutboundRequest, params: dict[str, Any], present: TraceContext | None) -> CallSpan:
+    def _call(self, request: OutboundRequest, params: dict[str, Any], present: TraceContext | None) -> ClientSpan:
         parent = context.get_current()
         if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
-            parent = propagate.extract(present.carried_by({}), parent)  # that request is not traced here
+            parent = propagate.extract(present.inject_into({}), parent)  # that request is not traced here
         attributes = self._attributes(request, params)
         span = self._start(attributes, trace.SpanKind.CLIENT, parent)
         carrier: dict[str, str] = {}
@@ -121,10 +121,10 @@ class ConnectionTracer:
         if TRACEPARENT in meta or TRACESTATE in meta:  # the caller's own wins, both together
             carrier.pop(TRACEPARENT, None)
             carrier.pop(TRACESTATE, None)
-        record = _Record(span, attributes, self._meters.record_call)
-        return CallSpan(record, {**params, "_meta": {**carrier, **meta}} if carrier else params)
+        record = _SpanRecord(span, attributes, self._meters.record_call)
+        return ClientSpan(record, {**params, "_meta": {**carrier, **meta}} if carrier else params)
 
-    def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
+    def handling(self, request: InboundRequest, queued: float = 0.0) -> ServerSpan | None:
         """Return the span of a handler that is about to run in the current task, after its request has waited for
         ``queued`` seconds; `None` when tracing failed."""
         try:
@@ -140,7 +140,7 @@ class ConnectionTracer:
         def measure(seconds: float, attributes: Mapping[str, str]) -> None:
             self._meters.record_handler(seconds + queued, queued, attributes)
 
-        return HandlerSpan(_Record(span, attributes, measure), request, self._meters.record_cancel)
+        return ServerSpan(_SpanRecord(span, attributes, measure), request, self._meters.record_cancel)
 
     def _attributes(self, request: InboundRequest | OutboundRequest, params: Mapping[str, Any]) -> dict[str, str]:
         method = request.method.name
@@ -187,7 +187,7 @@ def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
     return {key: value for key, value in meta.items() if type(value) is str and len(value) <= _LONGEST_CARRIED}
 
 
-class _Record:
+class _SpanRecord:
     """A ``span`` with its ``attributes``, of which ``measure`` is told, with the seconds that the span took."""
 
     def __init__(
@@ -198,14 +198,14 @@ class _Record:
         self._measure = measure
         self._begun = time.perf_counter()
 
-    def tell(self, event: str, ago: float = 0.0) -> None:
+    def add_event(self, event: str, ago: float = 0.0) -> None:
         """Add an event that happened ``ago`` seconds before now. Never raises."""
         try:
             self.span.add_event(event, timestamp=time.time_ns() - int(ago * 1e9))
         except Exception:
             logger.exception("tracing a cancel failed")
 
-    def note_ending(self, state: object) -> None:
+    def record_cancel_state(self, state: object) -> None:
         """Note how a call that was left has ended, where the request has asked that. Never raises."""
         if self._attributes["mcp.method.name"] != CANCEL or state not in CANCEL_STATES:
             return
@@ -214,7 +214,7 @@ class _Record:
         except Exception:
             logger.exception("tracing a cancel failed")
 
-    def end(
+    def finish(
         self,
         error_type: str | None,
         description: str | None = None,
@@ -241,10 +241,10 @@ class _Record:
             logger.exception("tracing the end of a request failed")
 
 
-class CallSpan:
+class ClientSpan:
     """A request of ours, on its way."""
 
-    def __init__(self, record: _Record, params: dict[str, Any]) -> None:
+    def __init__(self, record: _SpanRecord, params: dict[str, Any]) -> None:
         self._record = record
         self.params = params
         """The parameters, with the trace context for the peer in their ``_meta``."""
@@ -253,22 +253,22 @@ class CallSpan:
         """End the span: ``result`` is plain data; ``error`` is the exception that the caller gets instead."""
         if error is None:
             told = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
-            self._record.note_ending(told.get("state"))
-            self._record.end(_TOOL_ERROR if told.get("isError") is True else None)
+            self._record.record_cancel_state(told.get("state"))
+            self._record.finish(_TOOL_ERROR if told.get("isError") is True else None)
         elif isinstance(error, PeerError):
-            self._record.end(str(error.code), error.message, code=error.code)
+            self._record.finish(str(error.code), error.message, code=error.code)
         elif isinstance(error, trio.Cancelled):
-            self._record.tell("cancel.sent")
-            self._record.end("timeout" if error.source == "deadline" else "cancelled")
+            self._record.add_event("cancel.sent")
+            self._record.finish("timeout" if error.source == "deadline" else "cancelled")
         else:
-            self._record.end(type(error).__qualname__)
+            self._record.finish(type(error).__qualname__)
 
 
-class HandlerSpan:
+class ServerSpan:
     """A request of the peer, while its handler runs."""
 
     def __init__(
-        self, record: _Record, request: InboundRequest, measure: Callable[[float, Mapping[str, str]], None]
+        self, record: _SpanRecord, request: InboundRequest, measure: Callable[[float, Mapping[str, str]], None]
     ) -> None:
         self._record = record
         self._request = request
@@ -277,16 +277,16 @@ class HandlerSpan:
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
         """Return ``answer``, whose first step behind the cancel of ``scope`` is noted."""
-        return FollowedSteps(answer, scope, self._resumed)
+        return ResumptionObserver(answer, scope, self._resumed)
 
     def _resumed(self) -> None:
         self._resumed_at = trio.current_time()
 
     def _cancelled(self, cause: str, at: float) -> None:
         now = trio.current_time()
-        self._record.tell("cancel.received", now - at)
+        self._record.add_event("cancel.received", now - at)
         if (resumed := self._resumed_at) is not None:
-            self._record.tell("cancel.delivered", now - resumed)
+            self._record.add_event("cancel.delivered", now - resumed)
             try:
                 self._measure(
                     max(resumed - at, 0.0),
@@ -294,7 +294,7 @@ class HandlerSpan:
                 )
             except Exception:
                 logger.exception("measuring a cancel failed")
-        self._record.tell("cleanup.done")
+        self._record.add_event("cleanup.done")
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
         """End the span: ``request`` is the one that is answered, ``cause`` that of a cancel, if any, ``at`` its
@@ -304,12 +304,12 @@ class HandlerSpan:
         if request is not self._request:  # a later round is answered
             _link(self._record.span, request.meta)
         if (error := request.error) is not None:
-            self._record.end(str(error.code), error.message, code=error.code)
+            self._record.finish(str(error.code), error.message, code=error.code)
         elif cause is not None:  # cancelled by its peer, and never answered then; the reason is the peer's text
-            self._record.end("cancelled", f"cancelled: {cause}", cause=cause)
+            self._record.finish("cancelled", f"cancelled: {cause}", cause=cause)
         else:
             failed = request.failed or (isinstance(result, CallToolResult) and result.is_error)
-            self._record.end(_TOOL_ERROR if failed else None)
+            self._record.finish(_TOOL_ERROR if failed else None)
 
 
 def _link(span: trace.Span, meta: Mapping[str, Any]) -> None:

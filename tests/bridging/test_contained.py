@@ -17,7 +17,7 @@ from tests.patience import PATIENCE
 
 from trio_mcp import ElicitResult, RequestContext, Server, aio, blocking
 from trio_mcp.bridging.calls import run_blocking
-from trio_mcp.bridging.thread import TrioThread
+from trio_mcp.bridging.portal import TrioPortal
 
 # From 3.12 on, Python warns of what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
@@ -134,7 +134,7 @@ def test_call_that_ends_by_a_failure_of_the_program_raises_it_in_its_caller() ->
 
     with blocking.open_memory(asking()) as client:
         with pytest.raises(BaseExceptionGroup) as caught:
-            run_blocking(TrioThread.begin, leave)
+            run_blocking(TrioPortal.start, leave)
         assert caught.group_contains(SystemExit)
         assert not caught.group_contains(trio.Cancelled)
         assert client.call_tool("echo").is_error is not True

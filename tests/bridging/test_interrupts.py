@@ -14,7 +14,7 @@ from tests.bridging.seen import Seen, threads
 from trio_mcp import blocking
 from trio_mcp.bridging import calls
 from trio_mcp.bridging.calls import run_blocking
-from trio_mcp.bridging.thread import ThreadWork, TrioThread
+from trio_mcp.bridging.portal import ThreadWork, TrioPortal
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ def ctrl_c_raises() -> Iterator[None]:
     assert threads() == []
 
 
-def begin_interrupted(work: ThreadWork) -> TrioThread:
-    thread = TrioThread.begin(work)
+def begin_interrupted(work: ThreadWork) -> TrioPortal:
+    thread = TrioPortal.start(work)
     signal.raise_signal(signal.SIGINT)
     return thread
 
@@ -52,14 +52,14 @@ def test_an_interrupt_between_the_start_of_a_call_and_its_note_cancels_the_call(
 def test_a_client_whose_opening_is_interrupted_at_its_start_is_closed(
     seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin: Any = TrioThread.begin
-    monkeypatch.setattr(TrioThread, "begin", lambda work: (begin(work), signal.raise_signal(signal.SIGINT))[0])
+    begin: Any = TrioPortal.start
+    monkeypatch.setattr(TrioPortal, "begin", lambda work: (begin(work), signal.raise_signal(signal.SIGINT))[0])
     with pytest.raises(KeyboardInterrupt), blocking.open_memory(seen.server):
         pytest.fail("the interrupt was lost")
 
 
 def test_a_call_that_could_not_begin_is_not_waited_for() -> None:
-    def fail(_: ThreadWork) -> TrioThread:
+    def fail(_: ThreadWork) -> TrioPortal:
         raise RuntimeError("no more threads")
 
     async def nothing() -> None: ...
@@ -87,4 +87,4 @@ def test_an_interrupt_that_takes_the_news_of_the_end_leaves_nobody_waiting(monke
     async def nothing() -> None: ...
 
     with pytest.raises(KeyboardInterrupt):
-        run_blocking(TrioThread.begin, lambda _: nothing())
+        run_blocking(TrioPortal.start, lambda _: nothing())

@@ -11,7 +11,7 @@ from tests.cli.commands import TRIO_MCP, run, written
 from tests.patience import LONG
 
 from trio_mcp import serve_websocket
-from trio_mcp.cli.request import _tell_of_cancel
+from trio_mcp.cli.request import _report_cancel
 
 from .desk import server
 
@@ -202,7 +202,7 @@ class Silent:
 
 
 async def test_server_that_answers_nothing_after_a_cancel_is_not_waited_for(capsys, autojump_clock):
-    await _tell_of_cancel(Silent())
+    await _report_cancel(Silent())
     assert capsys.readouterr().err == (
         "trio-mcp: the call is cancelled and the server was told, but it has answered nothing for 5 s\n"
     )

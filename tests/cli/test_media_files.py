@@ -17,7 +17,7 @@ from trio_mcp import (
     TextContent,
 )
 from trio_mcp.cli.media_files import saved
-from trio_mcp.cli.printable import Unusable
+from trio_mcp.cli.printable import CommandError
 from trio_mcp.cli.request import show_result
 
 DATA = base64.b64encode(b"data").decode()
@@ -54,10 +54,10 @@ def test_a_name_of_a_tool_cannot_leave_the_folder(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="no base64"):
+    with pytest.raises(CommandError, match="no base64"):
         saved(ImageContent("!", "image/png"), tmp_path, "draw")
     (tmp_path / "file").touch()
-    with pytest.raises(Unusable, match="nothing can be saved"):
+    with pytest.raises(CommandError, match="nothing can be saved"):
         saved(ImageContent(DATA, "image/png"), tmp_path / "file", "draw")
 
 

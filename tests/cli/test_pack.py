@@ -19,9 +19,9 @@ import trio
 from tests.cli.commands import TRIO_MCP, Ended, plain_environment, run, written
 from tests.published_schemas import MANIFEST, SERVER_JSON, faults
 
-from trio_mcp import Command, Server, SQLite, SqliteTaskStore, serve_http
+from trio_mcp import Command, Server, SQLite, SQLiteTaskStore, serve_http
 from trio_mcp.cli.bundles import files_of
-from trio_mcp.cli.printable import Unusable
+from trio_mcp.cli.printable import CommandError
 
 PACK = [*TRIO_MCP, "pack"]
 NAME = ["--name", "com.example/weather"]
@@ -228,7 +228,7 @@ def test_secrets_are_recognised_by_name_or_content(tmp_path: Path, name: str) ->
     content = SECRETS[name]
     (path := tmp_path / name).parent.mkdir(exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(Unusable, match=f"{re.escape(name)} looks like a secret"):
+    with pytest.raises(CommandError, match=f"{re.escape(name)} looks like a secret"):
         files_of(tmp_path, tmp_path / "dist", [])
     assert list(files_of(tmp_path, tmp_path / "dist", [name]).files) == []
     assert list(files_of(tmp_path, tmp_path / "dist", [], [name]).files) == [name]
@@ -238,11 +238,11 @@ A_STORE = "looks like a secret .a task or session store"
 
 
 async def test_a_store_of_tasks_is_recognised_open_and_closed(tmp_path: Path) -> None:
-    async with SqliteTaskStore(tmp_path / "data.bin") as store:
-        await store.expire(most=0)
-        with pytest.raises(Unusable, match=r"data\.bin-wal looks like a secret .the log of a database that is in"):
+    async with SQLiteTaskStore(tmp_path / "data.bin") as store:
+        await store.expire(limit=0)
+        with pytest.raises(CommandError, match=r"data\.bin-wal looks like a secret .the log of a database that is in"):
             files_of(tmp_path, tmp_path / "dist", [])
-    with pytest.raises(Unusable, match=f"data.bin {A_STORE}"):
+    with pytest.raises(CommandError, match=f"data.bin {A_STORE}"):
         files_of(tmp_path, tmp_path / "dist", [])
 
 
@@ -250,7 +250,7 @@ async def test_a_shared_store_is_recognised(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_http, Server("x"), port=0, shared=SQLite(tmp_path / "data.bin")))
         nursery.cancel_scope.cancel(reason="the store is made")
-    with pytest.raises(Unusable, match=f"data.bin {A_STORE}"):
+    with pytest.raises(CommandError, match=f"data.bin {A_STORE}"):
         files_of(tmp_path, tmp_path / "dist", ["*.bin-*"])
 
 
@@ -297,7 +297,7 @@ def test_files_of_installed_packages_are_public(tmp_path: Path) -> None:
     (tmp_path / "lib" / "some" / "token.json").write_text("{}")
     assert "lib/some/token.json" in files_of(tmp_path, tmp_path / "dist", []).files
     (tmp_path / "prod.env").write_text("A=1")
-    with pytest.raises(Unusable, match=r"^prod\.env looks like a secret"):
+    with pytest.raises(CommandError, match=r"^prod\.env looks like a secret"):
         files_of(tmp_path, tmp_path / "dist", [])
 
 

@@ -27,7 +27,7 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str, shown: str):
 
 def test_one_line_is_the_first_that_says_something_and_no_longer_than_asked():
     assert on_one_line("\n\n  hello  \nworld") == "hello"
-    assert on_one_line("abcdef", most=4) == "abc…"
+    assert on_one_line("abcdef", limit=4) == "abc…"
     assert on_one_line(" \n ") == ""
     assert on_one_line("first\u2028second") == "first\\u2028second"
 
@@ -51,5 +51,5 @@ def test_names_are_shown_with_escapes_for_all_that_is_not_seen(name: str, shown:
 
 
 def test_long_names_are_cut():
-    assert name_shown("abcdef", most=4) == "abc…"
-    assert name_shown("\u200b" * 1_000_000, most=10) == "\\u200b\\u2…"
+    assert name_shown("abcdef", limit=4) == "abc…"
+    assert name_shown("\u200b" * 1_000_000, limit=10) == "\\u200b\\u2…"

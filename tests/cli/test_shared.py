@@ -16,7 +16,7 @@ from tests.patience import PATIENCE
 from tests.stores.redis_server import RedisServer
 
 from trio_mcp import open_http
-from trio_mcp.cli.printable import Unusable
+from trio_mcp.cli.printable import CommandError
 from trio_mcp.cli.sharing import storage_at
 
 SERVER = """
@@ -65,7 +65,7 @@ async def test_what_makes_no_sense_is_a_sentence_without_the_password(
 
 def test_without_coredis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "coredis", None)
-    with pytest.raises(Unusable, match=r"pip install 'trio-mcp\[redis\]'") as caught:
+    with pytest.raises(CommandError, match=r"pip install 'trio-mcp\[redis\]'") as caught:
         storage_at("redis://user:hunter2@127.0.0.1:6379")
     assert "hunter2" not in str(caught.value)
 

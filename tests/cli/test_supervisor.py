@@ -14,7 +14,7 @@ import trio
 from trio._core import _thread_cache
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.cli.supervisor import Listening, Supervisor
+from trio_mcp.cli.supervisor import ReadyReport, Supervisor
 from trio_mcp.cli.workers import open_worker
 
 ENDS_WITHIN = 8.0
@@ -28,7 +28,7 @@ class Fake:
     heard: list[int | str] = attrs.Factory(list)
     is_frozen: bool = False
     status: int | None = None
-    _report: Listening | None = None
+    _report: ReadyReport | None = None
     _listens: trio.Event = attrs.Factory(trio.Event)
     _gone: trio.Event = attrs.Factory(trio.Event)
 
@@ -37,7 +37,7 @@ class Fake:
         assert self.status is not None
         return self.status
 
-    async def listening(self) -> Listening | None:
+    async def listening(self) -> ReadyReport | None:
         await self._listens.wait()
         return self._report
 
@@ -52,7 +52,7 @@ class Fake:
             self.end(-number)
 
     def listen(self) -> None:
-        self._report = Listening("fake", ENDS_WITHIN)
+        self._report = ReadyReport("fake", ENDS_WITHIN)
         self._listens.set()
 
     def fall_silent(self) -> None:
@@ -120,7 +120,7 @@ async def supervised(
             await settled(fakes)
         assert len(fakes.serving()) == count
         yield supervisor, fakes
-        supervisor.end()
+        supervisor.stop()
 
 
 async def settled(fakes: Fakes) -> None:
@@ -251,14 +251,14 @@ async def test_workers_that_die_in_a_loop_are_started_ever_more_rarely(autojump_
 async def test_a_frozen_worker_is_killed_at_the_end_within_the_time_that_it_named(autojump_clock: object) -> None:
     async with supervised(3) as (supervisor, fakes):
         fakes.all[1].is_frozen = True
-        supervisor.end()
+        supervisor.stop()
         begun = trio.current_time()
     assert [each.status for each in fakes.all] == [-signal.SIGTERM, -signal.SIGKILL, -signal.SIGTERM]
     assert trio.current_time() - begun == pytest.approx(2)  # the block ends it a second time
 
     async with supervised(1) as (supervisor, fakes):
         fakes.all[0].is_frozen = True
-        supervisor.end()
+        supervisor.stop()
         await trio.sleep(ENDS_WITHIN - 0.1)
         assert fakes.all[0].status is None
         await trio.sleep(0.2)

@@ -19,7 +19,7 @@ def read(uri: str) -> RequestKey:
 
 def keep(partition: CachePartition, question: RequestKey, answer: Any, now: float = 0.0) -> None:
     with partition.cache.fetching(partition, question) as fetch:
-        fetch.keep(answer, now)
+        fetch.store(answer, now)
 
 
 def told(name: str, ttl_ms: Any = 1000, scope: str = "private") -> dict[str, Any]:
@@ -120,7 +120,7 @@ def test_an_answer_to_an_earlier_request_does_not_replace_one_to_a_later() -> No
     partition = cache.partition()
     with cache.fetching(partition, TOOLS) as earlier:
         keep(partition, TOOLS, told("later"))
-        earlier.keep(told("earlier"), 0.0)
+        earlier.store(told("earlier"), 0.0)
     assert shown(partition) == "later"
 
 
@@ -128,8 +128,8 @@ def test_an_answer_to_a_later_request_replaces_one_to_an_earlier() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with cache.fetching(partition, TOOLS) as earlier, cache.fetching(partition, TOOLS) as later:
-        earlier.keep(told("earlier"), 0.0)
-        later.keep(told("later"), 0.0)
+        earlier.store(told("earlier"), 0.0)
+        later.store(told("later"), 0.0)
     assert shown(partition) == "later"
 
 
@@ -177,8 +177,8 @@ def test_an_answer_is_not_kept_if_a_change_was_seen_since_it_was_asked_for() -> 
     ann, bob = cache.partition("s", "ann"), cache.partition("s", "bob")
     with cache.fetching(ann, TOOLS) as hers, cache.fetching(bob, read("x://a")) as his:
         bob.changed(Change("tools"))
-        hers.keep(told("old"), 0.0)
-        his.keep(told("good"), 0.0)
+        hers.store(told("old"), 0.0)
+        his.store(told("good"), 0.0)
     assert (shown(ann), shown(bob, read("x://a"))) == (None, "good")
     keep(ann, TOOLS, told("new"))
     assert shown(ann) == "new"
@@ -189,7 +189,7 @@ def test_an_answer_is_not_kept_if_a_change_was_seen_since_it_was_asked_for() -> 
 
 def refuse(partition: CachePartition, question: RequestKey, code: int) -> None:
     with partition.cache.fetching(partition, question) as fetch:
-        fetch.refused(code)
+        fetch.record_error(code)
 
 
 def test_an_error_makes_what_was_kept_stale_and_is_not_kept_itself() -> None:
@@ -273,4 +273,4 @@ def test_a_fetch_that_was_given_up_leaves_nothing_behind() -> None:
         raise KeyError
     assert isinstance(fetch, PendingAnswer)
     partition.changed(Change("tools"))
-    assert not fetch.outdated
+    assert not fetch.is_outdated

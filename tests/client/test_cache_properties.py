@@ -131,7 +131,7 @@ class CacheMachine(RuleBasedStateMachine):
         if not later and not self.is_outdated(answer):
             self.latest[server_of(asked.client), question] = answer
         said = {"number": number, "ttlMs": ttl_ms, "cacheScope": "public" if public else "private"}
-        asked.fetch.keep(said, self.now)
+        asked.fetch.store(said, self.now)
         asked.context.__exit__(None, None, None)
 
     @rule(which=st.integers(0, 2), code=st.sampled_from([-32602, -32603]))
@@ -146,7 +146,7 @@ class CacheMachine(RuleBasedStateMachine):
         else:
             self.refused.append((asked.client, question, self.tick()))
             self.latest[server_of(asked.client), question] = None
-        asked.fetch.refused(code)
+        asked.fetch.record_error(code)
         asked.context.__exit__(None, None, None)
 
     @rule(which=st.integers(0, 2))

@@ -233,16 +233,16 @@ async def test_a_limit_over_several_calls_counts_the_time_between_them(autojump_
 async def test_time_of_questions_counts_once_however_many_are_open(autojump_clock: MockClock) -> None:
     timeouts = CallTimeouts(math.inf)
     await trio.sleep(5)
-    with timeouts.all_standing_still():
+    with timeouts.pause_all():
         await trio.sleep(10)
-        with timeouts.all_standing_still():
+        with timeouts.pause_all():
             await trio.sleep(20)
-            assert timeouts.stood_still == pytest.approx(30)
+            assert timeouts.paused_seconds == pytest.approx(30)
     await trio.sleep(40)
-    assert timeouts.stood_still == pytest.approx(30)
-    with timeouts.all_standing_still():
+    assert timeouts.paused_seconds == pytest.approx(30)
+    with timeouts.pause_all():
         await trio.sleep(1)
-        assert timeouts.stood_still == pytest.approx(31)
+        assert timeouts.paused_seconds == pytest.approx(31)
 
 
 async def ask_once(peer: RoundsPeer) -> None:

@@ -34,7 +34,7 @@ from trio_mcp import (
     PeerError,
     fail_after_silence,
 )
-from trio_mcp.concurrency.workers import PlaceState
+from trio_mcp.concurrency.workers import SlotState
 
 
 class Thinking:
@@ -324,7 +324,7 @@ async def test_plain_def_handlers_run_in_the_threads_of_the_connection() -> None
     busy: list[int] = []
 
     def count(_: object) -> dict[str, Any]:
-        busy.append(client.host.workers.free(PlaceState.RUNNING))
+        busy.append(client.host.workers.free(SlotState.RUNNING))
         return {}
 
     async def script(peer: RoundsPeer) -> None:

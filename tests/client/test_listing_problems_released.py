@@ -12,7 +12,7 @@ from trio_mcp.client.listing import collect
 async def test_failed_list_releases_its_pages_without_the_garbage_collector(autojump_clock: object) -> None:
     server = Server("s")
 
-    @server.around("tools/list")
+    @server.middleware("tools/list")
     async def refused(request: object, next: object) -> object:
         raise ValueError("no")
 

@@ -118,9 +118,9 @@ async def test_changed_list_makes_the_client_forget_the_schemas(autojump_clock: 
 def test_schemas_take_bounded_memory_and_a_new_schema_replaces_the_old_one() -> None:
     schemas = OutputSchemas()
     schema = {"type": "object", "description": "x" * 40_000}
-    schemas.take({"tools": [{"name": str(number), "outputSchema": schema} for number in range(1000)]})
+    schemas.add_page({"tools": [{"name": str(number), "outputSchema": schema} for number in range(1000)]})
     assert 100 < len(schemas.known) < 210
     schemas.changed(Change("tools"))
     for kind in ("integer", "string"):
-        schemas.take({"tools": [{"name": "t", "outputSchema": {"type": kind}}, None, {"name": 5}]})
+        schemas.add_page({"tools": [{"name": "t", "outputSchema": {"type": kind}}, None, {"name": 5}]})
         assert f'"{kind}"' in (schemas.checked("t", CallToolResult([], {})).schema_error or "")

@@ -8,7 +8,7 @@ from trio_mcp.concurrency.backlog import Backlog
 
 
 def taken(backlog: Backlog[str]) -> list[str]:
-    return [backlog.take() for _ in range(len(backlog))]
+    return [backlog.pop() for _ in range(len(backlog))]
 
 
 def test_items_are_taken_in_the_order_in_which_they_were_put() -> None:
@@ -52,10 +52,10 @@ def test_what_was_taken_leaves_its_bytes_to_others() -> None:
     backlog = Backlog[str](10, 100)
     for _ in range(5):
         backlog.put("a", 100)
-        backlog.take()
+        backlog.pop()
     assert [backlog.put(item, 50) for item in "bc"] == [0, 0]
 
 
 def test_nothing_is_taken_where_nothing_waits() -> None:
     with pytest.raises(IndexError):
-        Backlog[str](1, 1).take()
+        Backlog[str](1, 1).pop()

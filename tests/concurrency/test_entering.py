@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.concurrency.misuse import entered
+from trio_mcp.concurrency.misuse import async_with_only
 
 left_by: list[BaseException | None] = []
 
 
-@entered("thing")
+@async_with_only("thing")
 @asynccontextmanager
 async def open_thing(name: str, *, size: int = 1) -> AsyncGenerator[tuple[str, int]]:
     """Open a thing."""
@@ -28,7 +28,7 @@ async def open_thing(name: str, *, size: int = 1) -> AsyncGenerator[tuple[str, i
         left_by.append(failure)
 
 
-@entered("")
+@async_with_only("")
 @asynccontextmanager
 async def open_nothing() -> AsyncGenerator[None]:
     yield

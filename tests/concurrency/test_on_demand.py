@@ -5,14 +5,14 @@ from contextvars import ContextVar, copy_context
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.concurrency.wakeups import OnDemand
+from trio_mcp.concurrency.wakeups import OnDemandTask
 
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
 
 
 class Worker:
     def __init__(self) -> None:
-        self.task = OnDemand()
+        self.task = OnDemandTask()
         self.work: list[str] = []
         self.done: list[str] = []
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.concurrency.fair_share import Caller
-from trio_mcp.concurrency.workers import Place, PlaceState, Workers, WorkerShare
+from trio_mcp.concurrency.workers import SlotState, Workers, WorkerShare, WorkerSlot
 from trio_mcp.jsonrpc.errors import TOO_BUSY, CodedError
 
 
@@ -33,7 +33,7 @@ class Line:
 
     share: WorkerShare
     nursery: trio.Nursery
-    running: deque[Place] = attrs.field(factory=deque[Place])
+    running: deque[WorkerSlot] = attrs.field(factory=deque[WorkerSlot])
     order: list[int] = attrs.field(factory=list[int])
     waiting: dict[int, trio.CancelScope] = attrs.field(factory=dict[int, trio.CancelScope])
     refused: int = 0
@@ -46,7 +46,7 @@ class Line:
         await wait_all_tasks_blocked()
 
     async def _wait(self, number: int) -> None:
-        place = Place(self.share)
+        place = WorkerSlot(self.share)
         with trio.CancelScope() as self.waiting[number]:
             try:
                 await place.acquire_on_behalf_of(None)
@@ -113,7 +113,7 @@ async def test_connections_of_one_caller_take_turns_inside_its_own() -> None:
             ran.append(line)
             await line.end()
     assert ran == [one, one, other, two, other, one, two]
-    assert not workers.line
+    assert not workers.queue
 
 
 async def test_a_caller_with_many_connections_leaves_places_for_its_next_one() -> None:
@@ -131,7 +131,7 @@ async def test_a_caller_with_many_connections_leaves_places_for_its_next_one() -
         while any(line.running for line in lines):
             await next(line for line in lines if line.running).end()
     assert (lines[0].count, len(lines[0].order)) == (20, 20)
-    assert not workers.line
+    assert not workers.queue
 
 
 async def test_one_that_is_alone_gets_all() -> None:
@@ -166,10 +166,10 @@ async def test_a_thread_that_asked_before_too_many_were_abandoned_goes_on_after_
         asking = line.running.popleft()
         asking.ask()
         await line.want()
-        nursery.start_soon(asking.go_on)
+        nursery.start_soon(asking.resume)
         await wait_all_tasks_blocked()
         line.running.popleft().abandon(Hanging())
-    assert workers.free(PlaceState.RUNNING) == 0
+    assert workers.free(SlotState.RUNNING) == 0
 
 
 async def test_one_question_more_than_may_be_waited_for_is_refused() -> None:
@@ -189,8 +189,8 @@ async def test_where_abandoned_threads_hang_is_told_once_the_most_frequent_first
     workers = Workers(running=40, asking=200, abandoned=13)
     share = workers.share(Caller(alone=True))
 
-    def hang(number: int) -> Place:
-        place = Place(share)
+    def hang(number: int) -> WorkerSlot:
+        place = WorkerSlot(share)
         place.run()
         place.abandon(HangingAt(number))
         return place
@@ -198,7 +198,7 @@ async def test_where_abandoned_threads_hang_is_told_once_the_most_frequent_first
     places = [hang(number) for number in (*range(11), 7, 7)]
     for _ in range(2):
         with pytest.raises(CodedError) as caught:
-            Place(share).run()
+            WorkerSlot(share).run()
         assert caught.value.code == TOO_BUSY
     [record] = caplog.records
     first, *others = record.getMessage().splitlines()
@@ -210,7 +210,7 @@ async def test_where_abandoned_threads_hang_is_told_once_the_most_frequent_first
     places[0].release_on_behalf_of(None)
     hang(5)
     with pytest.raises(CodedError):
-        Place(share).run()
+        WorkerSlot(share).run()
     assert len(caplog.records) == 2, "another one was abandoned"
     assert "2 x place 5" in caplog.records[1].getMessage()
     assert "place 0\n" not in caplog.records[1].getMessage()
@@ -237,7 +237,7 @@ def test_whatever_comes_and_goes_nobody_waits_for_what_is_free_and_each_comes_in
         workers = Workers(running=threads, asking=3, abandoned=3)
         async with trio.open_nursery() as nursery:
             lines = [Line(workers.share(caller), nursery) for caller in callers_of_a_kind(kind)]
-            elsewhere = list[Place]()
+            elsewhere = list[WorkerSlot]()
             for word, whose in steps:
                 line = lines[whose % len(lines)]
                 if word == "want":
@@ -249,24 +249,24 @@ def test_whatever_comes_and_goes_nobody_waits_for_what_is_free_and_each_comes_in
                 elif word == "abandon" and line.running:
                     elsewhere.append(line.running.popleft())
                     elsewhere[-1].abandon(Hanging())
-                elif word == "ask" and line.running and line.share.may_have(PlaceState.ASKING):
+                elif word == "ask" and line.running and line.share.may_have(SlotState.ASKING):
                     elsewhere.append(line.running.popleft())
                     elsewhere[-1].ask()
                 await wait_all_tasks_blocked()
-                assert sum(len(line.running) for line in lines) == threads - workers.free(PlaceState.RUNNING) <= threads
+                assert sum(len(line.running) for line in lines) == threads - workers.free(SlotState.RUNNING) <= threads
                 for line in lines:
                     assert line.order == sorted(line.order)
-                    assert not (line.waiting and line.share.may_have(PlaceState.RUNNING))
-                    assert (line.share in line.share.line) == bool(line.waiting)
-                assert bool(workers.line) == any(line.waiting for line in lines)
+                    assert not (line.waiting and line.share.may_have(SlotState.RUNNING))
+                    assert (line.share in line.share.queue) == bool(line.waiting)
+                assert bool(workers.queue) == any(line.waiting for line in lines)
             for place in elsewhere:
                 place.release_on_behalf_of(None)
             while busy := [line for line in lines if line.running]:
                 await busy[0].end()
             for line in lines:
                 assert not line.waiting
-            for state in (PlaceState.ASKING, PlaceState.ABANDONED):
+            for state in (SlotState.ASKING, SlotState.ABANDONED):
                 assert workers.free(state) == 3
-            assert workers.free(PlaceState.RUNNING) == threads
+            assert workers.free(SlotState.RUNNING) == threads
 
     trio.run(scenario)

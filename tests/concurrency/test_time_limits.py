@@ -14,7 +14,7 @@ from trio_mcp.concurrency.time_limits import (
     call_limits,
     fail_after_silence,
     fail_after_work,
-    last_deadline,
+    latest_deadline,
 )
 
 
@@ -51,10 +51,10 @@ async def test_what_ends_a_block_from_outside_is_not_told_as_a_limit(autojump_cl
 async def test_progress_starts_a_limit_of_silence_anew_and_no_other(autojump_clock: MockClock) -> None:
     with fail_after_silence(5, maximum=100), fail_after_work(50):
         silence, work = call_limits()
-        assert (silence.renewed, work.renewed) == (True, False)
+        assert (silence.restarts_on_progress, work.restarts_on_progress) == (True, False)
         await trio.sleep(4)
-        silence.heard()
-        work.heard()
+        silence.restart()
+        work.restart()
         assert (silence.deadline, work.deadline) == (9, 50)
 
 
@@ -62,7 +62,7 @@ async def test_neither_progress_nor_a_pause_moves_a_limit_beyond_its_maximum(aut
     with fail_after_silence(5, maximum=7):
         limit = only_limit()
         await trio.sleep(4)
-        limit.heard()
+        limit.restart()
         assert limit.deadline == 7
         limit.pause()
         assert limit.deadline == 7
@@ -97,7 +97,7 @@ async def test_progress_during_a_pause_counts_from_its_end(autojump_clock: MockC
         await trio.sleep(3)
         limit.pause()
         await trio.sleep(10)
-        limit.heard()
+        limit.restart()
         assert limit.deadline == 100
         limit.resume()
         assert limit.deadline == 18
@@ -142,27 +142,27 @@ async def test_a_limit_whose_block_was_left_holds_for_no_task_that_lives_on(auto
 
 
 async def test_the_last_deadline_is_what_can_not_move(autojump_clock: MockClock) -> None:
-    assert last_deadline() == math.inf
+    assert latest_deadline() == math.inf
     with trio.fail_after(50):
         await trio.lowlevel.checkpoint()
-        assert last_deadline() == 50
+        assert latest_deadline() == 50
         with fail_after_silence(5, maximum=20):
-            assert last_deadline() == 20
+            assert latest_deadline() == 20
             with fail_after_silence(6, maximum=30):
-                assert last_deadline() == 20
+                assert latest_deadline() == 20
             with trio.fail_after(5):
                 await trio.lowlevel.checkpoint()
-                assert last_deadline() == 20, "the limit may move behind it, and the scope stays"
+                assert latest_deadline() == 20, "the limit may move behind it, and the scope stays"
             with trio.fail_after(4):
                 await trio.lowlevel.checkpoint()
-                assert last_deadline() == 4
+                assert latest_deadline() == 4
         with fail_after_work(5):
-            assert last_deadline() == 50
+            assert latest_deadline() == 50
             with trio.fail_after(60):
                 await trio.lowlevel.checkpoint()
-                assert last_deadline() == 50
+                assert latest_deadline() == 50
     with fail_after_work(5):
-        assert last_deadline() == math.inf
+        assert latest_deadline() == math.inf
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan])
@@ -186,9 +186,9 @@ async def test_limit_of_a_handler_stands_still_with_the_limit_inside_it_alone(au
     begun = trio.current_time()
     outer = HandlerLimit(5)
     inner = HandlerLimit(5, outer)
-    with inner.standing_still():
+    with inner.paused():
         await trio.sleep(100)
     assert (outer.deadline, inner.deadline) == (begun + 105, begun + 105)
-    with outer.standing_still():
+    with outer.paused():
         await trio.sleep(10)
     assert (outer.deadline, inner.deadline) == (begun + 115, begun + 105)

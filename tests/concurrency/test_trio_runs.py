@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from trio_mcp.concurrency import threads
-from trio_mcp.concurrency.threads import Home, TrioRun, present_run
+from trio_mcp.concurrency.threads import ActiveRuns, TrioRun, current_run
 
 
 def run_of_another_thread() -> tuple[TrioRun, Callable[[], None]]:
@@ -19,7 +19,7 @@ def run_of_another_thread() -> tuple[TrioRun, Callable[[], None]]:
     end = trio.Event()
 
     async def main() -> None:
-        made.append(present_run())
+        made.append(current_run())
         begun.set()
         await end.wait()
 
@@ -28,33 +28,33 @@ def run_of_another_thread() -> tuple[TrioRun, Callable[[], None]]:
     begun.wait()
 
     def stop() -> None:
-        made[0].soon(end.set)
+        made[0].call_soon(end.set)
         thread.join()
 
     return made[0], stop
 
 
 async def test_the_present_run_is_one_object_and_calls_at_once() -> None:
-    run, thread = present_run(), threading.get_ident()
-    assert run is present_run()
+    run, thread = current_run(), threading.get_ident()
+    assert run is current_run()
     assert run.is_here
-    assert run.is_present
+    assert run.is_current
     assert run.call(threading.get_ident) == thread
 
 
 def test_present_run_raises_runtime_error_outside_of_trio() -> None:
     with pytest.raises(RuntimeError):
-        present_run()
+        current_run()
 
 
 async def test_a_call_from_a_thread_runs_in_trio_and_returns_there() -> None:
-    run, thread = present_run(), threading.get_ident()
+    run, thread = current_run(), threading.get_ident()
     assert await trio.to_thread.run_sync(run.call, threading.get_ident) == thread
     assert await trio.to_thread.run_sync(run.call, trio.lowlevel.in_trio_run)
 
 
 async def test_a_call_from_a_thread_raises_there() -> None:
-    run = present_run()
+    run = current_run()
     with pytest.raises(ZeroDivisionError):
         await trio.to_thread.run_sync(run.call, lambda: 1 / 0)
 
@@ -65,7 +65,7 @@ def test_a_call_from_another_run_of_trio_runs_in_its_own() -> None:
     async def main() -> None:
         await trio.lowlevel.checkpoint()
         assert not run.is_here
-        assert run.call(present_run) is run is not present_run()
+        assert run.call(current_run) is run is not current_run()
 
     try:
         trio.run(main)
@@ -78,14 +78,14 @@ def test_a_call_after_the_end_of_the_run_raises_run_finished_error() -> None:
     stop()
     with pytest.raises(trio.RunFinishedError):
         run.call(list)
-    assert not run.soon(list)
+    assert not run.call_soon(list)
 
 
 async def test_a_call_that_a_blocked_trio_thread_does_not_begin_raises_runtime_error_and_never_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "PATIENCE", 0.01)
-    run, ran, failures = present_run(), list[int](), list[BaseException]()
+    run, ran, failures = current_run(), list[int](), list[BaseException]()
 
     def change() -> None:
         try:
@@ -102,8 +102,8 @@ async def test_a_call_that_a_blocked_trio_thread_does_not_begin_raises_runtime_e
 
 
 async def test_equal_calls_that_wait_run_once_if_idempotent() -> None:
-    run, ran = present_run(), list[int]()
-    thread = threading.Thread(target=lambda: [run.soon(ran.append, 1, idempotent=True) for _ in range(5)])
+    run, ran = current_run(), list[int]()
+    thread = threading.Thread(target=lambda: [run.call_soon(ran.append, 1, idempotent=True) for _ in range(5)])
     thread.start()
     thread.join()
     assert ran == []
@@ -122,38 +122,38 @@ def test_check_raises_in_another_thread_alone() -> None:
 
 
 def test_a_home_without_a_run_is_changed_right_here() -> None:
-    home = Home()
-    assert home.change(threading.get_ident) == threading.get_ident()
+    home = ActiveRuns()
+    assert home.call_in_run(threading.get_ident) == threading.get_ident()
 
 
 async def test_a_home_is_changed_in_its_run_and_after_that_anywhere() -> None:
-    home, here = Home(), threading.get_ident()
-    with home.entered(), home.entered():
-        assert await trio.to_thread.run_sync(home.change, threading.get_ident) == here
-        assert home.change(threading.get_ident) == here
-    assert await trio.to_thread.run_sync(home.change, threading.get_ident) != here
+    home, here = ActiveRuns(), threading.get_ident()
+    with home.register(), home.register():
+        assert await trio.to_thread.run_sync(home.call_in_run, threading.get_ident) == here
+        assert home.call_in_run(threading.get_ident) == here
+    assert await trio.to_thread.run_sync(home.call_in_run, threading.get_ident) != here
 
 
 def test_a_home_whose_run_has_crashed_is_changed_right_here() -> None:
-    home = Home()
+    home = ActiveRuns()
     run, stop = run_of_another_thread()
-    entered = home.entered()
+    entered = home.register()
     run.call(entered.__enter__)
     stop()
-    assert home.change(threading.get_ident) == threading.get_ident()
+    assert home.call_in_run(threading.get_ident) == threading.get_ident()
 
 
 async def test_a_home_of_two_threads_refuses_changes_with_nothing_changed() -> None:
-    home, changed = Home(), list[int]()
+    home, changed = ActiveRuns(), list[int]()
     run, stop = run_of_another_thread()
-    entered = home.entered()
+    entered = home.register()
     run.call(entered.__enter__)
     try:
-        with home.entered(), pytest.raises(RuntimeError, match="make one server for each thread"):
-            home.change(partial(changed.append, 1))
+        with home.register(), pytest.raises(RuntimeError, match="make one server for each thread"):
+            home.call_in_run(partial(changed.append, 1))
         assert changed == []
     finally:
         run.call(lambda: entered.__exit__(None, None, None))
         stop()
-    home.change(partial(changed.append, 1))
+    home.call_in_run(partial(changed.append, 1))
     assert changed == [1]

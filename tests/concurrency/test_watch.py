@@ -10,27 +10,27 @@ async def test_a_reader_looks_again_when_a_change_is_noticed(autojump_clock: Moc
     watch, looks = ChangeSignal(1000), list[float]()
 
     async def read() -> None:
-        await watch.next_look()
+        await watch.next_poll()
         looks.append(trio.current_time())
 
     nursery.start_soon(read)
     await trio.sleep(3)
-    watch.notice("its id")
+    watch.notify("its id")
     await wait_all_tasks_blocked()
     assert looks == [3]
 
 
 async def test_a_change_during_the_last_reading_counts(autojump_clock: MockClock) -> None:
     watch = ChangeSignal(1000)
-    watch.notice()
-    watch.notice()
-    await watch.next_look()
+    watch.notify()
+    watch.notify()
+    await watch.next_poll()
     assert trio.current_time() == 0
 
 
 async def test_a_change_counts_once_and_a_reader_looks_after_a_while_all_the_same(autojump_clock: MockClock) -> None:
     watch = ChangeSignal(5)
-    watch.notice()
-    await watch.next_look()
-    await watch.next_look()
+    watch.notify()
+    await watch.next_poll()
+    await watch.next_poll()
     assert trio.current_time() == 5

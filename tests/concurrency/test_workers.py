@@ -21,7 +21,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp.concurrency import workers
 from trio_mcp.concurrency.fair_share import Caller
 from trio_mcp.concurrency.time_limits import Graces
-from trio_mcp.concurrency.workers import PlaceState, Workers, WorkerShare, await_in_worker, frames_of, run_in_worker
+from trio_mcp.concurrency.workers import SlotState, Workers, WorkerShare, await_in_worker, frames_of, run_in_worker
 from trio_mcp.jsonrpc.errors import CodedError
 
 BOUND = 2
@@ -53,9 +53,9 @@ class Desk:
     def counts(self) -> tuple[int, int, int]:
         """How many run, ask and are abandoned."""
         return (
-            BOUND - self.workers.free(PlaceState.RUNNING),
-            BOUND - self.workers.free(PlaceState.ASKING),
-            BOUND - self.workers.free(PlaceState.ABANDONED),
+            BOUND - self.workers.free(SlotState.RUNNING),
+            BOUND - self.workers.free(SlotState.ASKING),
+            BOUND - self.workers.free(SlotState.ABANDONED),
         )
 
 

@@ -19,8 +19,8 @@ from tests.patience import PATIENCE
 
 import trio_mcp
 from trio_mcp import PeerError, Server, open_memory
-from trio_mcp.diagnostics.log import WrittenInAThread, share_of_a_peer, writer, written_in_a_thread
-from trio_mcp.diagnostics.log_shares import BURST, Shares
+from trio_mcp.diagnostics.log import ThreadedSink, log_in_thread, peer_log_share, writer
+from trio_mcp.diagnostics.log_shares import BURST, LogShares
 
 logger = logging.getLogger("trio_mcp")
 
@@ -64,7 +64,7 @@ async def test_where_nothing_is_served_records_are_written_where_they_are_made(h
 
 
 async def test_while_something_is_served_nobody_waits_for_a_handler(handler: Handler) -> None:
-    async with written_in_a_thread():
+    async with log_in_thread():
         handler.open.clear()
         for number in range(3):
             logger.warning("record %d", number, extra={"number": number})
@@ -79,7 +79,7 @@ async def test_while_something_is_served_nobody_waits_for_a_handler(handler: Han
 async def test_end_of_serving_waits_half_a_second_for_a_handler_and_no_longer(handler: Handler) -> None:
     handler.open.clear()
     with trio.fail_after(PATIENCE):
-        async with written_in_a_thread():
+        async with log_in_thread():
             logger.warning("late")
     assert handler.messages == []
     handler.open.set()
@@ -88,7 +88,7 @@ async def test_end_of_serving_waits_half_a_second_for_a_handler_and_no_longer(ha
 
 
 async def test_what_finds_no_room_is_dropped_and_the_number_is_told(handler: Handler) -> None:
-    async with written_in_a_thread():
+    async with log_in_thread():
         handler.open.clear()
         logger.warning("first")
         assert await trio.to_thread.run_sync(handler.entered.wait, PATIENCE)
@@ -102,7 +102,7 @@ async def test_what_finds_no_room_is_dropped_and_the_number_is_told(handler: Han
 
 
 async def test_what_waits_is_bounded_in_characters_too(handler: Handler) -> None:
-    async with written_in_a_thread():
+    async with log_in_thread():
         handler.open.clear()
         logger.warning("first")
         assert await trio.to_thread.run_sync(handler.entered.wait, PATIENCE)
@@ -115,7 +115,7 @@ async def test_what_waits_is_bounded_in_characters_too(handler: Handler) -> None
 
 
 async def test_handler_gets_the_exception_itself_unless_others_wait(handler: Handler) -> None:
-    async with written_in_a_thread():
+    async with log_in_thread():
         handler.open.clear()
         for number in range(3):
             try:
@@ -139,7 +139,7 @@ async def test_handler_that_raises_costs_its_record_only(handler: Handler, monke
         handler.records.append(record)
 
     monkeypatch.setattr(handler, "emit", emit)
-    async with written_in_a_thread():
+    async with log_in_thread():
         logger.warning("bad")
         logger.warning("good")
     assert told == [OSError]
@@ -156,7 +156,7 @@ async def test_levels_filters_and_propagation_stay_those_of_the_application(
     logging.getLogger().addHandler(root)
     monkeypatch.setattr(logger, "filters", [])
     try:
-        async with written_in_a_thread():
+        async with log_in_thread():
             assert (logger.level, logger.handlers, logger.propagate) == before
             logger.addFilter(keep)  # later than we came, and heard all the same
             logger.setLevel(logging.ERROR)
@@ -183,7 +183,7 @@ async def test_loggers_of_the_application_are_left_alone(handler: Handler) -> No
     own = logging.getLogger("application")
     own.addHandler(handler)
     try:
-        async with written_in_a_thread():
+        async with log_in_thread():
             own.warning("its own")
             assert handler.messages == ["its own"]
     finally:
@@ -195,7 +195,7 @@ async def test_what_trio_logs_of_our_peers_is_written_there_too_and_only_meanwhi
     accepting = logging.getLogger("trio.serve_listeners")
     accepting.addHandler(handler)
     try:
-        async with written_in_a_thread():
+        async with log_in_thread():
             accepting.error("accept returned %s", "EMFILE")
         assert threading.current_thread() not in handler.threads
         accepting.error("somebody else's")
@@ -209,8 +209,8 @@ async def test_loggers_of_other_libraries_have_no_shares_once_serving_ends(handl
     accepting = logging.getLogger("trio.serve_listeners")
     accepting.addHandler(handler)
     try:
-        async with written_in_a_thread():
-            async with written_in_a_thread():
+        async with log_in_thread():
+            async with log_in_thread():
                 pass
             for _ in range(BURST + 1):
                 accepting.error("during serving")
@@ -223,8 +223,8 @@ async def test_loggers_of_other_libraries_have_no_shares_once_serving_ends(handl
 
 
 async def test_serving_may_be_nested(handler: Handler) -> None:
-    async with written_in_a_thread():
-        async with written_in_a_thread():
+    async with log_in_thread():
+        async with log_in_thread():
             logger.warning("inner")
         logger.warning("outer")
         assert writer.serving
@@ -234,7 +234,7 @@ async def test_serving_may_be_nested(handler: Handler) -> None:
 
 
 async def test_thread_ends_with_serving(handler: Handler) -> None:
-    async with written_in_a_thread():
+    async with log_in_thread():
         logger.warning("x")
     (thread,) = handler.threads
     await trio.to_thread.run_sync(thread.join, PATIENCE)
@@ -243,7 +243,7 @@ async def test_thread_ends_with_serving(handler: Handler) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 async def test_forked_child_writes_for_itself(handler: Handler) -> None:
-    async with written_in_a_thread():
+    async with log_in_thread():
         logger.warning("before")
         assert writer.wait_until_written(PATIENCE)
         if (child := os.fork()) == 0:
@@ -262,7 +262,7 @@ async def test_what_one_peer_causes_is_limited_whether_served_or_not(handler: Ha
             logger.warning("again")
 
     async def peer() -> None:
-        with share_of_a_peer():
+        with peer_log_share():
             log()
             async with trio.open_nursery() as nursery:  # what it starts counts for it
                 nursery.start_soon(trio.to_thread.run_sync, log)
@@ -270,7 +270,7 @@ async def test_what_one_peer_causes_is_limited_whether_served_or_not(handler: Ha
     for serving in (False, True):
         handler.records.clear()
         if serving:
-            async with written_in_a_thread():
+            async with log_in_thread():
                 await peer()
         else:
             await peer()
@@ -311,8 +311,8 @@ async def test_runs_of_trio_have_nothing_to_do_with_each_other(handler: Handler)
 
 async def test_text_is_copied_in_the_thread_and_its_error_raised_later(tmp_path: Path) -> None:
     with (tmp_path / "copy").open("w") as stream:
-        sink = WrittenInAThread(partial(print, end="", file=stream, flush=True))
-        async with written_in_a_thread():
+        sink = ThreadedSink(partial(print, end="", file=stream, flush=True))
+        async with log_in_thread():
             sink.write("from a child\n")
         assert (tmp_path / "copy").read_text() == "from a child\n"
     sink.write("into nothing")
@@ -340,7 +340,7 @@ async def test_end_of_serving_needs_no_thread_of_the_applications_limiter(handle
         limiter.acquire_on_behalf_of_nowait(one)
 
     async def serve() -> None:
-        async with written_in_a_thread():
+        async with log_in_thread():
             handler.open.clear()
             logger.warning("late")
         ended.set()
@@ -361,7 +361,7 @@ async def test_where_no_thread_can_be_started_what_is_logged_waits_for_one(
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    async with written_in_a_thread():
+    async with log_in_thread():
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", start)
             logger.warning("one")
@@ -404,7 +404,7 @@ async def test_what_is_told_of_others_is_made_as_the_application_has_records_mad
     before = logging.getLogRecordFactory()
     logging.setLogRecordFactory(marked)
     try:
-        async with written_in_a_thread():
+        async with log_in_thread():
             handler.open.clear()
             for _ in range(BURST + 5):
                 logger.warning("again")
@@ -425,13 +425,13 @@ def test_servers_in_several_threads_may_begin_and_end_at_once(
 ) -> None:
     """The second to leave does so between the steps of the first, if it can."""
 
-    def leave(shares: Shares) -> None:
+    def leave(shares: LogShares) -> None:
         really_leave(shares)
         left.release()
         both_left.acquire(timeout=0.2)
 
     async def serve() -> None:
-        async with written_in_a_thread():
+        async with log_in_thread():
             begun.wait()
 
     def run() -> None:

@@ -9,7 +9,7 @@ import threading
 import attrs
 from tests.patience import PATIENCE
 
-from trio_mcp.diagnostics.log_shares import BURST, OVERALL, WINDOW, Share, Shares
+from trio_mcp.diagnostics.log_shares import BURST, OVERALL, WINDOW, LogShare, LogShares
 
 
 @attrs.define
@@ -26,7 +26,7 @@ class Log:
     def __init__(self) -> None:
         self.clock = Clock()
         self.woken = 0
-        self.shares = Shares(self.clock, self._woken)
+        self.shares = LogShares(self.clock, self._woken)
         self.written: list[str] = []
 
     def _woken(self) -> None:
@@ -36,7 +36,7 @@ class Log:
         exc_info = None if error is None else (type(error), error, error.__traceback__)
         return logging.LogRecord("trio_mcp", logging.WARNING, "file.py", line, "%s", (text,), exc_info)
 
-    def log(self, share: Share, text: str, line: int = 1, error: Exception | None = None) -> None:
+    def log(self, share: LogShare, text: str, line: int = 1, error: Exception | None = None) -> None:
         record = self.record(line, text, error)
         if self.shares.admit(record, share):
             self.written.append(record.getMessage())
@@ -57,7 +57,7 @@ def raised(kind: type[Exception], place: int) -> Exception:
 
 
 def test_of_many_records_of_a_kind_the_first_are_written_and_the_others_counted() -> None:
-    log, peer = Log(), Share(Log().shares)
+    log, peer = Log(), LogShare(Log().shares)
     for number in range(BURST + 4312):
         log.log(peer, f"line {number} cannot be read")
     assert log.written == [f"line {number} cannot be read" for number in range(BURST)]
@@ -68,7 +68,7 @@ def test_of_many_records_of_a_kind_the_first_are_written_and_the_others_counted(
 
 
 def test_after_the_window_records_of_the_kind_are_written_again() -> None:
-    log, peer = Log(), Share(Log().shares)
+    log, peer = Log(), LogShare(Log().shares)
     for _ in range(3):
         for _ in range(BURST + 1):
             log.log(peer, "again")
@@ -78,7 +78,7 @@ def test_after_the_window_records_of_the_kind_are_written_again() -> None:
 
 
 def test_records_that_come_slowly_are_all_written() -> None:
-    log, peer = Log(), Share(Log().shares)
+    log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "now and then")
         log.clock.now += WINDOW / BURST
@@ -88,7 +88,7 @@ def test_records_that_come_slowly_are_all_written() -> None:
 
 def test_one_peer_does_not_hide_what_another_causes() -> None:
     log = Log()
-    hostile, honest = Share(log.shares), Share(log.shares)
+    hostile, honest = LogShare(log.shares), LogShare(log.shares)
     for _ in range(1000):
         log.log(hostile, "hostile")
     log.log(honest, "honest")
@@ -96,7 +96,7 @@ def test_one_peer_does_not_hide_what_another_causes() -> None:
 
 
 def test_one_kind_does_not_hide_another() -> None:
-    log, peer = Log(), Share(Log().shares)
+    log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "often", line=1)
     log.log(peer, "once", line=2)
@@ -104,7 +104,7 @@ def test_one_kind_does_not_hide_another() -> None:
 
 
 def test_failures_are_alike_only_when_the_same_line_raised_the_same() -> None:
-    log, peer = Log(), Share(Log().shares)
+    log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "often", error=raised(ValueError, 0))
     log.log(peer, "elsewhere", error=raised(ValueError, 1))
@@ -115,10 +115,10 @@ def test_failures_are_alike_only_when_the_same_line_raised_the_same() -> None:
 def test_peers_that_come_and_go_have_one_share_together() -> None:
     log = Log()
     for _ in range(OVERALL):
-        peer = Share(log.shares)
+        peer = LogShare(log.shares)
         for _ in range(BURST + 1):
             log.log(peer, "and gone")
-        log.written += [record.getMessage() for record in log.shares.end(peer)]
+        log.written += [record.getMessage() for record in log.shares.close(peer)]
     assert len(log.written) == OVERALL
     log.clock.now += WINDOW
     (told,) = log.told()
@@ -129,10 +129,10 @@ def test_peers_that_come_and_go_have_one_share_together() -> None:
 
 def test_what_is_held_back_of_a_peer_is_told_when_it_goes() -> None:
     log = Log()
-    peer = Share(log.shares)
+    peer = LogShare(log.shares)
     for _ in range(BURST + 3):
         log.log(peer, "x")
-    assert [record.getMessage() for record in log.shares.end(peer)] == ["x … and 3 more like it"]
+    assert [record.getMessage() for record in log.shares.close(peer)] == ["x … and 3 more like it"]
     log.clock.now += WINDOW
     assert log.told() == []
 
@@ -141,14 +141,14 @@ def test_all_that_is_held_back_is_told_at_the_end_of_serving() -> None:
     log = Log()
     for line in range(3):
         for _ in range(BURST + 1):
-            log.log(log.shares.of_nobody, f"line {line}", line=line)
+            log.log(log.shares.unattributed, f"line {line}", line=line)
     assert len(log.shares.rest()) == 3
     assert log.shares.rest() == []
 
 
 def test_kinds_are_bounded_and_those_beyond_are_one() -> None:
     log = Log()
-    peer = Share(log.shares)
+    peer = LogShare(log.shares)
     for line in range(10_000):
         log.log(peer, "x", line=line)
     assert len(peer.counts) < 200
@@ -161,7 +161,7 @@ def test_kinds_are_bounded_and_those_beyond_are_one() -> None:
 
 def test_kinds_whose_window_is_over_make_room_for_kinds_of_their_own() -> None:
     log = Log()
-    peer = Share(log.shares)
+    peer = LogShare(log.shares)
     for line in range(100):
         log.log(peer, "x", line=line)
     log.clock.now += WINDOW
@@ -175,7 +175,7 @@ def test_kinds_whose_window_is_over_make_room_for_kinds_of_their_own() -> None:
 
 
 def test_whoever_waits_learns_that_something_is_held_back() -> None:
-    log, peer = Log(), Share(Log().shares)
+    log, peer = Log(), LogShare(Log().shares)
     assert log.shares.due_in() is None
     for _ in range(BURST):
         log.log(peer, "x")
@@ -187,7 +187,7 @@ def test_whoever_waits_learns_that_something_is_held_back() -> None:
 
 
 def test_example_is_the_beginning_of_the_first() -> None:
-    log, peer = Log(), Share(Log().shares)
+    log, peer = Log(), LogShare(Log().shares)
     for _ in range(BURST + 1):
         log.log(peer, "a" * 100_000 + "\nb")
     log.clock.now += WINDOW
@@ -198,7 +198,7 @@ def test_example_is_the_beginning_of_the_first() -> None:
 
 def test_what_logs_while_its_own_text_is_made_holds_up_nobody() -> None:
     log = Log()
-    share = Share(log.shares)
+    share = LogShare(log.shares)
 
     class Talkative:
         def __str__(self) -> str:

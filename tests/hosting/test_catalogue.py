@@ -11,7 +11,7 @@ from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Catalogue, ConnectionLost, MemberDescription, Server, Tool, open_group, open_memory
-from trio_mcp.hosting.member import Listing
+from trio_mcp.hosting.member import MemberListing
 
 
 def offering(*tools: str) -> Server:
@@ -267,11 +267,11 @@ async def test_a_list_that_was_read_when_its_member_is_removed_gets_nowhere(auto
     async with open_memory(offering("x")) as client:
         catalogue = Catalogue()
         catalogue.add("a")
-        listing = Listing("a", catalogue)
-        listing.begin(client)
+        listing = MemberListing("a", catalogue)
+        listing.start(client)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(listing.keep, client, trio.lowlevel.ParkingLot(), lambda _: None)
-            listing.end()
+            nursery.start_soon(listing.run, client, trio.lowlevel.ParkingLot(), lambda _: None)
+            listing.stop()
             catalogue.remove("a")
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()

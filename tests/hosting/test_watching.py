@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.hosting.catalogue import Feed, Watch
+from trio_mcp.hosting.catalogue import ChangeFeed, Watch
 
 
 async def all_of(watch: Watch[Any]) -> list[Any]:
@@ -23,7 +23,7 @@ async def all_of(watch: Watch[Any]) -> list[Any]:
 
 
 async def test_it_begins_with_how_things_stand(autojump_clock: MockClock) -> None:
-    feed = Feed[str]()
+    feed = ChangeFeed[str]()
     feed.publish("a", "a1")
     feed.publish("b", "b1")
     feed.publish("a", "a2")
@@ -31,7 +31,7 @@ async def test_it_begins_with_how_things_stand(autojump_clock: MockClock) -> Non
 
 
 async def test_a_slow_reader_gets_the_latest_of_each_in_the_order_of_the_news(autojump_clock: MockClock) -> None:
-    feed = Feed[str]()
+    feed = ChangeFeed[str]()
     watch = feed.watch()
     for value in ("a1", "b1", "a2", "c1", "a3"):
         feed.publish(value[0], value)
@@ -39,7 +39,7 @@ async def test_a_slow_reader_gets_the_latest_of_each_in_the_order_of_the_news(au
 
 
 async def test_each_watch_is_told_for_itself(autojump_clock: MockClock) -> None:
-    feed = Feed[str]()
+    feed = ChangeFeed[str]()
     quick, slow = feed.watch(), feed.watch()
     feed.publish("a", "a1")
     assert await all_of(quick) == ["a1"]
@@ -49,7 +49,7 @@ async def test_each_watch_is_told_for_itself(autojump_clock: MockClock) -> None:
 
 
 async def test_who_waits_is_woken(autojump_clock: MockClock) -> None:
-    feed = Feed[str]()
+    feed = ChangeFeed[str]()
     taken: list[str] = []
 
     async def take() -> None:
@@ -63,7 +63,7 @@ async def test_who_waits_is_woken(autojump_clock: MockClock) -> None:
 
 
 async def test_the_end_of_what_was_never_told_is_not_told(autojump_clock: MockClock) -> None:
-    feed = Feed[str]()
+    feed = ChangeFeed[str]()
     watch = feed.watch()
     feed.publish("a", "a1")
     feed.publish("a", "end", last=True)
@@ -71,7 +71,7 @@ async def test_the_end_of_what_was_never_told_is_not_told(autojump_clock: MockCl
 
 
 async def test_the_end_of_what_was_told_is_told(autojump_clock: MockClock) -> None:
-    feed = Feed[str]()
+    feed = ChangeFeed[str]()
     feed.publish("a", "a1")
     watch = feed.watch()
     assert await all_of(watch) == ["a1"]
@@ -80,7 +80,7 @@ async def test_the_end_of_what_was_told_is_told(autojump_clock: MockClock) -> No
 
 
 async def test_it_ends_with_the_feed_when_all_was_told(autojump_clock: MockClock) -> None:
-    feed = Feed[str]()
+    feed = ChangeFeed[str]()
     watch = feed.watch()
     feed.publish("a", "a1")
     feed.close()
@@ -89,7 +89,7 @@ async def test_it_ends_with_the_feed_when_all_was_told(autojump_clock: MockClock
 
 
 async def test_a_cancelled_step_loses_nothing(autojump_clock: MockClock) -> None:
-    feed = Feed[str]()
+    feed = ChangeFeed[str]()
     watch = feed.watch()
     feed.publish("a", "a1")
     with trio.CancelScope() as scope:
@@ -99,7 +99,7 @@ async def test_a_cancelled_step_loses_nothing(autojump_clock: MockClock) -> None
 
 
 def test_a_watch_that_was_dropped_is_forgotten() -> None:
-    feed = Feed[str]()
+    feed = ChangeFeed[str]()
     feed.watch()
     gc.collect()
     assert not feed._watches
@@ -107,7 +107,7 @@ def test_a_watch_that_was_dropped_is_forgotten() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["news", "end", "read"])), max_size=60))
 def test_whoever_reads_at_last_knows_how_things_stand_and_little_was_kept(steps: list[tuple[str, str]]) -> None:
-    feed = Feed[tuple[str, int, bool]]()
+    feed = ChangeFeed[tuple[str, int, bool]]()
     watch, standing, known = feed.watch(), dict[str, int](), dict[str, int]()
 
     def take() -> None:

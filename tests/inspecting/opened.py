@@ -64,7 +64,7 @@ async def inspected(server: Server | InMemory, era: Any = "auto") -> AsyncIterat
     async def read() -> None:
         with opened.inspection.feed.opened() as stream:
             while True:
-                opened.hear(await stream.take())
+                opened.hear(await stream.next_events())
 
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from tests.patience import LONG
 
-from trio_mcp.inspecting.feed import MOST_PAGES, Feed
+from trio_mcp.inspecting.feed import MOST_PAGES, PageFeed
 from trio_mcp.transports.sse import KEEP_ALIVE
 
 
@@ -17,59 +17,59 @@ def told(events: bytes) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in events.decode().splitlines() if line.startswith("data: ")]
 
 
-def feed(*things: dict[str, Any]) -> Feed:
-    return Feed(lambda: [((each["what"], 0), each) for each in things])
+def feed(*things: dict[str, Any]) -> PageFeed:
+    return PageFeed(lambda: [((each["what"], 0), each) for each in things])
 
 
 async def test_a_page_begins_with_everything(autojump_clock: trio.testing.MockClock) -> None:
     with feed({"what": "server"}).opened() as page:
-        assert told(await page.take()) == [{"what": "everything"}, {"what": "server"}]
+        assert told(await page.next_events()) == [{"what": "everything"}, {"what": "server"}]
 
 
 async def test_a_later_state_replaces_an_unread_one(autojump_clock: trio.testing.MockClock) -> None:
     news = feed()
     with news.opened() as page:
-        await page.take()
+        await page.next_events()
         for progress in range(10_000):
-            news.tell("run", {"what": "run", "progress": progress})
-        assert told(await page.take()) == [{"what": "run", "progress": 9_999}]
+            news.publish("run", {"what": "run", "progress": progress})
+        assert told(await page.next_events()) == [{"what": "run", "progress": 9_999}]
 
 
 async def test_a_page_that_is_far_behind_is_shown_everything_anew(autojump_clock: trio.testing.MockClock) -> None:
     news = feed({"what": "server"})
     with news.opened() as page:
-        await page.take()
+        await page.next_events()
         for number in range(100_000):
-            news.tell(("log", number), {"what": "log", "n": number})
-        found = told(await page.take())
+            news.publish(("log", number), {"what": "log", "n": number})
+        found = told(await page.next_events())
         assert found[:2] == [{"what": "everything"}, {"what": "server"}]
         count = len(found)
         with trio.move_on_after(LONG):
-            while (events := await page.take()) != KEEP_ALIVE:
+            while (events := await page.next_events()) != KEEP_ALIVE:
                 count += len(told(events))
         assert count <= 2002
 
 
 async def test_silence_is_kept_alive(autojump_clock: trio.testing.MockClock) -> None:
     with feed().opened() as page:
-        await page.take()
+        await page.next_events()
         begun = trio.current_time()
-        assert await page.take() == KEEP_ALIVE
+        assert await page.next_events() == KEEP_ALIVE
         assert trio.current_time() - begun == pytest.approx(15)
 
 
 async def test_news_wakes_a_page_that_waits(autojump_clock: trio.testing.MockClock) -> None:
     news = feed()
     with news.opened() as page:
-        await page.take()
+        await page.next_events()
         async with trio.open_nursery() as nursery:
 
             @nursery.start_soon
             async def tell() -> None:
                 await trio.sleep(1)
-                news.tell("log", {"what": "log"})
+                news.publish("log", {"what": "log"})
 
-            assert told(await page.take()) == [{"what": "log"}]
+            assert told(await page.next_events()) == [{"what": "log"}]
 
 
 def test_pages_are_counted() -> None:

@@ -19,8 +19,8 @@ from trio_mcp import CancelCause, Command, ConnectionLost, Image, RequestContext
 from trio_mcp.inspecting import queries
 from trio_mcp.inspecting import runs as runs_module
 from trio_mcp.inspecting.inspection import Inspection
-from trio_mcp.inspecting.queries import BadAsking
-from trio_mcp.inspecting.questions import BadAnswer
+from trio_mcp.inspecting.queries import InvalidPageRequest
+from trio_mcp.inspecting.questions import InvalidPageAnswer
 from trio_mcp.inspecting.runs import TooManyRuns
 from trio_mcp.recording.masking import Masking
 
@@ -145,7 +145,7 @@ async def test_a_cancel_in_the_page_cancels_the_handler_in_the_server(era: str) 
         assert (told["status"], told["bytes"]) == ("cancelled", None)
         await ended.wait()
         assert (causes[0].cause, causes[0].reason) == (CancelCause.PEER, "cancelled in the page")
-        with pytest.raises(BadAsking, match="no longer"):
+        with pytest.raises(InvalidPageRequest, match="no longer"):
             await opened.do("cancel", run=run + 1)
 
 
@@ -156,13 +156,13 @@ async def test_a_form_is_answered_in_the_page_and_what_does_not_fit_is_refused(e
         question = await opened.heard("question")
         assert (question["kind"], question["data"]["message"]) == ("form", "Who are you?")
         answer = {"action": "accept", "content": {"name": 3}}
-        with pytest.raises(BadAnswer, match="name"):
+        with pytest.raises(InvalidPageAnswer, match="name"):
             await opened.do("answer", question=question["id"], answer=answer)
         await opened.do("answer", question=question["id"], answer={"action": "accept", "content": {"name": "Ann"}})
         await opened.heard("question.over", id=question["id"])
         await opened.ended(run)
         assert opened.result(run)["content"][0]["text"] == "accept {'name': 'Ann', 'age': 3}"
-        with pytest.raises(BadAnswer, match="no more"):
+        with pytest.raises(InvalidPageAnswer, match="no more"):
             await opened.do("answer", question=question["id"], answer={"action": "decline"})
 
 
@@ -355,7 +355,7 @@ async def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             await opened.ended(run)
         last = [await opened.ended(await opened.start("call", "quick")) for _ in range(5)][-1]["id"]
         await opened.heard("run.forgotten", id=runs[0])
-        with pytest.raises(BadAsking, match="no longer"):
+        with pytest.raises(InvalidPageRequest, match="no longer"):
             opened.inspection.result(runs[0])
         assert opened.result(last)["content"][0]["text"] == "done"
 
@@ -378,7 +378,7 @@ async def test_question_of_a_server_that_connects_is_answered_and_takes_as_long_
     async def answer() -> None:
         with opened.inspection.feed.opened() as stream:
             while not (asked := [thing for thing in opened.told if thing["what"] == "question"]):
-                opened.hear(await stream.take())
+                opened.hear(await stream.next_events())
             await trio.sleep(LONG)
             await opened.do("answer", question=asked[0]["id"], answer={"text": "yes"})
 

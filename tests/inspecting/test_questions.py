@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import ElicitFormParams
-from trio_mcp.inspecting.feed import Feed
+from trio_mcp.inspecting.feed import PageFeed
 from trio_mcp.inspecting.questions import PageQuestions
 
 OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
@@ -27,7 +27,7 @@ OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
     ],
 )
 async def test_page_gets_a_form_without_defaults_that_do_not_fit(field: Any, shown: Any, nursery: trio.Nursery) -> None:
-    questions = PageQuestions(Feed(list))
+    questions = PageQuestions(PageFeed(list))
     schema = {"type": "object", "properties": {"it": field}}
     nursery.start_soon(questions.form, ElicitFormParams("?", schema))
     await wait_all_tasks_blocked()

@@ -12,10 +12,10 @@ import pytest
 import trio
 
 from trio_mcp import (
+    CallEnding,
     CancelAcknowledged,
     CancelCause,
     Client,
-    Ending,
     Extension,
     HTTPError,
     Limits,
@@ -70,7 +70,7 @@ def opened(server: Server, **options: Any) -> AbstractAsyncContextManager[Client
     return open_memory(server, extensions=[CancelAcknowledged()], **options)
 
 
-async def left(client: Client, arguments: dict[str, Any], *, within: float = 6.0, begun: trio.Event) -> Ending:
+async def left(client: Client, arguments: dict[str, Any], *, within: float = 6.0, begun: trio.Event) -> CallEnding:
     """How a call ends that is left once its handler has begun."""
     with confirm_cancels(within=within) as endings:
         async with trio.open_nursery() as nursery:
@@ -179,7 +179,7 @@ async def test_a_call_that_was_never_sent_is_not_asked_about(era: Era) -> None:
             scope.cancel()
             await client.call_tool("slow")
         await client.call_tool("quick")
-    assert endings == [Ending("tools/call", "slow", "unsent", 0.0)]
+    assert endings == [CallEnding("tools/call", "slow", "unsent", 0.0)]
     assert slow.metas == []
 
 
@@ -316,7 +316,7 @@ async def test_a_thousand_calls_left_at_once_all_learn_how_they_ended(era: Era, 
 async def test_a_wait_in_a_cancelled_handler_ends_before_its_own_grace(autojump_clock: Any) -> None:
     behind = Slow()
     front = Server("front", limits=Limits(cleanup_grace=2))
-    endings: list[Ending] = []
+    endings: list[CallEnding] = []
     waited: list[float] = []
     left_behind = trio.Event()
 
@@ -346,7 +346,7 @@ async def test_a_wait_in_a_cancelled_handler_ends_before_its_own_grace(autojump_
 
 async def test_the_close_of_the_client_ends_the_wait(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(cleanup_grace=1, drain_timeout=0.1))
-    endings: list[Ending] = []
+    endings: list[CallEnding] = []
     async with trio.open_nursery() as nursery, opened(slow.server, era=era) as client:
 
         async def call() -> None:

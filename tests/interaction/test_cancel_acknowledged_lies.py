@@ -9,7 +9,7 @@ import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, discovery, scripted
 
-from trio_mcp import CancelAcknowledged, Ending, confirm_cancels
+from trio_mcp import CallEnding, CancelAcknowledged, confirm_cancels
 from trio_mcp.client.opening import open_client
 from trio_mcp.protocol.cancel_acknowledged import NAME
 
@@ -18,7 +18,7 @@ DECLARED = {"extensions": {NAME: {"maxWaitMs": 30000}}}
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
-async def ending_of(answer: str, era: Any, *, after: float = 1.0) -> Ending:
+async def ending_of(answer: str, era: Any, *, after: float = 1.0) -> CallEnding:
     """How a call has ended that is left after a second, where the server ``answer``s so a while later."""
 
     async def script(peer: RawPeer) -> None:

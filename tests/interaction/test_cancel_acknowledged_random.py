@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from trio_mcp import CancelAcknowledged, Ending, Limits, Server, confirm_cancels, open_memory
+from trio_mcp import CallEnding, CancelAcknowledged, Limits, Server, confirm_cancels, open_memory
 
 Era = Literal["modern", "legacy"]
 SAID = {"stopped", "finished", "overran", "unsent"}
@@ -71,7 +71,7 @@ async def run(era: Era, calls: list[tuple[Handler, float]], within: float) -> No
             with trio.move_on_after(patience) as scope:
                 await client.call_tool("work", {"number": number})
             assert trio.current_time() - began <= patience + within + 0.01
-        states = [cast("Ending", each).state for each in endings]
+        states = [cast("CallEnding", each).state for each in endings]
         assert len(states) == scope.cancelled_caught
         assert set(states) <= SAID
         if states == ["stopped"]:

@@ -15,9 +15,9 @@ from tests.forked import forked_command
 from tests.interaction import cancel_server
 
 from trio_mcp import (
+    CallEnding,
     CancelAcknowledged,
     Client,
-    Ending,
     Extension,
     InMemory,
     MemberDescription,
@@ -46,7 +46,7 @@ def era(request: pytest.FixtureRequest) -> Era:
     return request.param
 
 
-async def left(client: Any, arguments: dict[str, Any], *, within: float = 20.0, tool: str = "slow") -> Ending:
+async def left(client: Any, arguments: dict[str, Any], *, within: float = 20.0, tool: str = "slow") -> CallEnding:
     """How a call ends that is left once its handler has begun."""
     begun = trio.Event()
     call = partial(client.call_tool, tool, arguments, on_progress=lambda _: begun.set())  # pyright: ignore[reportUnknownLambdaType]
@@ -119,7 +119,7 @@ async def test_members_of_a_group_are_asked(era: Era) -> None:
 
 
 def test_hosts_that_run_asyncio_wait_too(era: Era) -> None:
-    async def main() -> list[Ending]:
+    async def main() -> list[CallEnding]:
         async with aio.open_memory(cancel_server.server, **options(era)) as client:
             begun = asyncio.Event()
             with confirm_cancels(within=20) as endings:

@@ -14,7 +14,7 @@ from tests.server.listening import Peer, noted
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits, serve_tcp
-from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE
+from trio_mcp.runtime.peer import SOLE_CLIENT, UNKNOWN_PEER
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -32,7 +32,7 @@ async def shared(*, alone: bool = False, **limits: Any) -> AsyncIterator[Connect
 
         async def connect() -> Peer:
             ours, theirs = memory_channel_pair()
-            connection = ServerConnection(running, theirs, THE_ONLY_ONE if alone else NOBODY_KNOWN)
+            connection = ServerConnection(running, theirs, SOLE_CLIENT if alone else UNKNOWN_PEER)
             await nursery.start(connection.run)
             peer = Peer(connection, ours)
             await peer.open(MODERN)

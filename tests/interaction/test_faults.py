@@ -45,7 +45,7 @@ from trio_mcp.testing import (
     Fault,
     FaultyChannel,
     Garble,
-    Passage,
+    MessageInTransit,
     RandomFaults,
     memory_channel_pair,
     open_client,
@@ -179,7 +179,7 @@ class World:
         self.outcomes[number].append(outcome)
         self.ended_at[number] = trio.current_time()
 
-    def befall(self, faults: dict[tuple[str, int], Fault], passage: Passage) -> Fault | None:
+    def befall(self, faults: dict[tuple[str, int], Fault], passage: MessageInTransit) -> Fault | None:
         """What happens to a message at the client's end; note when that is the loss of its connection."""
         fault = faults.get((passage.direction, passage.number))
         if isinstance(fault, Cut | Disconnect):

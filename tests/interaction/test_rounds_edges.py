@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from trio_mcp import InputRequired, Limits, NoWayBack, RequestContext, Server, open_memory
+from trio_mcp import InputRequired, Limits, NoBackChannel, RequestContext, Server, open_memory
 
 from .memory_peer import LATEST_LEGACY, MODERN, connected
 from .rounds import ALL, ask, asked, text
@@ -114,7 +114,7 @@ async def test_a_retry_at_the_very_end_of_its_time_is_refused(mock_clock: MockCl
 
 
 async def test_questions_of_another_task_fail_when_the_handler_has_ended(autojump_clock: MockClock) -> None:
-    server, failures = Server("s"), list[NoWayBack]()
+    server, failures = Server("s"), list[NoBackChannel]()
     async with trio.open_nursery() as elsewhere:
 
         @server.tool
@@ -123,7 +123,7 @@ async def test_questions_of_another_task_fail_when_the_handler_has_ended(autojum
                 await trio.sleep(after)
                 try:
                     await ctx.sample(say, max_tokens=1)
-                except NoWayBack as error:
+                except NoBackChannel as error:
                     failures.append(error)
 
             for say, after in (("one", 0), ("two", 0), ("three", 2)):
@@ -146,7 +146,7 @@ async def test_a_question_of_another_task_fails_when_the_request_is_cancelled(au
         @server.tool
         async def share(ctx: RequestContext) -> None:
             async def asks() -> None:
-                with pytest.raises(NoWayBack):
+                with pytest.raises(NoBackChannel):
                     await ctx.list_roots()
                 failed.set()
 
@@ -162,7 +162,7 @@ async def test_a_question_of_another_task_fails_when_the_request_is_cancelled(au
 
 @pytest.mark.parametrize("replay", [False, True])
 async def test_cleanup_cannot_ask(autojump_clock: MockClock, replay: bool) -> None:
-    server, told = Server("s"), list[NoWayBack]()
+    server, told = Server("s"), list[NoBackChannel]()
 
     @server.tool(replay=replay)
     async def where(ctx: RequestContext) -> None:
@@ -171,7 +171,7 @@ async def test_cleanup_cannot_ask(autojump_clock: MockClock, replay: bool) -> No
         finally:
             with trio.fail_after(3) as scope:
                 scope.shield = True
-                with pytest.raises(NoWayBack) as failed:
+                with pytest.raises(NoBackChannel) as failed:
                     await ctx.sample("how was it?", max_tokens=1)
                 told.append(failed.value)
 

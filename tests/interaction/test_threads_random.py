@@ -12,7 +12,7 @@ import trio
 from tests.patience import PATIENCE
 
 from trio_mcp import CodedError, Limits, RequestContext, Server
-from trio_mcp.concurrency.workers import Place, PlaceState, WorkerShare
+from trio_mcp.concurrency.workers import SlotState, WorkerShare, WorkerSlot
 from trio_mcp.server.server import RunningServer
 
 from .conversation import ANSWERS
@@ -118,14 +118,14 @@ class Crowd:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_no_thread_and_no_share_counts_in_the_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    places: list[Place] = []
-    made = Place.__init__
+    places: list[WorkerSlot] = []
+    made = WorkerSlot.__init__
 
-    def make(place: Place, share: WorkerShare) -> None:
+    def make(place: WorkerSlot, share: WorkerShare) -> None:
         made(place, share)
         places.append(place)
 
-    monkeypatch.setattr(Place, "__init__", make)
+    monkeypatch.setattr(WorkerSlot, "__init__", make)
     dice = random.Random(seed)
     server = make_server()
     with trio.fail_after(PATIENCE):
@@ -140,9 +140,9 @@ async def test_no_thread_and_no_share_counts_in_the_end(seed: int, monkeypatch: 
                     await client.channel.aclose()
             workers = running.host.workers
             for place in places:
-                if place._state is not PlaceState.OUTSIDE:  # its handler is deaf, and was abandoned
-                    await place.given_back.wait()
+                if place._state is not SlotState.OUTSIDE:  # its handler is deaf, and was abandoned
+                    await place.released.wait()
             assert {gauge: getattr(server.load, gauge) for gauge in GAUGES} == dict.fromkeys(GAUGES, 0)
-            assert (workers._counts, list(workers.line), workers._hanging) == ([0] * len(PlaceState), [], {})
+            assert (workers._counts, list(workers.queue), workers._abandoned_calls) == ([0] * len(SlotState), [], {})
             for share in {place._share for place in places}:
-                assert (share._counts, share.line) == ([0] * len(PlaceState), {})
+                assert (share._counts, share.queue) == ([0] * len(SlotState), {})

@@ -262,7 +262,7 @@ async def test_a_client_without_roots_cannot_be_asked_for_them(autojump_clock: M
             await peer.open(LATEST_LEGACY, {})
             await peer.notify(ROOTS_CHANGED)
             await wait_all_tasks_blocked()
-    assert [type(failure).__name__ for failure in failures] == ["CapabilityMissing", "NoWayBack"]
+    assert [type(failure).__name__ for failure in failures] == ["CapabilityMissing", "NoBackChannel"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import CapabilityMissing, CodedError, NoWayBack, RequestContext, Server
+from trio_mcp import CapabilityMissing, CodedError, NoBackChannel, RequestContext, Server
 from trio_mcp.testing import RecordingContext, in_turn
 
 from .asking import FORM, TOOL, sample
@@ -137,7 +137,7 @@ async def test_the_advice_of_a_refusal_works_where_it_is_given(
     server, refusals = Server("s"), list[str]()
 
     async def ask(ctx: RequestContext) -> str:
-        with pytest.raises(NoWayBack) as caught:
+        with pytest.raises(NoBackChannel) as caught:
             await ctx.list_roots()
         refusals.append(caught.value.message)
         return "refused"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trio_mcp.jsonrpc.codec import decode, skipped
 from trio_mcp.jsonrpc.messages import ErrorResponse, Unreadable
-from trio_mcp.jsonrpc.salvage import NOTHING, Salvage, salvage
+from trio_mcp.jsonrpc.salvage import EMPTY_SALVAGE, Salvage, salvage
 from trio_mcp.jsonrpc.sizes import MOST_FAR
 
 UNREADABLE = [
@@ -55,9 +55,9 @@ def test_a_request_that_is_not_json_is_a_parse_error_under_its_id(value: bytes) 
 @pytest.mark.parametrize(
     ("line", "remains"),
     [
-        (b"", NOTHING),
-        (b"{bad", NOTHING),
-        (b"[1]", NOTHING),
+        (b"", EMPTY_SALVAGE),
+        (b"{bad", EMPTY_SALVAGE),
+        (b"[1]", EMPTY_SALVAGE),
         (b'{"id":5', Salvage(5, is_request=False, is_reply=False)),
         (b'{"id":5,"method":"x', Salvage(5, is_request=True, is_reply=False)),
         (b'{"id":5,"error":{"code"', Salvage(5, is_request=False, is_reply=True)),
@@ -99,7 +99,7 @@ LONG = b'{"id":9,"method":"x","text":",\\"id\\":8,"},' * 10_000
         (b'{"result":[', b'],"x":"\\\\","id":7}', Salvage(7, is_request=False, is_reply=True)),
         (b'{"result":[', b'],"id":7', Salvage(None, is_request=False, is_reply=True)),
         (b'{"result":[', b'],"id":7} x', Salvage(None, is_request=False, is_reply=True)),
-        (b"no JSON [", b'],"id":7,"result":1}', NOTHING),
+        (b"no JSON [", b'],"id":7,"result":1}', EMPTY_SALVAGE),
     ],
 )
 def test_of_a_long_line_both_ends_count(head: bytes, tail: bytes, remains: Salvage) -> None:

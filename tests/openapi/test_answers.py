@@ -26,7 +26,7 @@ from trio_mcp import (
     from_openapi,
     open_memory,
 )
-from trio_mcp.openapi.answers import _CHARSETS
+from trio_mcp.openapi.responses import _CHARSETS
 
 
 def answering(schema: Any, *others: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from trio_mcp.protocol.schema_reading import with_choices
 from trio_mcp.protocol.schema_validator import SchemaValidator
-from trio_mcp.server.signature import BadArguments, UserFunction
+from trio_mcp.server.calling.signature import BadArguments, UserFunction
 
 
 class Level(Enum):

@@ -13,7 +13,7 @@ from tests.protocol.examples import full, minimal, sayable_classes
 from trio_mcp.protocol.cattrs_converters import structurer, unstructurer
 from trio_mcp.protocol.class_code import reader_of, writer_of
 from trio_mcp.protocol.converters import structure, unstructure
-from trio_mcp.protocol.fields import is_said, wire_name
+from trio_mcp.protocol.fields import is_in_revision, wire_name
 from trio_mcp.protocol.readers import OPEN
 from trio_mcp.protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.protocol.types.content import AudioContent, TextContent
@@ -56,7 +56,7 @@ def test_object_written_by_generated_code_is_that_of_cattrs(revision: Revision, 
         field.name: override(
             rename=wire_name(field.name),
             omit_if_default=field.default is None,
-            omit=not is_said(field, revision.name),
+            omit=not is_in_revision(field, revision.name),
         )
         for field in attrs.fields(kind)
     }

@@ -9,7 +9,7 @@ from trio_mcp.protocol.converters import structure
 from trio_mcp.protocol.errors import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CapabilityMissing,
-    NoWayBack,
+    NoBackChannel,
 )
 from trio_mcp.protocol.revisions import LATEST_MODERN, LEGACY_REVISIONS, Revision
 from trio_mcp.protocol.types.lifecycle import ClientCapabilities
@@ -36,4 +36,4 @@ def test_a_missing_capability_is_named_as_an_object_in_modern_revisions(
 
 
 def test_no_way_back_is_an_internal_error() -> None:
-    assert NoWayBack("this server is run stateless").code == INTERNAL_ERROR
+    assert NoBackChannel("this server is run stateless").code == INTERNAL_ERROR

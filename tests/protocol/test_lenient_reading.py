@@ -23,7 +23,7 @@ from trio_mcp import (
     ToolAnnotations,
     UnknownContent,
 )
-from trio_mcp.protocol.converters import mended_result, structure_result, unstructure
+from trio_mcp.protocol.converters import repaired_result, structure_result, unstructure
 from trio_mcp.protocol.revisions import REVISIONS
 from trio_mcp.protocol.types.lifecycle import DiscoverResult, Icon, Implementation, InitializeResult
 from trio_mcp.protocol.types.prompts import CompleteResult, GetPromptResult, ListPromptsResult, Prompt, PromptArgument
@@ -322,7 +322,7 @@ def test_answer_of_a_user_is_read_strictly() -> None:
 def test_mended_result_keeps_unknown_members_and_leaves_the_original_alone() -> None:
     tool = {**GOOD, "annotations": {"readOnlyHint": "true", "x": 1}, "future": 1}
     data = {"tools": [tool, None], "also": 2}
-    mended = mended_result("tools/list", data, ListToolsResult)
+    mended = repaired_result("tools/list", data, ListToolsResult)
     assert mended == {"tools": [{**tool, "annotations": {"x": 1}}], "also": 2}
     assert tool["annotations"]["readOnlyHint"] == "true"
     assert len(data["tools"]) == 2

@@ -88,7 +88,7 @@ TREE = {
 PEAK = """
 import sys
 from pathlib import Path
-from trio_mcp.server.signature import BadArguments, UserFunction
+from trio_mcp.server.calling.signature import BadArguments, UserFunction
 from trio_mcp.protocol.schema_validator import SchemaValidator
 
 def peak():

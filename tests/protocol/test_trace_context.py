@@ -111,7 +111,7 @@ def test_malformed_or_long_baggage_is_left_out(value: Any) -> None:
 
 def test_what_a_request_says_itself_stays() -> None:
     trace = TraceContext(PARENT, "a=1", "b=2")
-    assert trace.carried_by({"x": 1}) == {"x": 1, "traceparent": PARENT, "tracestate": "a=1", "baggage": "b=2"}
+    assert trace.inject_into({"x": 1}) == {"x": 1, "traceparent": PARENT, "tracestate": "a=1", "baggage": "b=2"}
     other = PARENT.replace("b7", "c8")
-    assert trace.carried_by({"traceparent": other}) == {"traceparent": other, "baggage": "b=2"}
-    assert trace.carried_by({"baggage": "c=3"}) == {"traceparent": PARENT, "tracestate": "a=1", "baggage": "c=3"}
+    assert trace.inject_into({"traceparent": other}) == {"traceparent": other, "baggage": "b=2"}
+    assert trace.inject_into({"baggage": "c=3"}) == {"traceparent": PARENT, "tracestate": "a=1", "baggage": "c=3"}

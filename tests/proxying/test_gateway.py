@@ -48,7 +48,7 @@ from trio_mcp import (
 )
 from trio_mcp.protocol.errors import UPSTREAM_LOST
 from trio_mcp.proxying.members import MemberUpstream
-from trio_mcp.server.resources import LONGEST_URI
+from trio_mcp.server.offers.resources import LONGEST_URI
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -73,10 +73,10 @@ async def test_name_of_a_ready_member_does_not_wait_for_a_mute_one(autojump_cloc
     async with open_group(members, forwards=ALL_QUESTIONS) as group:
         server = gateway(group)
         async with open_memory(server):
-            await server.listed("one__add")
+            await server.wait_listed("one__add")
             assert trio.current_time() == begun
             with trio.move_on_after(1) as scope:
-                await server.listed()
+                await server.wait_listed()
             assert scope.cancelled_caught
 
 
@@ -85,7 +85,7 @@ async def test_lists_are_complete_once_all_members_are_ready_or_have_failed() ->
     async with open_group(members, forwards=ALL_QUESTIONS) as group:
         server = gateway(group)
         async with open_memory(server) as client:
-            await server.listed()
+            await server.wait_listed()
             assert "one__add" in [tool.name async for tool in client.list_tools()]
 
 
@@ -541,7 +541,7 @@ async def test_what_runs_around_calls_of_a_gateway_sees_results_as_of_any_server
     async with gate({"one": greeter()}) as way:
         seen = list[Any]()
 
-        @way.around("tools/call")
+        @way.middleware("tools/call")
         async def observed(request: ServerRequest, next: Next) -> Any:
             result = await next(request)
             seen.append((request.offer, result.is_error, result.text))

@@ -114,7 +114,7 @@ class Reader:
     async def room(self) -> None:
         await self.reads.wait()
 
-    def task_told(self, params: dict[str, Any]) -> None:
+    def notify_task(self, params: dict[str, Any]) -> None:
         self.told.append(params)
 
 

@@ -274,16 +274,16 @@ async def test_a_client_of_another_revision_is_not_asked_about_tasks(autojump_cl
 
 
 def test_the_owners_of_tasks_are_bounded_and_nobody_takes_the_share_of_another() -> None:
-    owners = TaskOwners(most=6)
-    owners.note("b-1", PrincipalId(None, "bob"))
+    owners = TaskOwners(limit=6)
+    owners.add("b-1", PrincipalId(None, "bob"))
     for number in range(10):
-        owners.note(f"a-{number}", PrincipalId(None, "ann"))
-    owners.note("x" * 1001, PrincipalId(None, "bob"))
+        owners.add(f"a-{number}", PrincipalId(None, "ann"))
+    owners.add("x" * 1001, PrincipalId(None, "bob"))
     assert [number for number in range(10) if owners.owner(f"a-{number}")] == [7, 8, 9]
     assert owners.owner("b-1") == PrincipalId(None, "bob")
     assert owners.owner("x" * 1001) is None
     for number in range(20):
-        owners.note("c", PrincipalId(None, f"principal {number}"))
-        owners.note(f"c-{number}", PrincipalId(None, f"principal {number}"))
+        owners.add("c", PrincipalId(None, f"principal {number}"))
+        owners.add(f"c-{number}", PrincipalId(None, f"principal {number}"))
     assert owners.owner("c") is None
     assert owners.owner("c-19") == PrincipalId(None, "principal 19")

@@ -16,7 +16,7 @@ from tests.patience import PATIENCE
 from trio_mcp import open_tcp
 from trio_mcp.recording.entries import read_recording
 from trio_mcp.recording.recorder import entry_of, new_header
-from trio_mcp.recording.writing import Job, Recording
+from trio_mcp.recording.writing import Recording, WriteJob
 
 SERVER = """
 import sys, trio
@@ -59,9 +59,9 @@ async def test_other_clients_are_served_and_the_process_ends_whatever_is_recorde
     assert sum(entry.dir == "in" for entry in read_recording(path)) > 3 * len(UNITS)
 
 
-def job(message: object) -> Job:
+def job(message: object) -> WriteJob:
     recording = Recording(lambda _: True, None, Path("x"), new_header("server", None))  # type: ignore[arg-type]
-    return Job(recording, 0, "in", json.dumps(message).encode())
+    return WriteJob(recording, 0, "in", json.dumps(message).encode())
 
 
 @pytest.mark.parametrize("long", [{"password": "hunter2"}, "x" * 1000, [[["x"]] * 100], 10**300])
@@ -95,6 +95,6 @@ async def test_a_message_that_is_not_json_is_not_stored() -> None:
     ):
         for most in (10, 10_000_000):
             recording = job(1).recording
-            entry = entry_of(Job(recording, 0, "in", data), most)
+            entry = entry_of(WriteJob(recording, 0, "in", data), most)
             assert entry.message is None
             assert entry.bytes == len(data)

@@ -11,10 +11,10 @@ import pytest
 import trio
 
 from trio_mcp import RequestContext, Server, open_http, serve_http
-from trio_mcp.recording.entries import Entry, read_recording
+from trio_mcp.recording.entries import RecordedEntry, read_recording
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.timeline import timeline
-from trio_mcp.recording.writing import Job, Recording
+from trio_mcp.recording.writing import Recording, WriteJob
 from trio_mcp.testing import assert_replays
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -51,7 +51,7 @@ class WritesAtTheEnd(Recorder):
         super().__init__(path)
         self.awaited = threading.Event()
 
-    def _write(self, job: Job) -> None:
+    def _write(self, job: WriteJob) -> None:
         self.awaited.wait(10)
         super()._write(job)
 
@@ -90,7 +90,7 @@ def found(folder: Path, pattern: str = "*.jsonl") -> list[Path]:
     return sorted(folder.glob(pattern))
 
 
-def entries(path: Path) -> list[Entry]:
+def entries(path: Path) -> list[RecordedEntry]:
     return list(read_recording(path))
 
 

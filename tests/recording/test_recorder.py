@@ -26,7 +26,7 @@ from trio_mcp import (
     serve_tcp,
     serve_websocket,
 )
-from trio_mcp.recording.entries import BadRecording, Entry, read_recording
+from trio_mcp.recording.entries import BadRecording, RecordedEntry, read_recording
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.testing import memory_channel_pair, open_client, open_server
 
@@ -65,7 +65,7 @@ def files(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
 
-def entries(path: Path) -> list[Entry]:
+def entries(path: Path) -> list[RecordedEntry]:
     return list(read_recording(path))
 
 

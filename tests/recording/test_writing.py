@@ -5,15 +5,15 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.recording.entries import Entry
+from trio_mcp.recording.entries import RecordedEntry
 from trio_mcp.recording.recorder import new_header
-from trio_mcp.recording.writing import Job, Recording
+from trio_mcp.recording.writing import Recording, WriteJob
 
 
 async def test_times_are_microseconds_since_the_header_now_or_at_a_time(autojump_clock: MockClock) -> None:
-    jobs: list[Job] = []
+    jobs: list[WriteJob] = []
 
-    def put(job: Job) -> bool:
+    def put(job: WriteJob) -> bool:
         jobs.append(job)
         return True
 
@@ -28,4 +28,9 @@ async def test_times_are_microseconds_since_the_header_now_or_at_a_time(autojump
     recording.event("cancel.received", 1, at=begun + 0.5)
     recording.event("cancel.received", 1, at=begun - 1)
     assert [job.t for job in jobs] == [0, 1_000_000_000, 2_000_000, 1_000_000_000, 500_000, -1_000_000]
-    assert [job.entry.t for job in jobs if isinstance(job.entry, Entry)] == [0, 1_000_000_000, 500_000, -1_000_000]
+    assert [job.entry.t for job in jobs if isinstance(job.entry, RecordedEntry)] == [
+        0,
+        1_000_000_000,
+        500_000,
+        -1_000_000,
+    ]

@@ -9,11 +9,11 @@ from typing import Any
 
 import trio
 
-from trio_mcp import RequestContext, Server, SqliteTaskStore, TaskSettings, serve_stdio
+from trio_mcp import RequestContext, Server, SQLiteTaskStore, TaskSettings, serve_stdio
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 
-store = SqliteTaskStore(sys.argv[1], poll_interval=0.1)
+store = SQLiteTaskStore(sys.argv[1], poll_interval=0.1)
 told = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
 server = Server(
     "killed",

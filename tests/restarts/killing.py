@@ -13,7 +13,7 @@ from typing import Any
 import trio
 from tests.forked import Forked
 
-from trio_mcp import SqliteTaskStore, TaskSettings
+from trio_mcp import SQLiteTaskStore, TaskSettings
 from trio_mcp.jsonrpc.codec import decode_value, encode_value
 from trio_mcp.stores.task_store import Outcome, TaskPhase, TaskRecord
 from trio_mcp.tasks.records import TaskRecords
@@ -76,7 +76,7 @@ class Killing:
         self._count = processes
         self._processes: list[Process] = []
         (folder / "told").touch()
-        self._records = TaskRecords(TaskSettings(store=SqliteTaskStore(folder / "tasks.db")))
+        self._records = TaskRecords(TaskSettings(store=SQLiteTaskStore(folder / "tasks.db")))
         self.accepted: dict[str, str] = {}
         """The kinds of the tasks whose ids we were told."""
         self.ended: dict[str, tuple[TaskPhase, Outcome | None]] = {}

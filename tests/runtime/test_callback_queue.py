@@ -61,10 +61,10 @@ async def test_what_came_and_what_is_done_with_is_counted(autojump_clock: MockCl
         assert (queue.received, queue.handled, queue.running) == (3, 0, 0)
         await wait_all_tasks_blocked()
         assert queue.running == 1
-        await queue.caught_up(2)
+        await queue.wait_until_handled(2)
         await wait_all_tasks_blocked()
         assert (queue.handled, queue.running) == (2, 3)
-        await queue.caught_up(3)
+        await queue.wait_until_handled(3)
         assert (queue.received, queue.handled, queue.dropped, queue.running) == (3, 3, 0, 0)
 
 
@@ -86,7 +86,7 @@ async def test_a_drop_wakes_those_that_wait_to_be_caught_up(autojump_clock: Mock
         caught_up = trio.Event()
 
         async def wait() -> None:
-            await queue.caught_up(1)
+            await queue.wait_until_handled(1)
             caught_up.set()
 
         nursery.start_soon(wait)
@@ -106,7 +106,7 @@ async def test_a_callback_that_fails_is_logged_and_done_with(
 
     async with running(fail) as queue:
         queue.put(message(), 10)
-        await queue.caught_up(1)
+        await queue.wait_until_handled(1)
         assert (queue.handled, queue.running) == (1, 0)
     [record] = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.ERROR, "a notification callback failed")
@@ -128,10 +128,10 @@ async def test_only_a_large_one_that_has_to_wait_is_kept_as_text(
     async with running(handle) as queue:
         queue.put(first, size)
         queue.put(second, size)
-        await queue.caught_up(2)
+        await queue.wait_until_handled(2)
         third = message("third")
         queue.put(third, size)
-        await queue.caught_up(3)
+        await queue.wait_until_handled(3)
     assert [event.params["data"] for event in seen] == ["first", "second", "third"]
     assert seen[0] is first, "it does not wait"
     assert (seen[1] is not second) is as_text
@@ -143,8 +143,8 @@ async def test_after_the_end_of_the_queue_nobody_waits(autojump_clock: MockClock
         queue.put(message("a"), 10)
         await wait_all_tasks_blocked()
     begun = trio.current_time()
-    await queue.caught_up(1)
-    await queue.finished(0, 1, 0)
+    await queue.wait_until_handled(1)
+    await queue.wait_until_finished(0, 1, 0)
     assert trio.current_time() == begun
 
 
@@ -152,8 +152,8 @@ async def test_the_end_of_the_queue_ends_waits_that_have_begun(autojump_clock: M
     begun = trio.current_time()
     async with trio.open_nursery() as nursery, running(Callback(a=1000)) as queue:
         queue.put(message("a"), 10)
-        nursery.start_soon(queue.caught_up, 1)
-        nursery.start_soon(queue.finished, 0, 1, 0)
+        nursery.start_soon(queue.wait_until_handled, 1)
+        nursery.start_soon(queue.wait_until_finished, 0, 1, 0)
         await wait_all_tasks_blocked()
     assert trio.current_time() == begun
 
@@ -175,7 +175,7 @@ async def test_an_answer_waits_for_the_callbacks_of_what_came_before_it_and_no_f
         begun = trio.current_time()
         for _ in range(4):
             queue.put(message(), 10)
-        await queue.finished(1, 3, 0)
+        await queue.wait_until_finished(1, 3, 0)
         assert trio.current_time() == begun + 3
 
 
@@ -184,7 +184,7 @@ async def test_an_answer_before_which_nothing_came_does_not_wait(autojump_clock:
         begun = trio.current_time()
         for _ in range(2):
             queue.put(message(), 10)
-        await queue.finished(2, 2, 0)
+        await queue.wait_until_finished(2, 2, 0)
         assert trio.current_time() == begun
 
 
@@ -194,9 +194,9 @@ async def test_an_answer_waits_for_another_callback_than_the_one_it_was_asked_in
         queue.put(message(), 10)
         await wait_all_tasks_blocked()
         begun = trio.current_time()
-        await queue.finished(0, 2, 1)
+        await queue.wait_until_finished(0, 2, 1)
         assert trio.current_time() == begun
-        await queue.finished(0, 2, 2)
+        await queue.wait_until_finished(0, 2, 2)
         assert trio.current_time() == begun + 2
 
 
@@ -207,7 +207,7 @@ async def test_each_callback_gets_a_grace_of_its_own(
         begun = trio.current_time()
         for data in "abc":
             queue.put(message(data), 10)
-        await queue.finished(0, 3, 0)
+        await queue.wait_until_finished(0, 3, 0)
         assert trio.current_time() == begun + 12
     assert caplog.records == []
 
@@ -217,18 +217,18 @@ async def test_the_grace_counts_from_the_moment_of_the_answer(autojump_clock: Mo
         queue.put(message("a"), 10)
         await trio.sleep(50)
         begun = trio.current_time()
-        await queue.finished(0, 1, 0)
+        await queue.wait_until_finished(0, 1, 0)
         assert trio.current_time() == begun + 5
 
 
 async def test_a_callback_that_is_due_and_has_not_begun_has_its_grace_from_then_on(autojump_clock: MockClock) -> None:
     async with running(Callback(b=100), grace=5) as queue:
         queue.put(message(), 10)
-        await queue.caught_up(1)
+        await queue.wait_until_handled(1)
         begun = trio.current_time()
         queue.put(message("b"), 10)
         assert queue.running == 0
-        await queue.finished(1, 2, 0)
+        await queue.wait_until_finished(1, 2, 0)
         assert trio.current_time() == begun + 5
 
 
@@ -239,13 +239,13 @@ async def test_a_callback_that_is_too_slow_is_reported_once_however_many_answers
         queue.put(message("a"), 10)
         async with trio.open_nursery() as nursery:
             for _ in range(3):
-                nursery.start_soon(queue.finished, 0, 1, 0)
+                nursery.start_soon(queue.wait_until_finished, 0, 1, 0)
         [record] = caplog.records
         assert record.levelno == logging.WARNING
         assert record.getMessage() == (
             "a callback for a log message takes longer than 5 s: answers wait for it no more"
         )
         queue.put(message("b"), 10)
-        await queue.caught_up(1)
-        await queue.finished(1, 2, 0)
+        await queue.wait_until_handled(1)
+        await queue.wait_until_finished(1, 2, 0)
         assert len(caplog.records) == 2, "another one is reported again"

@@ -9,7 +9,7 @@ from trio.testing import Sequencer, wait_all_tasks_blocked
 from trio_mcp import ConnectionLost, Progress, fail_after_silence
 from trio_mcp.concurrency.backlog import Backlog
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.calls import Call, OnProgress, Settled
+from trio_mcp.runtime.calls import Call, CallOutcome, OnProgress
 from trio_mcp.state.connection import ConnectionState
 
 
@@ -19,14 +19,14 @@ def call(on_progress: OnProgress | None = None, bound: int = 100) -> Call:
 
 
 async def test_the_outcome_is_what_it_was_settled_with() -> None:
-    mailbox, end = call(), Settled({"content": []}, None, 3)
+    mailbox, end = call(), CallOutcome({"content": []}, None, 3)
     mailbox.settle(end)
     assert await mailbox.outcome() is end
 
 
 async def test_the_outcome_is_waited_for() -> None:
     mailbox, sequence = call(), Sequencer()
-    end = Settled(None, ConnectionLost("gone"))
+    end = CallOutcome(None, ConnectionLost("gone"))
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
@@ -49,8 +49,8 @@ async def test_progress_is_told_in_order_before_the_outcome() -> None:
 
     mailbox = call(tell)
     for value in (1, 2, 3):
-        mailbox.progressed(Progress(value), 10)
-    mailbox.settle(Settled("end", None))
+        mailbox.receive_progress(Progress(value), 10)
+    mailbox.settle(CallOutcome("end", None))
     assert (await mailbox.outcome()).result == "end"
     assert told == [1, 2, 3]
 
@@ -59,8 +59,8 @@ async def test_beyond_the_bound_the_oldest_progress_is_forgotten() -> None:
     told: list[Progress] = []
     mailbox = call(told.append, bound=2)
     for value in (1, 2, 3, 4):
-        mailbox.progressed(Progress(value), 10)
-    mailbox.settle(Settled(None, None))
+        mailbox.receive_progress(Progress(value), 10)
+    mailbox.settle(CallOutcome(None, None))
     await mailbox.outcome()
     assert told == [Progress(3), Progress(4)]
 
@@ -70,7 +70,7 @@ async def test_an_exception_of_the_callback_leaves_the_outcome_as_it_is() -> Non
         raise LookupError("callback")
 
     mailbox = call(fail)
-    mailbox.progressed(Progress(1), 10)
+    mailbox.receive_progress(Progress(1), 10)
     with pytest.raises(LookupError, match="callback"):
         await mailbox.outcome()
 
@@ -99,7 +99,7 @@ async def test_progress_of_a_call_inside_starts_it_anew(autojump_clock: object) 
         mailbox = call()
         for _ in range(3):
             await trio.sleep(4)
-            mailbox.progressed(Progress(1), 10)
+            mailbox.receive_progress(Progress(1), 10)
         await trio.sleep_forever()
     assert trio.current_time() == pytest.approx(begun + 17)
 
@@ -110,7 +110,7 @@ async def test_the_maximum_is_never_exceeded(autojump_clock: object) -> None:
         mailbox = call()
         while True:
             await trio.sleep(1)
-            mailbox.progressed(Progress(1), 10)
+            mailbox.receive_progress(Progress(1), 10)
     assert trio.current_time() == pytest.approx(begun + 10)
 
 
@@ -127,7 +127,7 @@ async def test_limits_nest_and_one_call_starts_both_anew(autojump_clock: object)
         with pytest.raises(trio.TooSlowError), fail_after_silence(3, maximum=100):
             mailbox = call()
             await trio.sleep(2)
-            mailbox.progressed(Progress(1), 10)
+            mailbox.receive_progress(Progress(1), 10)
             await trio.sleep_forever()
         assert trio.current_time() == pytest.approx(begun + 5)
         assert outer.deadline == pytest.approx(begun + 12)
@@ -138,7 +138,7 @@ async def test_a_call_made_before_it_does_not_start_it_anew(autojump_clock: obje
     mailbox = call()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         await trio.sleep(3)
-        mailbox.progressed(Progress(1), 10)
+        mailbox.receive_progress(Progress(1), 10)
         await trio.sleep_forever()
     assert trio.current_time() == pytest.approx(begun + 5)
 
@@ -157,5 +157,5 @@ async def test_a_limit_that_is_no_time_is_a_value_error(seconds: float, maximum:
 
 
 def test_settled_says_how_many_notifications_came_before() -> None:
-    end: Any = Settled(1, None)
+    end: Any = CallOutcome(1, None)
     assert end.after == 0

@@ -58,4 +58,4 @@ def test_of_exceptions_only_those_made_for_the_peer_are_told() -> None:
 
 @pytest.mark.parametrize(("reason", "words"), [("enough", "enough"), (None, "shutdown"), ("", "shutdown")])
 def test_the_words_of_a_cancel_are_its_reason_or_else_its_cause(reason: str | None, words: str) -> None:
-    assert Cancellation(CancelCause.SHUTDOWN, reason, 5).words == words
+    assert Cancellation(CancelCause.SHUTDOWN, reason, 5).text == words

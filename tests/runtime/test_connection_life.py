@@ -20,7 +20,7 @@ from trio_mcp.runtime.cancellation import CancelCause
 from trio_mcp.runtime.connection import Connection
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.outbound import CallSettings
-from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Peer
+from trio_mcp.runtime.peer import SOLE_CLIENT, UNKNOWN_PEER, Peer
 from trio_mcp.runtime.requests.host import LATER, RequestHost
 from trio_mcp.runtime.requests.scope import RequestScope
 from trio_mcp.runtime.transport import ConnectionLost, UnreadableFrame
@@ -109,7 +109,7 @@ async def messages_of(wire: MemoryTransport) -> AsyncGenerator[Any]:
 
 @asynccontextmanager
 async def serving(
-    limits: Limits | None = None, peer: Peer = NOBODY_KNOWN, role: Any = "server", **more: Any
+    limits: Limits | None = None, peer: Peer = UNKNOWN_PEER, role: Any = "server", **more: Any
 ) -> AsyncGenerator[Served]:
     this = Served(limits or Limits(drain_timeout=10), peer, role, **more)
     async with trio.open_nursery() as nursery:
@@ -202,7 +202,7 @@ async def test_to_close_is_to_wait_for_the_end(autojump_clock: MockClock) -> Non
 
 
 async def test_a_connection_that_was_shut_down_before_it_ran_ends_at_once(autojump_clock: MockClock) -> None:
-    this = Served(Limits(), NOBODY_KNOWN)
+    this = Served(Limits(), UNKNOWN_PEER)
     this.connection.shut_down("over")
     begun = trio.current_time()
     await this.run()
@@ -297,7 +297,7 @@ async def test_a_lost_connection_cancels_its_requests_and_fails_its_calls_and_an
 async def test_the_end_of_input_fails_our_own_calls_and_lets_accepted_work_be_finished(
     autojump_clock: MockClock,
 ) -> None:
-    this, failures = Served(Limits(drain_timeout=10), NOBODY_KNOWN), list[str]()
+    this, failures = Served(Limits(drain_timeout=10), UNKNOWN_PEER), list[str]()
 
     async def ask() -> None:
         try:
@@ -348,7 +348,7 @@ async def test_a_cancel_from_outside_cancels_all_requests_with_that_cause(autoju
 
 
 async def test_the_last_replies_go_out_to_a_peer_that_reads_slowly(autojump_clock: MockClock) -> None:
-    this = Served(Limits(drain_timeout=10), NOBODY_KNOWN)
+    this = Served(Limits(drain_timeout=10), UNKNOWN_PEER)
     async with trio.open_nursery() as nursery:
         await nursery.start(this.run)
         await this.call(1)
@@ -366,7 +366,7 @@ async def test_a_message_that_was_skipped_fails_the_call_that_waits_for_it_and_t
     autojump_clock: MockClock,
 ) -> None:
     unread = list[tuple[str, bytes]]()
-    this = Served(Limits(), NOBODY_KNOWN, "client", on_unreadable=lambda why, head: unread.append((why, bytes(head))))
+    this = Served(Limits(), UNKNOWN_PEER, "client", on_unreadable=lambda why, head: unread.append((why, bytes(head))))
     receive, frames = this.theirs.receive, [UnreadableFrame("too long", b"xxxx", b"yyyy")]
 
     async def skip_one() -> Any:
@@ -431,7 +431,7 @@ def test_calls_tell_deadlines_and_send_cancels_unless_set() -> None:
 
 
 async def test_what_is_known_of_a_connection() -> None:
-    for peer in (THE_ONLY_ONE, NOBODY_KNOWN):
+    for peer in (SOLE_CLIENT, UNKNOWN_PEER):
         this = Served(Limits(), peer)
         assert (this.connection.peer, this.connection.stateless, this.connection.is_ending, this.connection.lost) == (
             peer, False, False, None

@@ -117,7 +117,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 
 class Tap(Transport):
-    """A channel that notes what its side has sent, message by message. It takes ``at_once`` bytes of a line at most
+    """A channel that notes what its side has sent, message by message. It takes ``sync_method`` bytes of a line at most
     without waiting."""
 
     def __init__(self, channel: Transport, at_once: int) -> None:

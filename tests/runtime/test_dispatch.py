@@ -14,11 +14,11 @@ from trio_mcp.jsonrpc.codec import pack_value
 from trio_mcp.jsonrpc.errors import MCPError, PeerError
 from trio_mcp.jsonrpc.messages import ErrorResponse, Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.calls import Progress, Settled
+from trio_mcp.runtime.calls import CallOutcome, Progress
 from trio_mcp.runtime.dispatch import Dispatch
 from trio_mcp.runtime.exchange import BatchExchange, Exchange
 from trio_mcp.runtime.outbox import Outbox
-from trio_mcp.runtime.peer import NOBODY_KNOWN
+from trio_mcp.runtime.peer import UNKNOWN_PEER
 from trio_mcp.state import events
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import Event, NotificationReceived
@@ -35,7 +35,7 @@ class FakeCall:
     on_notification: Any = None
     arrived: list[Any] = attrs.field(factory=list[Any])
 
-    def settle(self, end: Settled) -> None:
+    def settle(self, end: CallOutcome) -> None:
         self.arrived.append(end)
 
     def progressed(self, progress: Progress, size: int) -> None:
@@ -75,7 +75,7 @@ class Floor:
         return CALLS[request]
 
     def settle(self, request: OutboundRequest, result: Any, error: Any) -> None:
-        CALLS[request].settle(Settled(result, error, self.received))
+        CALLS[request].settle(CallOutcome(result, error, self.received))
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
         self.note("unreadable", request, reason)
@@ -92,14 +92,14 @@ class Floor:
         self.note("notified", event, size)
 
     def act(self, event: Event, batch: BatchExchange | None = None) -> None:
-        self.dispatch.act(event, LINE, batch)
+        self.dispatch.handle(event, LINE, batch)
 
 
 class Connection(Exchange):
     """What all belongs to, and the replies that it was given."""
 
     def __init__(self, told: list[Any]) -> None:
-        super().__init__(ConnectionState("server"), Outbox(16384), NOBODY_KNOWN)
+        super().__init__(ConnectionState("server"), Outbox(16384), UNKNOWN_PEER)
         self._told = told
 
     def reply_at_once(self, line: bytes | None) -> None:
@@ -152,7 +152,7 @@ class Counting(BatchExchange):
 def test_a_result_settles_its_call_and_says_how_many_notifications_came_before(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.ResultReceived(request, {"a": 1}))
-    assert call.arrived == [Settled({"a": 1}, None, 7)]
+    assert call.arrived == [CallOutcome({"a": 1}, None, 7)]
     assert floor.told == []
 
 
@@ -168,14 +168,14 @@ def test_an_error_settles_its_call_as_an_exception(floor: Floor) -> None:
 def test_the_end_of_a_stream_settles_its_call_with_nothing(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.StreamCancelled(request, "over"))
-    assert call.arrived == [Settled(None, None, 7)]
+    assert call.arrived == [CallOutcome(None, None, 7)]
 
 
 def test_a_reply_that_will_not_come_settles_its_call_with_the_reason(floor: Floor) -> None:
     request, call = ours()
     error = MCPError("gone")
     floor.act(events.RequestFailed(request, error))
-    assert call.arrived == [Settled(None, error, 7)]
+    assert call.arrived == [CallOutcome(None, error, 7)]
 
 
 def test_an_answer_that_cannot_be_read_is_for_those_who_wait(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
@@ -269,7 +269,7 @@ def test_progress_that_makes_no_sense_is_dropped_with_a_word(floor: Floor, caplo
 
 def test_what_is_no_message_is_logged_up_to_a_bound_and_told(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
     line = bytearray(b"x" * 1000)
-    floor.dispatch.act(events.Unread("why"), line)
+    floor.dispatch.handle(events.Unread("why"), line)
     assert floor.told == [("read", "why", line)]
     [record] = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.WARNING, f"this is no message (why): {b'x' * 200!r}")
@@ -277,7 +277,7 @@ def test_what_is_no_message_is_logged_up_to_a_bound_and_told(floor: Floor, caplo
 
 def test_what_is_no_message_need_not_be_told_to_anybody(caplog: pytest.LogCaptureFixture) -> None:
     this: Any = Floor()
-    Dispatch(this, this, this, this, this, this, None).act(events.Unread("why"), LINE)
+    Dispatch(this, this, this, this, this, this, None).handle(events.Unread("why"), LINE)
     assert len(caplog.records) == 1
     assert this.told == []
 

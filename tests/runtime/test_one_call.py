@@ -13,7 +13,7 @@ from trio_mcp.concurrency.backlog import Backlog
 from trio_mcp.concurrency.time_limits import call_limits, fail_after_work
 from trio_mcp.jsonrpc.messages import RequestId
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
-from trio_mcp.runtime.calls import Call, RoundTrips, Settled
+from trio_mcp.runtime.calls import Call, CallOutcome, RoundTrips
 from trio_mcp.state.connection import ConnectionState
 
 
@@ -24,7 +24,7 @@ def call(method: str = "tools/call", deadline: float = math.inf) -> Call:
 
 def test_a_call_that_was_just_made_has_not_ended() -> None:
     mailbox = call()
-    assert (mailbox.end, mailbox.ended, mailbox.on_notification) == (None, -math.inf, None)
+    assert (mailbox.end, mailbox.ended_at, mailbox.on_notification) == (None, -math.inf, None)
     assert mailbox.segments == []
 
 
@@ -43,7 +43,7 @@ async def test_progress_renews_the_limits_that_it_renews_and_no_others(autojump_
     with fail_after_silence(5, maximum=100), fail_after_work(50):
         mailbox = call()
         await trio.sleep(4)
-        mailbox.progressed(Progress(1), 10)
+        mailbox.receive_progress(Progress(1), 10)
         assert [limit.deadline for limit in call_limits()] == [9, 50]
 
 
@@ -53,15 +53,15 @@ async def test_when_an_answer_came_is_known_where_the_answer_may_be_kept(
 ) -> None:
     mailbox = call(method)
     await trio.sleep(7)
-    mailbox.settle(Settled({}, None))
+    mailbox.settle(CallOutcome({}, None))
     await trio.sleep(7)
-    assert mailbox.ended == (7 if known else -math.inf)
+    assert mailbox.ended_at == (7 if known else -math.inf)
 
 
 async def test_callbacks_run_while_the_end_is_waited_for_and_the_end_is_given_at_once(
     autojump_clock: MockClock,
 ) -> None:
-    told, ends = list[float](), list[Settled]()
+    told, ends = list[float](), list[CallOutcome]()
     request = ConnectionState("client").open_request("tools/call", LATEST_LEGACY)
 
     def tell(progress: Progress) -> None:
@@ -75,10 +75,10 @@ async def test_callbacks_run_while_the_end_is_waited_for_and_the_end_is_given_at
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
-        mailbox.progressed(Progress(1), 10)
+        mailbox.receive_progress(Progress(1), 10)
         await wait_all_tasks_blocked()
         assert (told, ends) == ([1], [])
-        end = Settled({}, None)
+        end = CallOutcome({}, None)
         mailbox.settle(end)
         await wait_all_tasks_blocked()
         assert ends == [end]
@@ -88,7 +88,7 @@ def test_a_call_that_its_server_does_not_wait_for_is_left_without_a_word() -> No
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     assert (trips.asked, trips.received) == (None, -math.inf)
-    trips.leave(LookupError())
+    trips.cancel(LookupError())
     assert cancels == []
 
 
@@ -97,6 +97,6 @@ def test_a_call_that_its_server_waits_for_is_left_with_one_cancel(asked: Request
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     trips.asked, error = asked, LookupError()
-    trips.leave(error)
-    trips.leave(LookupError())
+    trips.cancel(error)
+    trips.cancel(LookupError())
     assert cancels == [(asked, error)]

@@ -21,7 +21,7 @@ from trio_mcp.jsonrpc.errors import CodedError, NotSerializable, UnreadableAnswe
 from trio_mcp.protocol.errors import MethodUnavailable
 from trio_mcp.protocol.meta import PROGRESS_TOKEN, TRACEPARENT, TraceContext
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
-from trio_mcp.runtime.calls import Settled
+from trio_mcp.runtime.calls import CallOutcome
 from trio_mcp.runtime.cancellation import REMAINING_MS, CancelCause, Cancellation
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.notifications import notification_queue
@@ -55,7 +55,7 @@ class FakeTracer:
         self.spans.append(Span({**(params or {}), "traced": True}))
         return self.spans[-1]
 
-    def end(self, role: str, revision: str | None) -> None: ...
+    def close(self, role: str, revision: str | None) -> None: ...
 
     def handling(self, request: Any, queued: float = 0.0) -> None:
         raise AssertionError
@@ -92,7 +92,7 @@ class Side:
         """Let the answer to a request arrive."""
         (request,) = (each for each in self.state.outbound if each.id == number)
         self.state.abandon(request)
-        self.outbound.call_of(request).settle(Settled(result, error, after))
+        self.outbound.call_of(request).settle(CallOutcome(result, error, after))
 
 
 async def nothing(_: NotificationReceived) -> None:
@@ -163,7 +163,7 @@ async def test_an_answer_says_how_many_notifications_came_before_it(autojump_clo
         call = this.outbound.call_of(request)
         this.told.received = 7
         this.outbound.settle(request, {"a": 1}, None)
-        assert call.end == Settled({"a": 1}, None, 7)
+        assert call.end == CallOutcome({"a": 1}, None, 7)
         nursery.cancel_scope.cancel()
 
 
@@ -329,7 +329,7 @@ async def test_who_wants_progress_says_so_and_is_told(autojump_clock: MockClock)
         (request,) = await this.sent()
         assert request["params"] == {"_meta": {PROGRESS_TOKEN: 2}}
         call = this.outbound.call_of(this.state.outbound[0])
-        call.progressed(Progress(1), 10)
+        call.receive_progress(Progress(1), 10)
         await wait_all_tasks_blocked()
         assert told == [Progress(1)]
 
@@ -342,7 +342,7 @@ async def test_the_progress_that_waits_for_a_callback_is_bounded() -> None:
             await this.sent()
             call = this.outbound.call_of(this.state.outbound[0])
             for value in range(5):
-                call.progressed(Progress(value), 10)
+                call.receive_progress(Progress(value), 10)
             await wait_all_tasks_blocked()
             assert told == [Progress(3), Progress(4)]
 
@@ -485,7 +485,7 @@ async def test_the_loss_of_the_connection_fails_each_call_afresh_and_those_after
         this.outbound.fail_all(ConnectionLost("another reason"))
         await wait_all_tasks_blocked()
         await this.call()
-        assert this.outbound.over is lost
+        assert this.outbound.closed_error is lost
         assert len({id(failure) for failure in (lost, *this.failures)}) == 4
         for failure in this.failures:
             assert isinstance(failure, ConnectionLost)

@@ -432,7 +432,7 @@ async def test_nothing_is_written_at_once_when_that_was_said() -> None:
 async def test_an_outbox_that_is_over_writes_nothing_at_once() -> None:
     wire = Wire()
     async with writing(wire) as box:
-        box.let_go()
+        box.close()
         box.put_now(b"late\n")
         assert wire.bytes == b""
 
@@ -440,7 +440,7 @@ async def test_an_outbox_that_is_over_writes_nothing_at_once() -> None:
 async def test_what_waits_when_an_outbox_is_over_is_dropped_and_is_nobodys() -> None:
     box, owner = outbox(), Owner()
     box.put(b"dropped\n", owner)
-    box.let_go()
+    box.close()
     assert box.over
     assert not box.withdraw(owner)
     await box.flushed()
@@ -667,7 +667,7 @@ def test_the_writer_is_called_for_each_new_segment_until_there_is_one() -> None:
 
 async def test_what_is_put_into_an_outbox_that_is_over_is_dropped_and_keeps_nobody_waiting() -> None:
     box, owner = outbox(), Owner()
-    box.let_go()
+    box.close()
     for put in (box.put, box.put_now, box.put_sealed):
         for _ in range(box.high_water):
             put(b"late\n", owner)
@@ -678,7 +678,7 @@ async def test_what_is_put_into_an_outbox_that_is_over_is_dropped_and_keeps_nobo
 
 async def test_an_outbox_that_is_over_drops_lines_whoever_offers_to_take_them() -> None:
     box, calls = outbox(), list[int]()
-    box.let_go()
+    box.close()
     for writer in (lambda: calls.append(box.size), None):
         box.call_writer(writer)
         box.put(b"late\n")
@@ -693,5 +693,5 @@ async def test_the_wait_for_the_last_line_ends_when_no_line_is_written_any_more(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(box.flushed)
         await wait_all_tasks_blocked()
-        box.let_go()
+        box.close()
     await box.flushed()

@@ -5,7 +5,7 @@ from weakref import ref
 import pytest
 
 from trio_mcp import CodedError
-from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Headers, Peer
+from trio_mcp.runtime.peer import SOLE_CLIENT, UNKNOWN_PEER, Headers, Peer
 
 
 def test_headers_are_found_by_their_names_in_any_case() -> None:
@@ -28,7 +28,7 @@ def test_headers_say_what_they_are() -> None:
 
 def test_packed_headers_are_the_same_as_before() -> None:
     headers = Headers({"User-Agent": "größe", "Host": "x"})
-    for peer in (Peer(headers=headers), Peer(headers={"host": "x"}), NOBODY_KNOWN):
+    for peer in (Peer(headers=headers), Peer(headers={"host": "x"}), UNKNOWN_PEER):
         peer.pack()
         peer.pack()
     assert dict(headers) == {"user-agent": "größe", "host": "x"}
@@ -50,7 +50,7 @@ def test_packed_headers_release_the_objects_that_held_them() -> None:
 
 
 def test_nothing_is_known_of_a_peer_unless_told_and_another_may_come() -> None:
-    for peer, alone in ((Peer(), False), (NOBODY_KNOWN, False), (THE_ONLY_ONE, True)):
+    for peer, alone in ((Peer(), False), (UNKNOWN_PEER, False), (SOLE_CLIENT, True)):
         assert (peer.session_id, peer.headers, peer.principal, peer.alone) == (None, None, None, alone)
 
 

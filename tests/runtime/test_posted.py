@@ -11,7 +11,7 @@ from trio_mcp import ConnectionLost, PeerError
 from trio_mcp.protocol.errors import MethodUnavailable
 from trio_mcp.protocol.meta import TRACEPARENT
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.calls import Posted
+from trio_mcp.runtime.calls import DetachedCall
 from trio_mcp.runtime.outbound import answering
 from trio_mcp.runtime.outbox import Outbox
 
@@ -22,12 +22,14 @@ class Heard:
     def __init__(self) -> None:
         self.ends: list[tuple[str, Any, Any]] = []
 
-    def ended(self, posted: Posted, result: Any, error: Any) -> None:
+    def receive_outcome(self, posted: DetachedCall, result: Any, error: Any) -> None:
         self.ends.append((posted.name, result, error))
 
 
-def post(this: Side, heard: Heard, method: str = "tools/call", name: str = "a", outbox: Outbox | None = None) -> Posted:
-    return this.outbound.post(method, {"name": "x"}, LATEST_LEGACY, heard, name, outbox or this.outbox)
+def post(
+    this: Side, heard: Heard, method: str = "tools/call", name: str = "a", outbox: Outbox | None = None
+) -> DetachedCall:
+    return this.outbound.send_detached(method, {"name": "x"}, LATEST_LEGACY, heard, name, outbox or this.outbox)
 
 
 async def test_a_posted_request_is_sent_and_its_poster_is_told_of_the_result() -> None:
@@ -66,14 +68,14 @@ async def test_a_request_that_is_taken_back_is_withdrawn_or_cancelled() -> None:
     heard = Heard()
     async with side() as (this, _):
         waiting = post(this, heard)
-        this.outbound.take_back(waiting, "enough")
+        this.outbound.abandon_detached(waiting, "enough")
         assert await this.sent() == []
         sent = post(this, heard)
         await this.sent()
-        this.outbound.take_back(sent, "enough")
+        this.outbound.abandon_detached(sent, "enough")
         assert await this.sent() == [cancel_of(2, "enough")]
         assert this.state.outbound == ()
-        this.outbound.take_back(sent, "enough")
+        this.outbound.abandon_detached(sent, "enough")
         assert await this.sent() == []
     assert heard.ends == [], "who takes a request back need not be told"
 
@@ -83,7 +85,7 @@ async def test_no_cancel_is_sent_where_none_are() -> None:
     async with side(send_cancels=False) as (this, _):
         sent = post(this, heard)
         await this.sent()
-        this.outbound.take_back(sent, "enough")
+        this.outbound.abandon_detached(sent, "enough")
         assert await this.sent() == []
 
 
@@ -93,7 +95,7 @@ async def test_an_answered_request_cannot_be_taken_back() -> None:
         posted = post(this, heard)
         await this.sent()
         this.settle(1, {})
-        this.outbound.take_back(posted, "enough")
+        this.outbound.abandon_detached(posted, "enough")
         assert await this.sent() == []
 
 
@@ -102,7 +104,7 @@ async def test_it_goes_its_own_way_out_and_so_does_its_cancel() -> None:
     async with side() as (this, _):
         posted = post(this, heard, outbox=other)
         assert b"tools/call" in other.take_nowait()
-        this.outbound.take_back(posted, "enough")
+        this.outbound.abandon_detached(posted, "enough")
         assert b"notifications/cancelled" in other.take_nowait()
         assert await this.sent() == []
 

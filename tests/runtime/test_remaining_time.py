@@ -10,9 +10,9 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp import fail_after_silence
-from trio_mcp.concurrency.time_limits import fail_after_work, last_deadline
+from trio_mcp.concurrency.time_limits import fail_after_work, latest_deadline
 from trio_mcp.protocol.methods import METHODS
-from trio_mcp.runtime.cancellation import REMAINING_MS, due_of, with_remaining
+from trio_mcp.runtime.cancellation import REMAINING_MS, deadline_of, with_remaining
 
 AT_ONCE = {"initialize", "server/discover", "ping", "subscriptions/listen"}
 
@@ -51,13 +51,13 @@ async def test_without_a_deadline_nothing_is_said(autojump_clock: MockClock, par
 @pytest.mark.parametrize(("told", "seconds"), [(0, 0), (1, 0.001), (1500, 1.5), (10**12, 10**9)])
 async def test_a_request_is_due_so_long_after_it_came(autojump_clock: MockClock, told: int, seconds: float) -> None:
     await trio.sleep(1024)
-    assert due_of({REMAINING_MS: told}) == 1024 + seconds
+    assert deadline_of({REMAINING_MS: told}) == 1024 + seconds
 
 
 @pytest.mark.parametrize("told", [-1, 10**12 + 1, 1.0, True, "1", None, []])
 async def test_what_is_no_sensible_number_of_milliseconds_is_not_due(autojump_clock: MockClock, told: Any) -> None:
-    assert due_of({REMAINING_MS: told}) == math.inf
-    assert due_of({}) == math.inf
+    assert deadline_of({REMAINING_MS: told}) == math.inf
+    assert deadline_of({}) == math.inf
 
 
 async def test_the_time_that_is_left_travels_in_whole_milliseconds(autojump_clock: MockClock) -> None:
@@ -73,29 +73,29 @@ async def test_the_time_that_is_left_travels_in_whole_milliseconds(autojump_cloc
 
 @pytest.mark.parametrize("value", [-1, 1.5, "5", True, None, [], math.inf])
 async def test_what_is_no_number_of_milliseconds_is_no_deadline(value: Any) -> None:
-    assert due_of({REMAINING_MS: value}) == math.inf
+    assert deadline_of({REMAINING_MS: value}) == math.inf
 
 
 async def test_a_number_of_milliseconds_counts_from_now(autojump_clock: MockClock) -> None:
-    assert due_of({REMAINING_MS: 1500}) == trio.current_time() + 1.5
-    assert due_of({}) == math.inf
-    assert due_of({REMAINING_MS: 10**400}) == math.inf, "more than a float can say"
+    assert deadline_of({REMAINING_MS: 1500}) == trio.current_time() + 1.5
+    assert deadline_of({}) == math.inf
+    assert deadline_of({REMAINING_MS: 10**400}) == math.inf, "more than a float can say"
 
 
 async def test_limits_that_move_count_with_what_they_never_exceed(autojump_clock: MockClock) -> None:
     now = trio.current_time()
-    assert last_deadline() == math.inf
+    assert latest_deadline() == math.inf
     with trio.fail_after(50):
         await trio.lowlevel.checkpoint()
-        assert last_deadline() == now + 50
+        assert latest_deadline() == now + 50
         with fail_after_silence(5, maximum=30):
-            assert last_deadline() == now + 30
+            assert latest_deadline() == now + 30
             with trio.fail_after(2):
                 await trio.lowlevel.checkpoint()
-                assert last_deadline() == now + 2, "it does not move"
+                assert latest_deadline() == now + 2, "it does not move"
         with fail_after_silence(5, maximum=600):
-            assert last_deadline() == now + 50
+            assert latest_deadline() == now + 50
         with fail_after_work(5):
-            assert last_deadline() == now + 50
+            assert latest_deadline() == now + 50
     with fail_after_work(5):
-        assert last_deadline() == math.inf
+        assert latest_deadline() == math.inf

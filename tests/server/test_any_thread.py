@@ -25,6 +25,7 @@ from trio_mcp import (
     ConnectedClient,
     CreateMessageResult,
     Group,
+    HintQueues,
     InMemory,
     Limits,
     MemberDescription,
@@ -37,7 +38,6 @@ from trio_mcp import (
     Skills,
     TaskContext,
     Watch,
-    Watchers,
     WorkerContext,
     open_group,
     open_memory,
@@ -73,7 +73,7 @@ CHANGES: dict[str, Callable[[Server], object]] = {
     "prompt": lambda server: server.prompt(name="more")(echo),
     "completion": lambda server: server.completion(argument="text", prompt="echo")(lambda value: [value]),
     "on_roots_changed": lambda server: server.on_roots_changed(print),
-    "around": lambda server: server.around(passing),
+    "around": lambda server: server.middleware(passing),
     "remove_tool": lambda server: server.remove_tool("echo"),
     "remove_resource": lambda server: server.remove_resource("note://motto"),
     "remove_prompt": lambda server: server.remove_prompt("echo"),
@@ -84,7 +84,7 @@ CHANGES: dict[str, Callable[[Server], object]] = {
     "everything_changed": lambda server: server.everything_changed(),
     "searchable": lambda server: server.searchable(pinned=["change", "probe"]),
     "share_secret": lambda server: server.share_secret(bytes(32)),
-    "keep_tasks_in": lambda server: server.keep_tasks_in(MemoryTaskStore()),
+    "keep_tasks_in": lambda server: server.store_tasks_in(MemoryTaskStore()),
 }
 REFUSED = {"handles", "notify", "mount"}
 """Methods that such a server refuses, wherever they are called."""
@@ -107,7 +107,7 @@ def members(kind: type) -> Iterator[str]:
 
 
 def test_each_method_of_a_server_is_called_from_threads_here() -> None:
-    """A new method belongs in one of the tables: see `Home.change` and `Observers`."""
+    """A new method belongs in one of the tables: see `ActiveRuns.call_in_run` and `Observers`."""
     assert set(members(Server)) == READS | PACKAGE | set(CHANGES) | REFUSED
     assert set(members(Offering)) <= set(members(Server))
 
@@ -418,10 +418,10 @@ async def test_a_recording_context_takes_progress_of_a_pools_thread() -> None:
 
 
 async def test_a_store_of_the_author_tells_watchers_from_its_thread() -> None:
-    watchers = Watchers[str]()
+    watchers = HintQueues[str]()
     with trio.fail_after(PATIENCE), watchers.watch() as hints:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.to_thread.run_sync, watchers.tell, ["a", "b"])
+            nursery.start_soon(trio.to_thread.run_sync, watchers.notify, ["a", "b"])
             assert [await hints.__anext__(), await hints.__anext__()] == ["a", "b"]
 
 

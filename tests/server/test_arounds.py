@@ -37,8 +37,8 @@ from trio_mcp import (
 )
 from trio_mcp.protocol.methods import ROWS
 from trio_mcp.protocol.types.input_required import InputRequiredResult
-from trio_mcp.server.around import AROUND_METHODS
 from trio_mcp.server.connection import ServerConnection
+from trio_mcp.server.middleware import MIDDLEWARE_METHODS
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.testing import ScriptedClient, open_scripted_client
 
@@ -69,7 +69,7 @@ def seen_by(server: Server, *methods: str) -> list[str]:
     """The begins and ends that a function around the requests of ``server`` sees."""
     seen: list[str] = []
 
-    @server.around(*methods)
+    @server.middleware(*methods)
     async def observe(request: ServerRequest, next: Next) -> Any:
         seen.append(f"{request.method} {request.offer}")
         try:
@@ -148,7 +148,7 @@ async def test_what_is_declared_first_is_outermost(era: Era) -> None:
     server, order = shop(), list[str]()
     for name in ("outer", "inner"):
 
-        @server.around("tools/call")
+        @server.middleware("tools/call")
         async def around(request: ServerRequest, next: Next, name: str = name) -> Any:
             order.append(f"{name} begins")
             result = await next(request)
@@ -175,8 +175,8 @@ async def test_a_function_runs_around_its_own_methods_alone(method: str, era: Er
 
 def test_all_methods_whose_requests_have_a_task_can_be_named() -> None:
     requests = {row.name for row in ROWS if row.is_request and row.sent_by("client")}
-    at_once = {name for name in ServerConnection._at_once if not name.startswith("tasks/")}
-    assert requests - at_once == AROUND_METHODS
+    at_once = {name for name in ServerConnection._immediate_answers if not name.startswith("tasks/")}
+    assert requests - at_once == MIDDLEWARE_METHODS
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -188,11 +188,11 @@ async def test_a_check_refuses_before_the_handler_runs(era: Era) -> None:
         nonlocal ran
         ran = True
 
-    @server.around("tools/call")
+    @server.middleware("tools/call")
     async def told(request: ServerRequest, next: Next) -> Any:
         raise ToolError(f"{request.params.name} is for admins")
 
-    @server.around("tools/list")
+    @server.middleware("tools/list")
     async def refused(request: ServerRequest, next: Next) -> Any:
         raise CodedError(-32050, "closed", {"until": "Monday"})
 
@@ -210,7 +210,7 @@ async def test_a_check_refuses_before_the_handler_runs(era: Era) -> None:
 async def test_other_arguments_are_checked_like_those_of_the_client(era: Era) -> None:
     server = shop()
 
-    @server.around("tools/call", "prompts/get")
+    @server.middleware("tools/call", "prompts/get")
     async def change(request: ServerRequest, next: Next) -> Any:
         given = request.arguments
         return await next(request.with_arguments({**given, "name": "Bob"} if "name" in given else {"number": "x"}))
@@ -226,7 +226,7 @@ async def test_other_arguments_are_checked_like_those_of_the_client(era: Era) ->
 async def test_the_arguments_of_the_request_itself_stay_as_the_client_gave_them() -> None:
     server, kept = shop(), list[Any]()
 
-    @server.around("tools/call")
+    @server.middleware("tools/call")
     async def change(request: ServerRequest, next: Next) -> Any:
         request.arguments["number"] = 5
         result = await next(request)
@@ -241,7 +241,7 @@ async def test_the_arguments_of_the_request_itself_stay_as_the_client_gave_them(
 async def test_a_request_without_arguments_has_none_to_replace() -> None:
     server = shop()
 
-    @server.around("tools/list")
+    @server.middleware("tools/list")
     async def change(request: ServerRequest, next: Next) -> Any:
         with pytest.raises(TypeError, match="tools/list has no arguments"):
             request.with_arguments({})
@@ -255,12 +255,12 @@ async def test_a_request_without_arguments_has_none_to_replace() -> None:
 async def test_a_result_can_be_changed_or_given_without_the_handler(era: Era) -> None:
     server = shop()
 
-    @server.around("tools/list")
+    @server.middleware("tools/list")
     async def untitled(request: ServerRequest, next: Next) -> Any:
         result = await next(request)
         return attrs.evolve(result, tools=[attrs.evolve(tool, title="T") for tool in result.tools])
 
-    @server.around("tools/call")
+    @server.middleware("tools/call")
     async def cached(request: ServerRequest, next: Next) -> CallToolResult:
         return text_result("from the cache")
 
@@ -295,7 +295,7 @@ async def test_an_observer_sees_how_the_handler_ends(era: Era) -> None:
 async def test_a_cancel_reaches_the_function_and_its_cleanup_runs(era: Era, autojump_clock: MockClock) -> None:
     server, cleaned = shop(), list[object]()
 
-    @server.around("tools/call")
+    @server.middleware("tools/call")
     async def wait(request: ServerRequest, next: Next) -> Any:
         try:
             await trio.sleep_forever()
@@ -336,7 +336,7 @@ async def test_a_function_may_ask_the_user_itself(era: Era, replay: bool) -> Non
     async def ask(ctx: RequestContext) -> str:
         return str((await ctx.elicit("Who?", NAME)).content)
 
-    @server.around("tools/call")
+    @server.middleware("tools/call")
     async def confirm(request: ServerRequest, next: Next) -> Any:
         if (await request.ctx.elicit(f"Run {request.offer}?", NAME)).action != "accept":
             raise ToolError("declined")
@@ -397,7 +397,7 @@ def tasking(check: Any, **options: Any) -> Server:
         await trio.sleep(seconds)
         return "slept"
 
-    server.around("tools/call")(check)
+    server.middleware("tools/call")(check)
     return server
 
 
@@ -468,7 +468,7 @@ async def test_a_task_that_runs_again_after_a_restart_is_surrounded_again(autoju
             await trio.sleep(20)
             return "done"
 
-        @server.around("tools/call")
+        @server.middleware("tools/call")
         async def observe(request: ServerRequest, next: Next) -> Any:
             assert request.ctx.task is not None
             attempts.append(request.ctx.task.attempt)
@@ -494,7 +494,7 @@ async def test_functions_run_around_the_requests_of_extensions_and_see_objects_o
     of_all = seen_by(server)
     order = list[Any]()
 
-    @server.around(query.name)
+    @server.middleware(query.name)
     async def shortened(request: ServerRequest, next: Next) -> Any:
         order.append((request.method, request.params, request.offer, request.arguments))
         if request.params.text == "no":
@@ -522,7 +522,7 @@ async def test_functions_run_around_the_requests_of_extensions_and_see_objects_o
 async def test_a_function_around_an_extension_answers_with_an_object_of_its_class() -> None:
     server = Server("s", extensions=[searching])
 
-    @server.around(query.name)
+    @server.middleware(query.name)
     async def wrong(request: ServerRequest, next: Next) -> Any:
         return {"names": ["a"]}
 
@@ -552,25 +552,25 @@ async def test_functions_run_around_the_requests_for_skills() -> None:
 def test_a_method_that_nothing_runs_around_is_refused_where_it_is_named() -> None:
     server = Server("s")
     with pytest.raises(ValueError, match=r"'ping', which is answered at once.* tools/call"):
-        server.around("ping")
+        server.middleware("ping")
     with pytest.raises(ValueError, match="'tools/cal', which is no request of a client"):
-        server.around("tools/call", "tools/cal")
+        server.middleware("tools/call", "tools/cal")
     with pytest.raises(ValueError, match="query', which is no request of a client"):
-        server.around(query.name)
+        server.middleware(query.name)
     asking = Extension("com.example/ask")
     asked = asking.method("com.example/ask/asked", Query, Hits, sender="server")
     searches = Server("s", extensions=[searching, asking])
     with pytest.raises(ValueError, match="asked', which is no request of a client"):
-        searches.around(asked.name)
+        searches.middleware(asked.name)
     with pytest.raises(ValueError, match=f"no such.* {query.name}"):
-        searches.around("no such")
+        searches.middleware("no such")
 
 
 def test_methods_and_functions_are_given_one_after_the_other() -> None:
     server: Any = Server("s")
     for given in [("tools/call", tell), (["tools/call"],), (tell, "tools/call"), (5,)]:
-        with pytest.raises(TypeError, match=r'right:  server.around\("tools/call"\)\(function\)'):
-            server.around(*given)
+        with pytest.raises(TypeError, match=r'right:  server.middleware\("tools/call"\)\(function\)'):
+            server.middleware(*given)
 
 
 class Counted:
@@ -584,7 +584,7 @@ class Counted:
 
 async def test_an_object_with_a_state_may_run_around_requests() -> None:
     server = shop()
-    counted = server.around("tools/call")(Counted())
+    counted = server.middleware("tools/call")(Counted())
     async with open_memory(server) as client:
         await client.call_tool("double", {"number": 2})
     assert counted.requests == 1
@@ -593,7 +593,7 @@ async def test_an_object_with_a_state_may_run_around_requests() -> None:
 async def test_a_request_is_shown_without_what_its_client_has_sent() -> None:
     server, shown = shop(), list[str]()
 
-    @server.around("tools/call")
+    @server.middleware("tools/call")
     async def show(request: ServerRequest, next: Next) -> Any:
         shown.append(repr(request))
         return await next(request)
@@ -611,9 +611,9 @@ def plain(request: ServerRequest, next: Next) -> Any: ...
 @pytest.mark.parametrize("function", [three, one, plain, ServerRequest])
 def test_a_function_that_cannot_run_around_requests_is_refused_where_it_is_declared(function: Any) -> None:
     with pytest.raises(TypeError, match="async def around"):
-        Server("s").around("tools/call")(function)
+        Server("s").middleware("tools/call")(function)
     with pytest.raises(TypeError, match="async def around"):
-        Server("s").around(function)
+        Server("s").middleware(function)
 
 
 async def no_return(request: ServerRequest, next: Next) -> Any:
@@ -631,7 +631,7 @@ async def test_a_function_that_forgets_the_result_or_the_request_is_told(
     function: Any, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = shop()
-    server.around(function)
+    server.middleware(function)
     async with open_memory(server) as client:
         assert (await client.call_tool("double", {"number": 2})).is_error
     assert words in caplog.text
@@ -640,7 +640,7 @@ async def test_a_function_that_forgets_the_result_or_the_request_is_told(
 async def test_the_functions_of_a_mounted_server_are_not_left_out_in_silence() -> None:
     inner, outer = shop(), Server("outer")
     outer.mount(inner, prefix="shop")
-    inner.around(mark)
+    inner.middleware(mark)
     with pytest.raises(RuntimeError, match="arounds of its own"):
         async with open_memory(outer):
             raise AssertionError("it does not start")
@@ -654,7 +654,7 @@ async def test_a_partial_call_of_an_async_function_runs_around() -> None:
         seen.append(word)
         return await next(request)
 
-    server.around("tools/call")(partial(noted, "around"))
+    server.middleware("tools/call")(partial(noted, "around"))
     async with open_memory(server) as client:
         await client.call_tool("echo")
     assert seen == ["around"]

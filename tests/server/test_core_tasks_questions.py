@@ -16,7 +16,7 @@ from trio_mcp import (
     Limits,
     MemoryTaskStore,
     MethodUnavailable,
-    NoWayBack,
+    NoBackChannel,
     PeerError,
     ProtocolViolation,
     RequestContext,
@@ -25,7 +25,7 @@ from trio_mcp import (
 )
 from trio_mcp.protocol.types.elicitation import ElicitFormParams
 from trio_mcp.protocol.types.lifecycle import EmptyResult
-from trio_mcp.runtime.peer import THE_ONLY_ONE, Peer, PrincipalId
+from trio_mcp.runtime.peer import SOLE_CLIENT, Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import ScriptedClient, open_scripted_client
 from trio_mcp.transports.memory import memory_channel_pair
@@ -61,7 +61,7 @@ def asking_server(tasks: TaskSettings | None = None) -> Server:
     @server.tool(task="optional")
     async def late_ping(ctx: RequestContext) -> str:
         await trio.sleep(5)
-        with pytest.raises(NoWayBack):
+        with pytest.raises(NoBackChannel):
             await ctx.send_request("ping", None, EmptyResult)
         return "away"
 
@@ -313,7 +313,7 @@ class Connections:
 
     async def open(self, principal: str | None = None, capabilities: dict[str, Any] = ALL) -> ScriptedClient:
         ours, theirs = memory_channel_pair()
-        peer = THE_ONLY_ONE if principal is None else Peer(principal=PrincipalId(None, principal))
+        peer = SOLE_CLIENT if principal is None else Peer(principal=PrincipalId(None, principal))
         await self._nursery.start(connection_to(self._running, theirs, peer).run)
         client = ScriptedClient(ours, patience=30)
         await client.open(LEGACY, capabilities)

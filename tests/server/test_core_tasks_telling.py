@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp import Limits, RequestContext, Server
-from trio_mcp.runtime.peer import THE_ONLY_ONE
+from trio_mcp.runtime.peer import SOLE_CLIENT
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import ScriptedClient, open_scripted_client
 from trio_mcp.transports.memory import memory_channel_pair
@@ -162,7 +162,7 @@ async def test_a_task_whose_client_has_gone_logs_on_without_waiting(autojump_clo
     async with server.running() as running:
         ours, theirs = memory_channel_pair()
         async with trio.open_nursery() as nursery:
-            await nursery.start(connection_to(running, theirs, THE_ONLY_ONE).run)
+            await nursery.start(connection_to(running, theirs, SOLE_CLIENT).run)
             client = ScriptedClient(ours)
             await client.open(LEGACY)
             await client.request("tools/call", {"name": "chatty", "arguments": {}, "task": {}})

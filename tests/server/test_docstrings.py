@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from trio_mcp import RequestContext, Server
-from trio_mcp.server.docstrings import parameters_in
-from trio_mcp.server.signature import UserFunction
+from trio_mcp.server.calling.docstrings import parameters_in
+from trio_mcp.server.calling.signature import UserFunction
 
 pytest.importorskip("griffe", reason="the extra docstrings is not installed")
 

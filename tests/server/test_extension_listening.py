@@ -18,8 +18,8 @@ from trio_mcp import Limits, RequestContext, Server, TaskSettings
 from trio_mcp.runtime.peer import Peer
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_store import Kept
-from trio_mcp.testing.store_records import change
+from trio_mcp.stores.task_store import StoredTask
+from trio_mcp.testing.stores.task_store_records import change
 from trio_mcp.transports.memory import memory_channel_pair
 
 TASKS = "notifications/tasks"
@@ -189,7 +189,7 @@ class MoodyStore(MemoryTaskStore):
 
     broken = False
 
-    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+    async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         if self.broken:
             raise OSError("no disk")
         return await super().read(scope, task_id)
@@ -238,8 +238,8 @@ async def test_the_end_of_a_time_to_live_is_told_where_nobody_works(autojump_clo
 
     @server.tool
     async def hand_on(ctx: RequestContext) -> str:
-        assert ctx.task_store is not None
-        return (await ctx.task_store.create_task(ttl=60)).id
+        assert ctx.caller_tasks is not None
+        return (await ctx.caller_tasks.create_task(ttl=60)).id
 
     @server.tool(task="optional")
     async def work() -> None: ...
@@ -279,7 +279,7 @@ class CountingStore(MemoryTaskStore):
         self.read_ids: list[str] = []
         self.marked_ids: set[str] = set()
 
-    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+    async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         self.read_ids.append(task_id)
         return await super().read(scope, task_id)
 

@@ -176,7 +176,7 @@ class BrokenTracing:
     def calling(self, request: Any, params: Any, present: Any) -> None:
         return None
 
-    def end(self, role: str, revision: str | None) -> None: ...
+    def close(self, role: str, revision: str | None) -> None: ...
 
     def handling(self, request: Any, queued: float = 0.0) -> None:
         if request.params.get("name") == "watched":

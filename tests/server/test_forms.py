@@ -14,7 +14,7 @@ import pytest
 from trio_mcp import CodedError, ElicitAnswer, ElicitFormParams, ElicitResult, RequestContext, Server, open_memory
 from trio_mcp.protocol.schema_validator import SchemaValidator
 from trio_mcp.protocol.types.elicitation import check_form_schema
-from trio_mcp.server.client_data import Form, form_schema
+from trio_mcp.server.context.client_data import Form, form_schema
 
 
 class Seat(enum.Enum):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from trio_mcp.server.signature import BadArguments, UserFunction
+from trio_mcp.server.calling.signature import BadArguments, UserFunction
 
 COLLIDING = 2**61 - 1
 """Integers that differ by a multiple of it have the same hash."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from trio_mcp import PeerError, Server, open_memory
 from trio_mcp.protocol.schema_reading import read_leniently
-from trio_mcp.server.signature import BadArguments, UserFunction
+from trio_mcp.server.calling.signature import BadArguments, UserFunction
 
 
 class Level(enum.Enum):

@@ -22,8 +22,8 @@ from trio_mcp.protocol.revisions import REVISIONS as ROWS
 from trio_mcp.protocol.types.prompts import ListPromptsResult
 from trio_mcp.protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult
 from trio_mcp.protocol.types.tools import ListToolsResult
-from trio_mcp.runtime.peer import NOBODY_KNOWN, Auth, Peer, Principal
-from trio_mcp.server.registration import Registry
+from trio_mcp.runtime.peer import UNKNOWN_PEER, Auth, Peer, Principal
+from trio_mcp.server.offers.registration import Registry
 
 ANN = Peer(auth=Auth("", Principal(client_id="ann")))
 
@@ -67,7 +67,7 @@ def check(server: Server) -> None:
     """Compare the pages of all lists, in all revisions and for two callers, with pages written anew."""
     for registry, result in registries(server):
         for revision in ROWS.values():
-            for peer in (NOBODY_KNOWN, ANN):
+            for peer in (UNKNOWN_PEER, ANN):
                 cursor: str | None = None
                 while True:
                     plain, _ = registry.page(cursor, peer)
@@ -94,7 +94,7 @@ def test_kept_pages_are_those_written_anew_after_each_change_for_each_caller_and
     server = offering(page_size)
     check(server)
     for registry, _ in registries(server):
-        shown = [sum(1 for _ in registry.listed_for(peer, 0)) for peer in (NOBODY_KNOWN, ANN)]
+        shown = [sum(1 for _ in registry.listed_for(peer, 0)) for peer in (UNKNOWN_PEER, ANN)]
         assert shown == [4, 5]
     server.tool(name="new", description="first")(noop)
     check(server)
@@ -144,7 +144,7 @@ async def test_clients_get_the_same_list_as_from_a_server_that_has_kept_nothing(
 async def test_items_that_an_around_changes_are_written_as_changed() -> None:
     server = offering()
 
-    @server.around("tools/list")
+    @server.middleware("tools/list")
     async def marked(request: ServerRequest, next: Any) -> Any:
         result: ListToolsResult = await next(request)
         result.tools[0] = attrs.evolve(result.tools[0], description="changed in place")
@@ -157,13 +157,13 @@ async def test_items_that_an_around_changes_are_written_as_changed() -> None:
             tools = (await peer.request("tools/list"))["result"]["tools"]
             assert [tool["name"] for tool in tools] == ["t0", "t2", "t4"]
             assert tools[0]["description"] == "changed in place"
-    assert server.tools.registry.listing(None, NOBODY_KNOWN)[0][0].description != "changed in place"
+    assert server.tools.registry.listing(None, UNKNOWN_PEER)[0][0].description != "changed in place"
 
 
 async def test_items_that_an_around_changes_in_place_are_written_for_each_caller() -> None:
     server, callers = offering(), list[int]()
 
-    @server.around("tools/list")
+    @server.middleware("tools/list")
     async def numbered(request: ServerRequest, next: Any) -> Any:
         result: Any = await next(request)
         callers.append(len(callers))
@@ -179,7 +179,7 @@ async def test_items_that_an_around_changes_in_place_are_written_for_each_caller
 
 def test_texts_of_removed_and_of_foreign_items_are_not_kept() -> None:
     server = offering()
-    page, _ = server.tools.registry.listing(None, NOBODY_KNOWN)
+    page, _ = server.tools.registry.listing(None, UNKNOWN_PEER)
     texts = page.texts
     page.append(attrs.evolve(page[0], name="foreign"))
     for revision in ROWS.values():
@@ -201,7 +201,7 @@ def test_texts_beyond_the_bound_are_written_each_time(monkeypatch: pytest.Monkey
     monkeypatch.setattr(listings, "_MOST_KEPT", 1000)
     server = offering()
     check(server)
-    texts = server.tools.registry.listing(None, NOBODY_KNOWN)[0].texts
+    texts = server.tools.registry.listing(None, UNKNOWN_PEER)[0].texts
     kept = sum(len(text) for each in texts._texts.values() for _, text in each.values())
     assert 0 < kept == 1000 - texts._left <= 1000
 
@@ -213,7 +213,7 @@ def test_second_listing_of_an_item_takes_few_instructions() -> None:
     registry = server.tools.registry
 
     def listed() -> None:
-        page, following = registry.listing(None, NOBODY_KNOWN)
+        page, following = registry.listing(None, UNKNOWN_PEER)
         encode_value(unstructure(ListToolsResult(page, following), ROWS[MODERN]))
 
     first, second = instructions_of(listed), instructions_of(listed)

@@ -29,7 +29,7 @@ from trio_mcp import (
     TextResourceContents,
     open_memory,
 )
-from trio_mcp.server.results import result_maker
+from trio_mcp.server.calling.results import result_maker
 
 PNG = base64.b64encode(b"png").decode()
 

@@ -39,7 +39,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "debug": ("Server('s', debug=True)  # !", "write expose_errors=True"),
     "log level": ("Server('s', log_level='DEBUG')  # !", "write logging.basicConfig"),
     "tools": ("Server('s', tools=[print])  # !", "write @server.tool above each function"),
-    "middleware": ("Server('s', middleware=[])  # !", "write @server.around"),
+    "middleware": ("Server('s', middleware=[])  # !", "write @server.middleware"),
     "unknown option": ("Server('s', colour='red')  # !", "no option 'colour'. Its options: name, version, title"),
     "lifespan": (
         "async def lifespan(server):\n    yield {}\nServer('s', lifespan=lifespan)  # !",

@@ -257,7 +257,7 @@ async def test_a_mounted_tool_is_a_task_of_the_server_that_runs(era: str, autoju
 
     @part.tool(task="required")
     async def external(ctx: RequestContext) -> object:
-        state = await ctx.task_store.create_task()
+        state = await ctx.caller_tasks.create_task()
         elsewhere.append(state.id)
         return state
 

@@ -22,7 +22,7 @@ from trio_mcp import Server, open_memory
 from trio_mcp.protocol.plain_classes import convert
 from trio_mcp.protocol.schema_validator import SchemaValidator
 from trio_mcp.protocol.type_adapters import adapted
-from trio_mcp.server.signature import BadArguments, UserFunction
+from trio_mcp.server.calling.signature import BadArguments, UserFunction
 
 T = TypeVar("T")
 DAY = datetime.date(2026, 7, 28)

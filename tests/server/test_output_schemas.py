@@ -19,7 +19,7 @@ import pytest
 
 from trio_mcp import Image, ImageContent, Server, TextContent, open_memory
 from trio_mcp.protocol.type_schemas import schema_of
-from trio_mcp.server.results import result_maker
+from trio_mcp.server.calling.results import result_maker
 
 T = TypeVar("T")
 NOON = datetime(2026, 11, 29, 12)

@@ -27,8 +27,8 @@ from trio_mcp import (
 )
 from trio_mcp.concurrency.time_limits import Graces
 from trio_mcp.protocol.types.elicitation import ElicitFormParams
-from trio_mcp.server import provided
-from trio_mcp.server.client_data import ElicitAnswer
+from trio_mcp.server.calling import provided
+from trio_mcp.server.context.client_data import ElicitAnswer
 from trio_mcp.testing import in_turn, provide_instead
 
 EVENTS: list[str] = []

@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from trio_mcp import CodedError
-from trio_mcp.runtime.peer import NOBODY_KNOWN, Peer
-from trio_mcp.server.registration import Registry
+from trio_mcp.runtime.peer import UNKNOWN_PEER, Peer
+from trio_mcp.server.offers.registration import Registry
 from trio_mcp.server.visibility import Visible
 
 
@@ -28,7 +28,7 @@ def listing(*names: str, page_size: int | None = 2) -> Registry[Thing]:
     return made
 
 
-def walk(pages: Registry[Thing], peer: Peer = NOBODY_KNOWN) -> list[list[str]]:
+def walk(pages: Registry[Thing], peer: Peer = UNKNOWN_PEER) -> list[list[str]]:
     seen: list[list[str]] = []
     cursor: str | None = None
     while True:
@@ -56,9 +56,9 @@ def test_an_empty_listing_is_one_empty_page() -> None:
 
 def test_a_cursor_stays_good_when_what_it_named_is_removed() -> None:
     pages = listing("a", "b", "c")
-    _, cursor = pages.page(None, NOBODY_KNOWN)
+    _, cursor = pages.page(None, UNKNOWN_PEER)
     pages.remove("b")
-    assert pages.page(cursor, NOBODY_KNOWN) == ([Thing("C")], None)
+    assert pages.page(cursor, UNKNOWN_PEER) == ([Thing("C")], None)
 
 
 def test_a_name_can_be_taken_once() -> None:
@@ -90,7 +90,7 @@ def test_removing_what_is_not_there_is_an_error() -> None:
 )
 def test_a_foreign_cursor_is_invalid_params(cursor: str) -> None:
     with pytest.raises(CodedError) as caught:
-        listing("a").page(cursor, NOBODY_KNOWN)
+        listing("a").page(cursor, UNKNOWN_PEER)
     assert caught.value.code == -32602
 
 

@@ -28,7 +28,7 @@ from trio_mcp import (
     text_result,
 )
 from trio_mcp.protocol.type_schemas import schema_of
-from trio_mcp.server.results import result_maker
+from trio_mcp.server.calling.results import result_maker
 
 
 @attrs.frozen

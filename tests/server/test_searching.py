@@ -10,8 +10,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CallToolResult, Next, RequestContext, Server, ServerRequest, Tool, open_memory
 from trio_mcp.jsonrpc.errors import PeerError
-from trio_mcp.server.searching import ToolIndex, in_a_line, words_in
-from trio_mcp.server.tools import Tools
+from trio_mcp.server.offers.searching import ToolIndex, in_a_line, words_in
+from trio_mcp.server.offers.tools import Tools
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 FORM = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -203,7 +203,7 @@ async def test_an_index_of_many_tools_answers_at_once() -> None:
 async def test_what_runs_around_calls_sees_the_tool_that_is_meant(era: str) -> None:
     server, seen = many(), list[Any]()
 
-    @server.around("tools/call")
+    @server.middleware("tools/call")
     async def changed(request: ServerRequest, next: Next) -> Any:
         seen.append((request.offer, request.params.name, dict(request.arguments)))
         if request.offer == "git_log":

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from trio_mcp import RequestContext, WorkerContext
-from trio_mcp.server.signature import BadArguments, UserFunction
+from trio_mcp.server.calling.signature import BadArguments, UserFunction
 
 
 @attrs.frozen

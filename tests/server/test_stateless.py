@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from trio_mcp import CreateMessageResult, NoWayBack, PeerError, RequestContext, Server, TextContent, open_memory
+from trio_mcp import CreateMessageResult, NoBackChannel, PeerError, RequestContext, Server, TextContent, open_memory
 
 
 def server() -> Server:
@@ -15,7 +15,7 @@ def server() -> Server:
     @made.tool
     async def ask(ctx: RequestContext) -> str:
         assert ctx.stateless
-        with pytest.raises(NoWayBack, match="statefully") as caught:
+        with pytest.raises(NoBackChannel, match="statefully") as caught:
             await ctx.sample("hi", max_tokens=1)
         return str(caught.value.code)
 

@@ -109,8 +109,8 @@ def rendering(**settings: Any) -> tuple[Server, list[str]]:
 
     @server.tool(task="required")
     async def render(scene: str, ctx: RequestContext) -> TaskState:
-        assert ctx.task_store is not None
-        task = await ctx.task_store.create_task(message="queued")
+        assert ctx.caller_tasks is not None
+        task = await ctx.caller_tasks.create_task(message="queued")
         if scene == "bad":
             raise CodedError(-32050, "no such scene")
         jobs.append(task.id)
@@ -118,8 +118,8 @@ def rendering(**settings: Any) -> tuple[Server, list[str]]:
 
     @server.tool
     async def tidy(ctx: RequestContext) -> str:
-        assert ctx.task_store is not None
-        return (await ctx.task_store.create_task(ttl=60)).id
+        assert ctx.caller_tasks is not None
+        return (await ctx.caller_tasks.create_task(ttl=60)).id
 
     return server, jobs
 
@@ -163,10 +163,10 @@ async def test_the_words_of_those_who_work_stay_when_the_handler_has_told_others
     @server.tool(task="optional")
     async def render(ctx: RequestContext) -> TaskState:
         assert ctx.task is not None
-        assert ctx.task_store is not None
+        assert ctx.caller_tasks is not None
         ctx.task.status("asking around")
-        task = await ctx.task_store.create_task(message="queued")
-        await ctx.task_store.update_task_status(task.id, "working", "rendering")
+        task = await ctx.caller_tasks.create_task(message="queued")
+        await ctx.caller_tasks.update_task_status(task.id, "working", "rendering")
         return task
 
     async with old(server) as peer:
@@ -228,8 +228,8 @@ async def test_who_cannot_have_a_task_is_not_given_one(autojump_clock: MockClock
 
     @server.tool(task="optional")
     async def render(ctx: RequestContext) -> str | TaskState:
-        assert ctx.task_store is not None
-        return await ctx.task_store.create_task()
+        assert ctx.caller_tasks is not None
+        return await ctx.caller_tasks.create_task()
 
     async with knowing(server, {}) as peer:
         assert (await peer.error("render"))["code"] == -32021
@@ -244,9 +244,9 @@ async def test_the_task_of_another_call_is_no_answer(
 
     @server.tool(task="required")
     async def render(ctx: RequestContext) -> TaskState:
-        assert ctx.task_store is not None
-        await ctx.task_store.create_task()
-        return await ctx.task_store.create_task()
+        assert ctx.caller_tasks is not None
+        await ctx.caller_tasks.create_task()
+        return await ctx.caller_tasks.create_task()
 
     async with knowing(server) as peer:
         state = await state_of(peer, await task_of(peer, "render"))
@@ -361,18 +361,18 @@ async def test_tk_02_and_tk_09_a_handler_sees_the_tasks_of_its_caller(autojump_c
 
     @server.tool(task="optional")
     async def mine(ctx: RequestContext) -> set[str]:
-        assert ctx.task_store is not None
-        page = await ctx.task_store.list_tasks()
+        assert ctx.caller_tasks is not None
+        page = await ctx.caller_tasks.list_tasks()
         ids = {task.id for task in page.tasks}
         while page.next_cursor is not None:
-            page = await ctx.task_store.list_tasks(page.next_cursor)
+            page = await ctx.caller_tasks.list_tasks(page.next_cursor)
             ids |= {task.id for task in page.tasks}
         return ids
 
     @server.tool
     async def peek(task: str, ctx: RequestContext) -> str:
-        assert ctx.task_store is not None
-        return (await ctx.task_store.get_task(task)).status
+        assert ctx.caller_tasks is not None
+        return (await ctx.caller_tasks.get_task(task)).status
 
     @server.tool(task="required")
     async def work() -> None:
@@ -393,8 +393,8 @@ async def test_tk_09_a_cursor_that_leads_nowhere_is_an_error(autojump_clock: Moc
 
     @server.tool(task="optional")
     async def mine(ctx: RequestContext) -> None:
-        assert ctx.task_store is not None
-        await ctx.task_store.list_tasks("nowhere")
+        assert ctx.caller_tasks is not None
+        await ctx.caller_tasks.list_tasks("nowhere")
 
     async with knowing(server) as peer:
         assert (await peer.error("mine"))["code"] == -32602
@@ -405,22 +405,22 @@ def in_threads() -> Server:
 
     @server.tool(task="required")
     def hand_on(ctx: WorkerContext) -> TaskState:
-        assert ctx.task_store is not None
+        assert ctx.caller_tasks is not None
         assert ctx.task is not None
-        task = ctx.task_store.create_task(message="queued")
+        task = ctx.caller_tasks.create_task(message="queued")
         assert task.id == ctx.task.id
         assert ctx.task.requested_ttl is None
-        assert ctx.task_store.get_task(task.id) == task
-        assert ctx.task_store.list_tasks().tasks == [task]
-        assert ctx.task_store.update_task_status(task.id, "working", "half done")
+        assert ctx.caller_tasks.get_task(task.id) == task
+        assert ctx.caller_tasks.list_tasks().tasks == [task]
+        assert ctx.caller_tasks.update_task_status(task.id, "working", "half done")
         return task
 
     @server.tool
     def finish(task: str, ctx: WorkerContext) -> str:
-        assert ctx.task_store is not None
+        assert ctx.caller_tasks is not None
         assert ctx.task is None
-        assert ctx.task_store.store_task_result(task, "completed", "done")
-        return ctx.task_store.get_task_result(task).text
+        assert ctx.caller_tasks.store_task_result(task, "completed", "done")
+        return ctx.caller_tasks.get_task_result(task).text
 
     return server
 
@@ -442,7 +442,7 @@ async def test_a_stateless_server_without_a_store_has_no_tasks(autojump_clock: M
     @server.tool(task="optional")
     async def sleep(ctx: RequestContext) -> str:
         await trio.sleep(5)
-        return f"{ctx.task} {ctx.task_store}"
+        return f"{ctx.task} {ctx.caller_tasks}"
 
     async with knowing(server, stateless=True) as peer:
         declared = (await peer.request("server/discover"))["result"]["capabilities"]
@@ -493,7 +493,7 @@ async def test_a_server_without_tools_that_are_tasks_has_no_store_for_its_handle
 
     @server.tool
     async def look(ctx: RequestContext) -> str:
-        return f"{ctx.task} {ctx.task_store}"
+        return f"{ctx.task} {ctx.caller_tasks}"
 
     async with knowing(server) as peer:
         assert await peer.text("look") == "None None"
@@ -524,9 +524,9 @@ async def test_tk_04_a_time_to_live_is_greater_than_nothing(ttl: float, autojump
 
     @server.tool(task="required")
     async def render(ctx: RequestContext) -> None:
-        assert ctx.task_store is not None
+        assert ctx.caller_tasks is not None
         with pytest.raises(ValueError, match="greater than 0") as caught:
-            await ctx.task_store.create_task(ttl=ttl)
+            await ctx.caller_tasks.create_task(ttl=ttl)
         seen.append(str(caught.value))
 
     async with knowing(server) as peer:
@@ -543,9 +543,9 @@ async def test_tk_04_a_handler_says_how_long_its_task_may_take(
 
     @server.tool(task="required")
     async def render(ctx: RequestContext) -> TaskState:
-        assert ctx.task_store is not None
-        task = await ctx.task_store.create_task(ttl=asked, message="first")
-        other = await ctx.task_store.create_task(ttl=asked, message="second")
+        assert ctx.caller_tasks is not None
+        task = await ctx.caller_tasks.create_task(ttl=asked, message="first")
+        other = await ctx.caller_tasks.create_task(ttl=asked, message="second")
         assert (other.ttl, other.message) == (told / 1000, "second")
         return task
 

@@ -14,10 +14,10 @@ from tests.serving.http.raw import modern
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Extension, Server
+from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.protocol.methods import Method
-from trio_mcp.stores.memory_shared import Memory
-from trio_mcp.stores.shared import Replica, Shared
-from trio_mcp.stores.task_store import Hints
+from trio_mcp.stores.shared import Replica, SharedStorage
+from trio_mcp.stores.task_store import HintQueue
 
 
 @attrs.frozen
@@ -52,13 +52,13 @@ class Client:
     def everything_changed(self) -> None:
         self._told.append("everything")
 
-    def told(self, row: Method, params: Any) -> None:
+    def send_extension_notification(self, row: Method, params: Any) -> None:
         assert row is grown
         self._told.append(params)
 
 
 @asynccontextmanager
-async def running(shared: Shared, *secrets: bytes | None) -> AsyncGenerator[list[Member]]:
+async def running(shared: SharedStorage, *secrets: bytes | None) -> AsyncGenerator[list[Member]]:
     """Replicas of one server, with these secrets."""
     async with AsyncExitStack() as stack:
         members = list[Member]()
@@ -122,7 +122,7 @@ class UncertainLog:
         self._fails = True
         self.since = log.since
 
-    async def note(self, changed: Any) -> None:
+    async def record(self, changed: Any) -> None:
         await self._log.note(changed)
         if self._fails:
             self._fails = False
@@ -131,7 +131,7 @@ class UncertainLog:
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[Any]:
         async with self._log.watch() as hints:
-            yield hints if self._has_hints else Hints[Any]()
+            yield hints if self._has_hints else HintQueue[Any]()
 
 
 @pytest.mark.parametrize("has_hints", [True, False])
@@ -180,15 +180,15 @@ async def test_replica_with_other_secrets_cannot_read_it(
 ) -> None:
     storage = Memory()
     async with running(storage, b"a" * 32, b"b" * 32) as (one, two), storage.join("s") as reader:
-        place = (await reader.changes.since(None)).place
+        place = (await reader.changes.read_since(None)).cursor
         one.server.notify(grown, Grown(7, "secretly"))
         await trio.sleep(1)
         assert two.told == []
-        (thing,) = (await reader.changes.since(place)).changed
+        (thing,) = (await reader.changes.read_since(place)).changed
         assert thing.startswith("told:")
         assert "secretly" not in thing
         for bad in ("told:", "told:é", "told:AAAA"):
-            await reader.changes.note([bad])
+            await reader.changes.record([bad])
         await trio.sleep(1)
     assert one.told == [Grown(7, "secretly")]
     assert all("cannot be read" in each for each in caplog.messages)

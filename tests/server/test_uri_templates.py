@@ -12,7 +12,7 @@ from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, connected
 from tests.server.listening import ACKNOWLEDGED, peer_of, subscription_of, told
 
 from trio_mcp import Limits, PeerError, Server, open_memory
-from trio_mcp.server.resources import LONGEST_URI, UriTemplate
+from trio_mcp.server.offers.resources import LONGEST_URI, UriTemplate
 
 
 @pytest.mark.parametrize(

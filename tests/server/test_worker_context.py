@@ -10,8 +10,8 @@ import trio
 
 from trio_mcp import (
     CallerTasks,
-    KeptTasks,
     RequestContext,
+    StoredTasks,
     TaskContext,
     WorkerContext,
     WorkerTask,
@@ -44,9 +44,9 @@ def test_a_member_of_the_context_is_there_for_threads_with_the_same_parameters(n
 
 TASK_MEMBERS = [
     (here, there, name)
-    for here, there in ((TaskContext, WorkerTask), (CallerTasks, WorkerTasks), (KeptTasks, WorkerTasks))
+    for here, there in ((TaskContext, WorkerTask), (CallerTasks, WorkerTasks), (StoredTasks, WorkerTasks))
     for name in vars(here)
-    if not name.startswith("_") and (here, name) != (KeptTasks, "running")  # of the server itself
+    if not name.startswith("_") and (here, name) != (StoredTasks, "running")  # of the server itself
 ]
 
 

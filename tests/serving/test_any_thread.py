@@ -120,7 +120,7 @@ def changed_server() -> Server:
         "prompt": lambda: server.prompt(extra),
         "remove_prompt": lambda: server.remove_prompt("extra"),
         "completion": lambda: server.completion(argument="a", prompt="often")(lambda value: [value]),
-        "around": lambda: server.around(passing),
+        "around": lambda: server.middleware(passing),
         "searchable": lambda: server.searchable(pinned=["change", "tell"]),
     }
 

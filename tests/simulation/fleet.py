@@ -26,7 +26,7 @@ LEASE = 5.0
 GRACE = 3.0
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 LIMITS = Limits(cleanup_grace=GRACE, retry_timeout=60, drain_timeout=2, session_timeout=40)
-TASKS = TaskSettings(lease=LEASE, look_interval=2, grace=0, ttl=1e6, max_ttl=1e6, keep=1e6, max_attempts=10_000)
+TASKS = TaskSettings(lease=LEASE, look_interval=2, grace=0, ttl=1e6, max_ttl=1e6, retention=1e6, max_attempts=10_000)
 
 
 @attrs.define

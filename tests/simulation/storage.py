@@ -17,15 +17,15 @@ from typing import Any
 import attrs
 import trio
 
-from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.stores.shared import Replica
-from trio_mcp.stores.task_store import GAP, Gap, StoreDown, StoreFull, TaskRecord, Uncertain, Watchers
+from trio_mcp.stores.task_store import HINTS_LOST, HintQueues, HintsLost, StoreDown, StoreFull, TaskRecord, Uncertain
 
 LIMIT = 1.0
 """Seconds after which a call without an answer is given up."""
 AFTERMATH = 4.0
 """Seconds after which no call is under way any more, or waits to be repeated, that failed in bad weather."""
-PARTS = ("tasks", "sessions", "events", "changes", "courier", "seen", "rates")
+PARTS = ("tasks", "sessions", "events", "changes", "courier", "replay_guard", "rate_limits")
 
 
 @attrs.define
@@ -97,9 +97,9 @@ class UnreliableStorage:
             server.sessions,
             server.events,
             server.changes,
-            server.post.alive,
-            server.seen,
-            server.rates,
+            server.mailboxes.alive,
+            server.replay_guard,
+            server.rate_limits,
         ]
 
     def _records(self) -> dict[str, TaskRecord]:
@@ -122,26 +122,26 @@ class UnreliableStorage:
         self.excused.update(task_id for task_id in self._marks_before if task_id not in self._records())
         for part, state in self._before:
             part.__dict__.update(_copy(state))
-        changes = next(part for part, _ in self._before if type(part).__name__ == "_Changes")
+        changes = next(part for part, _ in self._before if type(part).__name__ == "_MemoryChangeLog")
         changes._id = f"{self.chance.getrandbits(48):012x}"  # a log that went back is another log
 
     def left(self) -> list[str]:
         """Return what replicas have left behind that have ended."""
         (server,) = self.memory._servers.values()
         watched = (server.tasks, server.sessions, server.events, server.changes)
-        found = [f"{type(each).__name__} is watched still" for each in watched if each._watchers._all]
-        return found + [f"the mailbox of {each} is open still" for each in server.post.mailboxes]
+        found = [f"{type(each).__name__} is watched still" for each in watched if each._hint_queues._queues]
+        return found + [f"the mailbox of {each} is open still" for each in server.mailboxes.mailboxes]
 
 
 def _copy(state: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of the attributes of a part, but for its watchers and its clock. Records are never changed."""
-    kept = {id(value): value for value in state.values() if isinstance(value, Watchers) or callable(value)}
+    kept = {id(value): value for value in state.values() if isinstance(value, HintQueues) or callable(value)}
     records = {id(record): record for record in state.get("_records", {}).values()}
     return copy.deepcopy({name: value for name, value in state.items() if id(value) not in kept}, kept | records)
 
 
 class Way:
-    """The way of one replica to the storage: `Shared`."""
+    """The way of one replica to the storage: `SharedStorage`."""
 
     def __init__(self, storage: UnreliableStorage) -> None:
         self._storage = storage
@@ -244,8 +244,8 @@ class Part:
                 continue
             if missed and weather.hints_lost < 1:
                 missed = False
-                yield GAP
-            if isinstance(hint, Gap):
+                yield HINTS_LOST
+            if isinstance(hint, HintsLost):
                 yield hint
                 continue
             if chance.random() < weather.hints_lost:

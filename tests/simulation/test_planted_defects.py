@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.simulation.chaos import simulate
 
-from trio_mcp.server.carrier import Carrier
-from trio_mcp.server.shared_changes import SharedChanges
-from trio_mcp.stores import letters
+from trio_mcp.fleet import messenger as letters
+from trio_mcp.fleet.change_replicator import ChangeReplicator
+from trio_mcp.fleet.retry_forwarder import RetryForwarder
+from trio_mcp.fleet.storage.memory import _MemoryCourier
+from trio_mcp.fleet.storage.memory_events import MemoryEventLog
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.memory_events import MemoryEventLog
-from trio_mcp.stores.memory_shared import _Courier
-from trio_mcp.stores.shared import Noted
+from trio_mcp.stores.shared import ChangeHint
 
 EACH = 20_000
 MOST_SEEDS = 60
@@ -54,7 +54,9 @@ def test_store_for_which_former_holders_are_as_good_as_others_is_found(monkeypat
         self: MemoryTaskStore, record: Any, *, was: bytes, holder: Any, give_up: bool = False
     ) -> bool:
         kept = self._records.get(record.id)
-        return await change(self, record, was=was if kept is None else kept.mark, holder=None, give_up=give_up)
+        return await change(
+            self, record, expected_mark=was if kept is None else kept.mark, holder=None, give_up=give_up
+        )
 
     async def renew_for_anybody(*_: Any, **__: Any) -> tuple[str, ...]:
         return ()
@@ -67,8 +69,8 @@ def test_store_for_which_former_holders_are_as_good_as_others_is_found(monkeypat
 def test_cancel_that_is_not_carried_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def keep_silent(*_: Any) -> None: ...
 
-    monkeypatch.setattr(Carrier, "_cancel", keep_silent)
-    monkeypatch.setattr(Carrier, "_check_with", keep_silent)
+    monkeypatch.setattr(RetryForwarder, "_cancel", keep_silent)
+    monkeypatch.setattr(RetryForwarder, "_check_with", keep_silent)
     assert "was left, and runs on" in found(1)
 
 
@@ -76,21 +78,21 @@ def test_replica_that_does_not_notice_the_death_of_another_is_found(monkeypatch:
     async def nobody(*_: Any) -> frozenset[str]:
         return frozenset()
 
-    monkeypatch.setattr(_Courier, "dead", nobody)
+    monkeypatch.setattr(_MemoryCourier, "dead", nobody)
     assert found(11)
 
 
 def test_listener_that_believes_all_hints_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    hinted = SharedChanges._hinted
+    hinted = ChangeReplicator._on_hint
 
-    def believe(self: SharedChanges, hint: Noted | None) -> None:
+    def believe(self: ChangeReplicator, hint: ChangeHint | None) -> None:
         if hint is not None:
-            hinted(self, Noted(self._place, hint.place, hint.changed))
+            hinted(self, ChangeHint(self._cursor, hint.cursor, hint.changed))
 
-    async def look_never(_: SharedChanges) -> None: ...
+    async def look_never(_: ChangeReplicator) -> None: ...
 
-    monkeypatch.setattr(SharedChanges, "_hinted", believe)
-    monkeypatch.setattr(SharedChanges, "_look", look_never)
+    monkeypatch.setattr(ChangeReplicator, "_hinted", believe)
+    monkeypatch.setattr(ChangeReplicator, "_look", look_never)
     assert "was not told of a change" in found(8)
 
 

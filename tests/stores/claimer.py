@@ -7,13 +7,13 @@ import sys
 
 import trio
 
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.testing.store_records import claim
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
+from trio_mcp.testing.stores.task_store_records import claim
 
 
 async def main(path: str, name: str) -> None:
-    async with SqliteTaskStore(path) as store:
-        while claimed := await claim(store, name, most=3):
+    async with SQLiteTaskStore(path) as store:
+        while claimed := await claim(store, name, limit=3):
             for task in claimed.values():
                 print(task.id, task.epoch, flush=True)
 

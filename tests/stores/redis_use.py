@@ -10,8 +10,8 @@ from tests.patience import PATIENCE
 from tests.stores.redis_server import RedisServer
 
 from trio_mcp.stores.shared import Replica
-from trio_mcp.stores.task_store import Gap, StoreDown, Uncertain, new_mark
-from trio_mcp.testing.store_records import HOUR, create, record
+from trio_mcp.stores.task_store import HintsLost, StoreDown, Uncertain, new_mark
+from trio_mcp.testing.stores.task_store_records import HOUR, create, record
 
 __all__ = ["PREFIX", "append", "keys", "next_of", "until", "until_done", "until_gap", "use_all"]
 
@@ -30,28 +30,28 @@ async def use_all(one: Replica, two: Replica) -> None:
     """Use each thing that replicas share."""
     mark = new_mark()
     await create(one.tasks, record("task"))
-    await one.sessions.open("session", b"facts", caller=b"ann", mark=mark, idle=HOUR, most=9)
-    assert await two.sessions.change("session", b"other", was=mark, mark=b"new", idle=HOUR)
-    await one.sessions.read("session", idle=HOUR)
+    await one.sessions.open("session", b"facts", caller=b"ann", mark=mark, idle_ms=HOUR, limit=9)
+    assert await two.sessions.change("session", b"other", expected_mark=mark, mark=b"new", idle_ms=HOUR)
+    await one.sessions.read("session", idle_ms=HOUR)
     for stream in ("one", "two"):
-        await one.events.open("session", stream, holder="me", request_id=b"1", keep=HOUR)
+        await one.events.open("session", stream, holder="me", request_id=b"1", retention_ms=HOUR)
         for first in (1, 4):
             await append(one, stream, first, [b"a", b"b", b"c"], most=10)
     await append(one, "one", 7, [b"end"], finish=True)
-    await two.events.take("session", "own", holder="me", keep=HOUR)
-    assert await two.events.finish_dead("session", "two", dead="me", line=b"dead", most=10, keep=HOUR)
-    await two.events.after("session", "one", 0, keep=HOUR)
-    await one.changes.note(["tools"])
-    await two.changes.since(None)
+    await two.events.take_over("session", "own", holder="me", retention_ms=HOUR)
+    assert await two.events.finish_dead("session", "two", dead_holder="me", line=b"dead", limit=10, retention_ms=HOUR)
+    await two.events.read_after("session", "one", 0, retention_ms=HOUR)
+    await one.changes.record(["tools"])
+    await two.changes.read_since(None)
     async with two.courier.mailbox() as letters:
         for letter in (b"short", bytes(100_000)):
-            await one.courier.post(two.id, letter)
+            await one.courier.send(two.id, letter)
             assert await next_of(letters) == letter
-    await one.courier.live(lease=HOUR)
-    assert await two.courier.dead([one.id, two.id]) == {two.id}
-    await one.seen.add(bytes(32), ttl=HOUR)
-    assert await one.rates.take(b"caller", most=1, per=HOUR, burst=1) == 0
-    assert await two.rates.take(b"caller", most=1, per=HOUR, burst=1) > 0
+    await one.courier.heartbeat(lease_ms=HOUR)
+    assert await two.courier.find_dead([one.id, two.id]) == {two.id}
+    await one.replay_guard.add(bytes(32), ttl_ms=HOUR)
+    assert await one.rate_limits.acquire(b"caller", limit=1, period_ms=HOUR, burst=1) == 0
+    assert await two.rate_limits.acquire(b"caller", limit=1, period_ms=HOUR, burst=1) > 0
 
 
 async def append(replica: Replica, stream: str, first: int, lines: list[bytes], **options: Any) -> bool:
@@ -71,7 +71,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def until_gap(hints: AsyncIterator[Any]) -> None:
-    while not isinstance(await next_of(hints), Gap):
+    while not isinstance(await next_of(hints), HintsLost):
         pass
 
 

@@ -10,8 +10,8 @@ import sys
 
 import trio
 
+from trio_mcp.fleet.storage.sqlite.storage import SQLite
 from trio_mcp.stores.shared import Replica
-from trio_mcp.stores.sqlite_shared import SQLite
 
 MANY = 2**30
 HOUR = 3_600_000
@@ -22,7 +22,7 @@ async def answer(replica: Replica, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()
         async for letter in letters:
             assert isinstance(letter, bytes)
-            await replica.courier.post(letter.partition(b" ")[0].decode(), letter.upper())
+            await replica.courier.send(letter.partition(b" ")[0].decode(), letter.upper())
 
 
 async def work(replica: Replica) -> None:
@@ -30,19 +30,21 @@ async def work(replica: Replica) -> None:
     while True:
         number += 1
         name = f"{replica.id} {number}"
-        await replica.sessions.open(name, b"facts", caller=b"ann", mark=b"first", idle=HOUR, most=MANY)
-        assert await replica.sessions.change(name, b"new facts", was=b"first", mark=b"second", idle=HOUR)
-        await replica.events.open(name, "calls", holder=replica.id, request_id=b"1", keep=HOUR)
+        await replica.sessions.open(name, b"facts", caller=b"ann", mark=b"first", idle_ms=HOUR, limit=MANY)
+        assert await replica.sessions.change(name, b"new facts", expected_mark=b"first", mark=b"second", idle_ms=HOUR)
+        await replica.events.open(name, "calls", holder=replica.id, request_id=b"1", retention_ms=HOUR)
         lines = [b"x" * 100] * (number % 10)
-        assert await replica.events.append(name, "calls", holder=replica.id, first=1, lines=lines, most=500, keep=HOUR)
-        await replica.changes.note([f"resource:{number % 100}"])
+        assert await replica.events.append(
+            name, "calls", holder=replica.id, first=1, lines=lines, limit=500, retention_ms=HOUR
+        )
+        await replica.changes.record([f"resource:{number % 100}"])
         os.write(1, b"%d\n" % number)
 
 
 async def main(path: str) -> None:
     async with SQLite(path).join("weather") as replica, trio.open_nursery() as nursery:
         await nursery.start(answer, replica)
-        await replica.courier.live(lease=HOUR)
+        await replica.courier.heartbeat(lease_ms=HOUR)
         os.write(1, f"{replica.id} {replica.secret.hex()}\n".encode())
         nursery.start_soon(work, replica)
 

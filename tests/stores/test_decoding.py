@@ -8,10 +8,10 @@ import attrs
 import msgspec
 import pytest
 
-from trio_mcp.stores.decoding import columns, decode_stored
+from trio_mcp.stores.decoding import decode_columns, decode_stored
 from trio_mcp.stores.record_codec import RecordCodec, decoded
 from trio_mcp.stores.task_store import UnknownForm, UnreadableRecord
-from trio_mcp.testing.store_records import record
+from trio_mcp.testing.stores.task_store_records import record
 
 packed = msgspec.msgpack.decode
 
@@ -59,9 +59,9 @@ def test_decoding_returns_what_was_decoded_and_keeps_its_own_error() -> None:
 
 @pytest.mark.parametrize("row", [(), (b"x",), (b"x", None), (b"x", "y"), (b"x", 1.5), None, b"xy"])
 def test_columns_of_other_kinds_are_refused(row: Any) -> None:
-    assert columns("a row", (b"x", 1), tuple[bytes, int]) == (b"x", 1)
+    assert decode_columns("a row", (b"x", 1), tuple[bytes, int]) == (b"x", 1)
     with pytest.raises(UnreadableRecord, match="a row cannot be read"):
-        columns("a row", row, tuple[bytes, int])
+        decode_columns("a row", row, tuple[bytes, int])
 
 
 def test_record_with_a_column_of_another_kind_is_refused() -> None:

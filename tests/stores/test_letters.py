@@ -15,8 +15,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.stores.letters import LEASE, Letter, LetterRefused, Letters, ReplicaDead
-from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.fleet.messenger import LEASE_SECONDS, MessageRefused, Messenger, ReplicaDead, ReplicaMessage
+from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.stores.shared import Courier, Replica
 from trio_mcp.stores.task_store import StoreDown
 
@@ -39,32 +39,32 @@ class BadCourier:
         if self.fails:
             raise StoreDown("the courier is ill")
 
-    async def post(self, replica: str, letter: bytes, *, number: int | None = None) -> None:
+    async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
         self._check()
         self.posted += 1
         for _ in range(2 if self._chance.random() < self.doubles else 1):
             if self._chance.random() >= self.loses:
-                self._nursery.start_soon(self._bring, replica, letter, self._chance.random() * self.delay)
+                self._nursery.start_soon(self._bring, replica, content, self._chance.random() * self.delay)
 
     async def _bring(self, replica: str, letter: bytes, delay: float) -> None:
         await trio.sleep(delay)
-        await self._courier.post(replica, letter)
+        await self._courier.send(replica, letter)
 
     def mailbox(self) -> Any:
         return self._courier.mailbox()
 
-    async def live(self, *, lease: int) -> bool:
+    async def heartbeat(self, *, lease_ms: int) -> bool:
         self._check()
-        return await self._courier.live(lease=lease)
+        return await self._courier.heartbeat(lease_ms=lease_ms)
 
     async def leave(self) -> None:
         self._check()
         await self._courier.leave()
 
-    async def dead(self, replicas: Collection[str]) -> Collection[str]:
+    async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
         self._check()
         self.asked_for_dead += 1
-        return await self._courier.dead(replicas)
+        return await self._courier.find_dead(replicas)
 
 
 @attrs.define(eq=False)
@@ -73,7 +73,7 @@ class Party:
 
     replica: Replica
     courier: BadCourier
-    letters: Letters
+    letters: Messenger
     scope: trio.CancelScope
     read: list[bytes] = attrs.field(factory=list[bytes])
 
@@ -81,9 +81,9 @@ class Party:
     def id(self) -> str:
         return self.replica.id
 
-    def reader(self, letter: Letter) -> None:
+    def reader(self, letter: ReplicaMessage) -> None:
         self.read.append(letter.content)
-        letter.take(b"read " + letter.content)
+        letter.ack(b"read " + letter.content)
 
     async def tell(self, other: Party, content: bytes = b"hello", *, patience: float = 1) -> bytes:
         return await self.letters.send(other.id, "talk", content, patience=patience)
@@ -98,8 +98,8 @@ async def parties(count: int = 2, seed: int = 0) -> AsyncGenerator[list[Party]]:
             replica = await stack.enter_async_context(storage.join("server"))
             courier = BadCourier(replica.courier, nursery, 10 * seed + number)
             replica = attrs.evolve(replica, courier=courier)
-            party = Party(replica, courier, Letters(replica), trio.CancelScope())
-            party.letters.read("talk", party.reader)
+            party = Party(replica, courier, Messenger(replica), trio.CancelScope())
+            party.letters.register("talk", party.reader)
 
             async def run(task_status: trio.TaskStatus[None], party: Party = party) -> None:
                 with party.scope:
@@ -112,7 +112,7 @@ async def parties(count: int = 2, seed: int = 0) -> AsyncGenerator[list[Party]]:
 
 
 def nothing_waits(*of: Party) -> bool:
-    return not any(party.letters._waiting or party.letters._receipts for party in of)
+    return not any(party.letters._replies or party.letters._ack_queue for party in of)
 
 
 async def test_letter_is_read_and_its_receipt_comes_back(autojump_clock: MockClock):
@@ -178,8 +178,8 @@ async def test_letter_without_a_receipt_goes_out_again_after_a_quarter_of_a_seco
 
 async def test_letter_waits_for_a_reader_that_decides_late(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
-        kept = list[Letter]()
-        two.letters.read("talk", kept.append)
+        kept = list[ReplicaMessage]()
+        two.letters.register("talk", kept.append)
         done = trio.Event()
 
         async def tell() -> None:
@@ -190,17 +190,17 @@ async def test_letter_waits_for_a_reader_that_decides_late(autojump_clock: MockC
         await trio.sleep(60)
         assert len(kept) == 1  # though it came again and again
         assert one.courier.posted > 10
-        kept[0].take(b"at last")
+        kept[0].ack(b"at last")
         kept[0].refuse("the first word counts")
         await done.wait()
 
 
 async def test_letter_that_nobody_reads_is_refused(autojump_clock: MockClock):
     async with parties() as (one, two):
-        with pytest.raises(LetterRefused, match="no letters of the kind later-version"):
+        with pytest.raises(MessageRefused, match="no letters of the kind later-version"):
             await one.letters.send(two.id, "later-version", b"", patience=1)
-        two.letters.read("talk", lambda letter: letter.refuse("not today"))
-        with pytest.raises(LetterRefused, match="not today"):
+        two.letters.register("talk", lambda letter: letter.refuse("not today"))
+        with pytest.raises(MessageRefused, match="not today"):
             await one.tell(two)
         assert nothing_waits(one, two)
 
@@ -208,12 +208,12 @@ async def test_letter_that_nobody_reads_is_refused(autojump_clock: MockClock):
 async def test_reader_that_fails_refuses_the_letter_and_reads_on(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ):
-    def fail(_: Letter) -> None:
+    def fail(_: ReplicaMessage) -> None:
         raise KeyError("broken")
 
     async with parties() as (one, two):
-        two.letters.read("broken", fail)
-        with pytest.raises(LetterRefused, match="could not be read"):
+        two.letters.register("broken", fail)
+        with pytest.raises(MessageRefused, match="could not be read"):
             await one.letters.send(two.id, "broken", b"", patience=1)
         assert "could not be read" in caplog.text
         assert await one.tell(two) == b"read hello"
@@ -235,7 +235,7 @@ async def test_reader_that_fails_refuses_the_letter_and_reads_on(
 )
 async def test_what_is_no_letter_is_dropped(text: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
     async with parties() as (one, two):
-        await one.courier.post(two.id, text)
+        await one.courier.send(two.id, text)
         assert await one.tell(two) == b"read hello"
         assert "makes no sense" in caplog.text
 
@@ -255,7 +255,7 @@ async def test_replica_is_dead_only_when_its_lease_is_over(autojump_clock: MockC
         last_sign = trio.current_time()
         with pytest.raises(ReplicaDead, match=two.id):
             await one.tell(two)
-        assert LEASE <= trio.current_time() - last_sign < LEASE + 1.5
+        assert LEASE_SECONDS <= trio.current_time() - last_sign < LEASE_SECONDS + 1.5
         assert nothing_waits(one)
 
 
@@ -263,44 +263,44 @@ async def test_replica_that_is_slow_with_receipts_is_not_dead(autojump_clock: Mo
     async with parties() as (one, two), trio.open_nursery() as nursery:
         two.courier.loses = 1.0
         nursery.start_soon(one.tell, two)
-        await trio.sleep(10 * LEASE)
+        await trio.sleep(10 * LEASE_SECONDS)
         assert two.read == [b"hello"]
         two.courier.loses = 0.0
 
 
 async def test_replica_that_left_in_good_order_is_dead_at_once(autojump_clock: MockClock):
     async with parties() as (one, two):
-        await trio.sleep(LEASE)
+        await trio.sleep(LEASE_SECONDS)
         two.scope.cancel(reason="the replica ends")
         await wait_all_tasks_blocked()
         with pytest.raises(ReplicaDead):
             await one.tell(two)
-        assert trio.current_time() < LEASE + 1
+        assert trio.current_time() < LEASE_SECONDS + 1
         with pytest.raises(ReplicaDead):
             await one.letters.send("never was", "talk", b"", patience=1)
 
 
 async def test_replica_that_leaves_during_a_sign_of_life_is_dead(autojump_clock: MockClock):
     async with parties() as (one, two):
-        live, begun = two.courier.live, trio.Event()
+        live, begun = two.courier.heartbeat, trio.Event()
 
         async def slow(*, lease: int) -> bool:
             begun.set()
             with trio.move_on_after(5, shield=True):  # a call that was sent is waited for
                 await trio.sleep(0.5)
-            return await live(lease=lease)
+            return await live(lease_ms=lease)
 
-        two.courier.live = slow  # type: ignore[method-assign]
+        two.courier.heartbeat = slow  # type: ignore[method-assign]
         await begun.wait()
         two.scope.cancel(reason="the replica ends")
         await trio.sleep(1)
-        assert await one.courier.dead([two.id])
+        assert await one.courier.find_dead([two.id])
 
 
 async def test_replica_that_could_give_no_sign_of_life_in_an_outage_is_not_dead(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = two.courier.fails = True
-        await trio.sleep(2 * LEASE)
+        await trio.sleep(2 * LEASE_SECONDS)
         one.courier.fails = False
         receipts = list[bytes]()
 
@@ -309,7 +309,7 @@ async def test_replica_that_could_give_no_sign_of_life_in_an_outage_is_not_dead(
 
         nursery.start_soon(tell)
         await trio.sleep(1)  # the other one finds later that the storage works
-        assert await one.courier.dead([two.id])
+        assert await one.courier.find_dead([two.id])
         two.courier.fails = False
         await trio.sleep(3)
         assert receipts == [b"read hello"]
@@ -317,7 +317,7 @@ async def test_replica_that_could_give_no_sign_of_life_in_an_outage_is_not_dead(
 
 async def test_storage_that_was_emptied_tells_of_no_death(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
-        await trio.sleep(LEASE)
+        await trio.sleep(LEASE_SECONDS)
         two.courier.loses = 1.0
         receipts = list[bytes]()
 
@@ -355,14 +355,14 @@ async def test_storage_may_fail_for_the_patience_of_the_sender(autojump_clock: M
 async def test_receipt_that_came_counts_though_the_storage_fails(autojump_clock: MockClock):
     """A post whose answer is lost has happened, perhaps, and the receipt proves it."""
     async with parties() as (one, two):
-        post = one.courier.post
+        post = one.courier.send
 
         async def post_and_fail(replica: str, letter: bytes, **_: int) -> None:
             await post(replica, letter)
             await trio.sleep(0.1)
             raise StoreDown("no answer")
 
-        one.courier.post = post_and_fail  # type: ignore[method-assign]
+        one.courier.send = post_and_fail  # type: ignore[method-assign]
         assert await one.tell(two, patience=0) == b"read hello"
 
 
@@ -379,27 +379,27 @@ async def test_cancel_leaves_nothing_behind(autojump_clock: MockClock):
 
 async def test_sign_of_life_outlasts_short_outages(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
     async with parties() as (one, two):
-        await trio.sleep(10 * LEASE)
-        assert not await one.courier.dead([two.id])
+        await trio.sleep(10 * LEASE_SECONDS)
+        assert not await one.courier.find_dead([two.id])
         two.courier.fails = True
-        await trio.sleep(LEASE - 2)
+        await trio.sleep(LEASE_SECONDS - 2)
         two.courier.fails = False
         await trio.sleep(2)
-        assert not await one.courier.dead([two.id])
+        assert not await one.courier.find_dead([two.id])
         assert "no sign of life" not in caplog.text
         two.courier.fails = True
-        await trio.sleep(LEASE + 1)
-        assert await one.courier.dead([two.id])
+        await trio.sleep(LEASE_SECONDS + 1)
+        assert await one.courier.find_dead([two.id])
         two.courier.fails = False
         await trio.sleep(2)
-        assert not await one.courier.dead([two.id])
+        assert not await one.courier.find_dead([two.id])
         assert "gave no sign of life" in caplog.text
 
 
 async def test_start_waits_for_a_storage_that_fails(autojump_clock: MockClock):
     async with Memory().join("server") as replica, trio.open_nursery() as nursery:
         courier = BadCourier(replica.courier, nursery, 0)
-        letters, courier.fails = Letters(attrs.evolve(replica, courier=courier)), True
+        letters, courier.fails = Messenger(attrs.evolve(replica, courier=courier)), True
 
         async def mend() -> None:
             await trio.sleep(60)
@@ -408,7 +408,7 @@ async def test_start_waits_for_a_storage_that_fails(autojump_clock: MockClock):
         nursery.start_soon(mend)
         await nursery.start(letters.run)
         assert trio.current_time() >= 60
-        assert await courier.dead([replica.id]) == set()
+        assert await courier.find_dead([replica.id]) == set()
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
@@ -418,32 +418,32 @@ async def test_end_is_not_held_up_by_a_storage_that_fails(autojump_clock: MockCl
         two.scope.cancel(reason="the replica ends")
         await wait_all_tasks_blocked()
         assert trio.current_time() == 0
-        assert not await one.courier.dead([two.id])  # its lease has to run out
+        assert not await one.courier.find_dead([two.id])  # its lease has to run out
 
 
 async def test_what_is_known_of_others_is_bounded(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_mcp.stores.letters._MOST_KNOWN", 20)
+    monkeypatch.setattr("trio_mcp.fleet.messenger._MOST_KNOWN", 20)
     async with parties() as (one, two):
         for number in range(100):
             await one.tell(two, b"%d" % number)
         assert len(two.read) == 100
-        assert len(two.letters._known) == 20
+        assert len(two.letters._acks) == 20
 
 
 async def test_receipts_that_wait_are_bounded(autojump_clock: MockClock):
     async with parties() as (one, two):
         free = trio.Event()
-        post = two.courier.post
+        post = two.courier.send
 
         async def stuck(replica: str, letter: bytes, **_: int) -> None:
             await free.wait()
             await post(replica, letter)
 
-        two.courier.post = stuck  # type: ignore[method-assign]
+        two.courier.send = stuck  # type: ignore[method-assign]
         async with trio.open_nursery() as nursery:
             for number in range(1500):
                 nursery.start_soon(one.tell, two, b"%d" % number)
             await trio.sleep(0.1)
-            assert 990 < len(two.letters._receipts) <= 1000
+            assert 990 < len(two.letters._ack_queue) <= 1000
             free.set()
         assert len(two.read) == 1500  # those without room came when the letters had come again

@@ -8,16 +8,16 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.testing.store_records import HOUR, change, create, found, record
+from trio_mcp.testing.stores.task_store_records import HOUR, change, create, read_stored, record
 
 
 async def test_length_is_the_number_of_records(autojump_clock: MockClock):
     store = MemoryTaskStore()
     await create(store, record("one"))
-    await create(store, record("two"), ttl=1, keep=0)
+    await create(store, record("two"), ttl_ms=1, retention_ms=0)
     assert len(store) == 2
     await trio.sleep(1)
-    await store.expire(most=9)
+    await store.expire(limit=9)
     assert len(store) == 1
 
 
@@ -30,22 +30,22 @@ async def test_record_that_is_kept_ever_longer_takes_no_more_room(autojump_clock
         one = changed
     assert len(store._expiry) < 100
     await trio.sleep(1.5)
-    assert await store.expire(most=9) == 0
+    assert await store.expire(limit=9) == 0
     await trio.sleep(1)
-    assert await store.expire(most=9) == 1
+    assert await store.expire(limit=9) == 1
 
 
 async def test_nothing_is_left_of_records_that_are_gone(autojump_clock: MockClock):
     store = MemoryTaskStore()
-    await create(store, record("one", holder="me"), ttl=1)
-    await create(store, record("two", scope="bob"), ttl=1)
-    await store.renew({"one": "me"}, lease=9000)
-    assert not await store.void("three", keep=1)
+    await create(store, record("one", holder="me"), ttl_ms=1)
+    await create(store, record("two", scope="bob"), ttl_ms=1)
+    await store.renew({"one": "me"}, lease_ms=9000)
+    assert not await store.discard("three", retention_ms=1)
     await trio.sleep(2 * HOUR / 1000)
-    assert await store.expire(most=9) == 2
-    assert not await store.void("four", keep=0)
+    assert await store.expire(limit=9) == 2
+    assert not await store.discard("four", retention_ms=0)
     assert not any((store._records, store._open, store._leases, store._order, store._expiry))
-    assert list(store._void) == ["four"]
+    assert list(store._discarded) == ["four"]
 
 
 async def test_time_begins_with_the_time_of_day_and_goes_on_as_trios_does(autojump_clock: MockClock):
@@ -53,7 +53,7 @@ async def test_time_begins_with_the_time_of_day_and_goes_on_as_trios_does(autoju
     one = await create(store, record("one"))
     assert abs(one.created_at - time.time() * 1000) < HOUR
     await trio.sleep(80_000)
-    assert abs((await found(store, "one")).now - one.created_at - 8e7) <= 1
+    assert abs((await read_stored(store, "one")).now - one.created_at - 8e7) <= 1
 
 
 def test_time_does_not_go_back_from_run_to_run():

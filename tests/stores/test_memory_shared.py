@@ -7,13 +7,13 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.stores.expiring import Expiring
+from trio_mcp.fleet.storage.expiring import Expiring
+from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.stores.memory import TrioClock
-from trio_mcp.stores.memory_shared import Memory
 from trio_mcp.stores.shared import StoredSession
 from trio_mcp.stores.task_store import new_mark
-from trio_mcp.testing.shared_event_bounds import Log
-from trio_mcp.testing.store_records import HOUR
+from trio_mcp.testing.stores.event_log_limits import StreamUnderTest
+from trio_mcp.testing.stores.task_store_records import HOUR
 
 
 async def test_entry_is_gone_when_its_time_is_over(autojump_clock: MockClock):
@@ -56,12 +56,12 @@ async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock
     storage = Memory()
     async with storage.join("server") as one:
         for number in range(100):
-            await one.sessions.open(f"session {number}", b"", caller=b"ann", mark=new_mark(), idle=1000, most=200)
-            log = await Log(one.events, "stream", f"session {number}").open(keep=1000)
-            assert await log.append(1, [b"a"], keep=1000)
-            await one.seen.add(number.to_bytes(32), ttl=1000)
-            assert await one.rates.take(b"%d" % number, most=1, per=500, burst=2) == 0
-        await one.courier.live(lease=1000)
+            await one.sessions.open(f"session {number}", b"", caller=b"ann", mark=new_mark(), idle_ms=1000, limit=200)
+            log = await StreamUnderTest(one.events, "stream", f"session {number}").open(retention_ms=1000)
+            assert await log.append(1, [b"a"], retention_ms=1000)
+            await one.replay_guard.add(number.to_bytes(32), ttl_ms=1000)
+            assert await one.rate_limits.acquire(b"%d" % number, limit=1, period_ms=500, burst=2) == 0
+        await one.courier.heartbeat(lease_ms=1000)
         async with one.courier.mailbox():
             pass
         await trio.sleep(2)
@@ -75,9 +75,9 @@ async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock
 async def test_nothing_is_left_of_streams_that_are_forgotten(autojump_clock: MockClock):
     async with Memory().join("server") as one:
         for number in range(50):
-            log = await Log(one.events, f"stream {number}").open()
-            assert await log.append(1, [b"12345"] * 3, finish=True, keep=1000)
-            await Log(one.events, "open").open()
+            log = await StreamUnderTest(one.events, f"stream {number}").open()
+            assert await log.append(1, [b"12345"] * 3, finish=True, retention_ms=1000)
+            await StreamUnderTest(one.events, "open").open()
             await trio.sleep(0.5)
         kept: Any = one.events
         kept = kept._logs.get("session")
@@ -88,12 +88,12 @@ async def test_nothing_is_left_of_streams_that_are_forgotten(autojump_clock: Moc
 
 async def test_place_ahead_is_behind_everything(autojump_clock: MockClock):
     async with Memory().join("server") as one:
-        await one.changes.note(["tools"])
-        here = (await one.changes.since(None)).place
+        await one.changes.record(["tools"])
+        here = (await one.changes.read_since(None)).cursor
         log, _, number = here.partition(".")
-        assert not (await one.changes.since(f"{log}.{int(number) - 1}")).everything
+        assert not (await one.changes.read_since(f"{log}.{int(number) - 1}")).everything
         for ahead in (int(number) + 1, 10 * int(number), 10**30):
-            assert (await one.changes.since(f"{log}.{ahead}")).everything
+            assert (await one.changes.read_since(f"{log}.{ahead}")).everything
 
 
 def test_storage_goes_on_from_run_to_run():
@@ -101,9 +101,9 @@ def test_storage_goes_on_from_run_to_run():
 
     async def main() -> None:
         async with storage.join("server") as one:
-            taken.append(await one.seen.add(bytes(32), ttl=HOUR))
+            taken.append(await one.replay_guard.add(bytes(32), ttl_ms=HOUR))
             await trio.sleep(HOUR / 1000 / 3 + 1)
-            assert await one.sessions.read("unknown", idle=1) is None
+            assert await one.sessions.read("unknown", idle_ms=1) is None
 
     for _ in range(4):
         trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
-from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.sqlite.storage import SQLite
 from trio_mcp.stores.shared import Replica
-from trio_mcp.stores.sqlite_shared import SQLite
-from trio_mcp.testing import SharedSuite
+from trio_mcp.testing import SharedStorageSuite
 
 
 def test_each_test_of_the_suite_has_a_name_of_its_own():
-    names = Counter(name for kind in SharedSuite.__mro__ for name in vars(kind) if name.startswith("test_"))
+    names = Counter(name for kind in SharedStorageSuite.__mro__ for name in vars(kind) if name.startswith("test_"))
     assert len(names) > 100
     assert [name for name, count in names.items() if count > 1] == []
 
 
-class TestMemory(SharedSuite):
+class TestMemory(SharedStorageSuite):
     @pytest.fixture(autouse=True)
     def storage(self, autojump_clock: MockClock) -> None:
         self.memory = Memory()
@@ -30,7 +30,7 @@ class TestMemory(SharedSuite):
         return self.memory.join(name)
 
 
-class TestSQLite(SharedSuite):
+class TestSQLite(SharedStorageSuite):
     @pytest.fixture(autouse=True)
     def storage(self, tmp_path: Path) -> None:
         self.path = tmp_path / "shared.db"

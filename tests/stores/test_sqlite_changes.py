@@ -11,9 +11,9 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import MockClock
 
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.stores.task_store import GAP, Hint
-from trio_mcp.testing.store_records import change, create, over, record
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
+from trio_mcp.stores.task_store import HINTS_LOST, Hint
+from trio_mcp.testing.stores.task_store_records import change, create, record, wait_past
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ async def first(hints: AsyncIterator[Hint], number: int) -> list[Hint]:
 
 
 async def test_own_changes_are_told_at_once(path: Path):
-    async with SqliteTaskStore(path, poll_interval=1e6) as store, store.watch() as hints:
+    async with SQLiteTaskStore(path, poll_interval=1e6) as store, store.watch() as hints:
         for name in ("one", "two"):
             await create(store, record(name))
         assert await first(hints, 2) == ["one", "two"]
 
 
 async def test_own_changes_are_told_once(path: Path):
-    async with SqliteTaskStore(path, poll_interval=0) as store, SqliteTaskStore(path) as other, store.watch() as hints:
+    async with SQLiteTaskStore(path, poll_interval=0) as store, SQLiteTaskStore(path) as other, store.watch() as hints:
         await create(store, record("ours"))
         await create(other, record("theirs"))
         assert sorted(await first(hints, 2)) == ["ours", "theirs"]
@@ -42,25 +42,25 @@ async def test_own_changes_are_told_once(path: Path):
 
 async def test_changes_of_others_are_told_in_their_order(path: Path):
     names = [f"task {number}" for number in range(20)]
-    async with SqliteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
-        async with SqliteTaskStore(path) as other:
+    async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
+        async with SQLiteTaskStore(path) as other:
             for name in names:
                 await create(other, record(name))
         assert await first(hints, 20) == names
 
 
 async def test_next_look_for_changes_of_others_comes_after_the_interval(path: Path, autojump_clock: MockClock):
-    async with SqliteTaskStore(path, poll_interval=10) as store, store.watch() as hints:
+    async with SQLiteTaskStore(path, poll_interval=10) as store, store.watch() as hints:
         begun = trio.current_time()
-        async with SqliteTaskStore(path) as other:
+        async with SQLiteTaskStore(path) as other:
             await create(other, record("one"))
         assert await anext(hints) == "one"
         assert trio.current_time() - begun == pytest.approx(10)
 
 
 async def test_busy_watcher_of_own_changes_hears_of_others_too(path: Path):
-    async with SqliteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
-        async with SqliteTaskStore(path) as other:
+    async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
+        async with SQLiteTaskStore(path) as other:
             await create(other, record("theirs"))
         one, heard = await create(store, record("ours")), list[Hint]()
         with trio.fail_after(PATIENCE):
@@ -73,7 +73,7 @@ async def test_busy_watcher_of_own_changes_hears_of_others_too(path: Path):
 
 async def test_nobody_looks_where_nobody_watches(path: Path, autojump_clock: MockClock):
     looks: list[str] = []
-    async with SqliteTaskStore(path, poll_interval=1) as store:
+    async with SQLiteTaskStore(path, poll_interval=1) as store:
         await store._database.read(lambda connection: connection.set_trace_callback(looks.append))
         async with store.watch():
             pass
@@ -82,11 +82,11 @@ async def test_nobody_looks_where_nobody_watches(path: Path, autojump_clock: Moc
 
 
 async def test_changes_of_long_ago_are_forgotten(path: Path):
-    async with SqliteTaskStore(path) as store:
-        created = [await create(store, record(str(number)), ttl=1, keep=0) for number in range(1500)]
+    async with SQLiteTaskStore(path) as store:
+        created = [await create(store, record(str(number)), ttl_ms=1, retention_ms=0) for number in range(1500)]
         await create(store, last := record("last"))
-        await over(store, last, created[-1].kept_until or 0)
-        assert await store.expire(most=9999) == 1500
+        await wait_past(store, last, created[-1].kept_until or 0)
+        assert await store.expire(limit=9999) == 1500
     connection = sqlite3.connect(path)
     (kept, last) = connection.execute("SELECT count(*), max(number) FROM changes").fetchone()
     connection.close()
@@ -95,11 +95,11 @@ async def test_changes_of_long_ago_are_forgotten(path: Path):
 
 
 async def test_changes_that_were_forgotten_before_the_look_are_a_gap(path: Path):
-    async with SqliteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
-        async with SqliteTaskStore(path) as other:
+    async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
+        async with SQLiteTaskStore(path) as other:
             for number in range(1200):
                 await create(other, record(str(number)))
-        assert await first(hints, 1) == [GAP]
+        assert await first(hints, 1) == [HINTS_LOST]
         with trio.fail_after(PATIENCE):
             while await anext(hints) != "1199":
                 pass
@@ -113,8 +113,8 @@ async def test_look_that_fails_loses_its_hints_and_no_more(path: Path, monkeypat
         failed.set()
         raise OSError("the disk is gone")
 
-    async with SqliteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
-        async with SqliteTaskStore(path) as other:
+    async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
+        async with SQLiteTaskStore(path) as other:
             await create(other, record("one"))
         monkeypatch.setattr(store._database, "read", fail)
         assert await first(hints, 1) == ["one"]
@@ -122,7 +122,7 @@ async def test_look_that_fails_loses_its_hints_and_no_more(path: Path, monkeypat
 
 
 async def test_watching_a_store_that_fails_is_an_error(path: Path):
-    async with SqliteTaskStore(path.parent) as store:
+    async with SQLiteTaskStore(path.parent) as store:
         with pytest.raises(OSError, match="unable to open"):
             async with store.watch():
                 pass

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import trio
 
+from trio_mcp.fleet.storage.sqlite.storage import SQLite
 from trio_mcp.stores import sqlite_database
 from trio_mcp.stores.sqlite_database import steady_time, time_of_day
-from trio_mcp.stores.sqlite_shared import SQLite
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
 from trio_mcp.stores.task_store import TaskStore
-from trio_mcp.testing.store_records import HOUR, create, record
-from trio_mcp.testing.store_suite import claim
+from trio_mcp.testing.stores.task_store import claim
+from trio_mcp.testing.stores.task_store_records import HOUR, create, record
 
 LEASE = 60_000
 STEPS = [HOUR, -HOUR, 24 * HOUR, -1000 * 24 * HOUR, 2000]
@@ -52,19 +52,19 @@ def path(tmp_path: Path) -> Path:
 
 
 async def claimed(store: TaskStore, holder: str) -> set[str]:
-    return set(await claim(store, holder, lease=LEASE))
+    return set(await claim(store, holder, lease_ms=LEASE))
 
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_lease_is_over_at_its_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
-    async with SqliteTaskStore(path) as dead, SqliteTaskStore(path) as living:
-        await create(dead, record("left", holder="dead"), lease=LEASE)
-        await create(living, record("held", holder="living"), lease=LEASE)
+    async with SQLiteTaskStore(path) as dead, SQLiteTaskStore(path) as living:
+        await create(dead, record("left", holder="dead"), lease_ms=LEASE)
+        await create(living, record("held", holder="living"), lease_ms=LEASE)
         machine.set_by = step
-        async with SqliteTaskStore(path) as other:  # opened after the step
+        async with SQLiteTaskStore(path) as other:  # opened after the step
             assert await claimed(other, "too early") == set()
             machine.passed = LEASE // 2
-            assert await living.renew({"held": "living"}, lease=LEASE) == []
+            assert await living.renew({"held": "living"}, lease_ms=LEASE) == []
             assert await claimed(other, "too early, too") == set()
             machine.passed = LEASE + 2
             assert await claimed(other, "other") == {"left"}
@@ -74,62 +74,62 @@ async def test_lease_is_over_at_its_time_after_a_step_of_the_clock(path: Path, m
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_task_expires_at_its_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
-    async with SqliteTaskStore(path) as store:
-        kept = await create(store, record("one"), ttl=LEASE, keep=LEASE)
+    async with SQLiteTaskStore(path) as store:
+        kept = await create(store, record("one"), ttl_ms=LEASE, retention_ms=LEASE)
         machine.set_by = step
-        async with SqliteTaskStore(path) as other:
+        async with SQLiteTaskStore(path) as other:
             for each in (store, other):
                 found = await each.read("ann", "one")
                 assert found is not None
                 assert found.now < kept.created_at + LEASE // 2
-                assert await each.expire(most=9) == 0
+                assert await each.expire(limit=9) == 0
                 assert [record.id for record in await each.page("ann", None, 9)] == ["one"]
             machine.passed = 2 * LEASE + 2
             assert await other.page("ann", None, 9) == []
-            assert await other.expire(most=9) == 1
+            assert await other.expire(limit=9) == 1
 
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_shared_data_expires_on_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
     storage = SQLite(path)
     async with storage.join("weather") as one, storage.join("weather") as two:
-        await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=LEASE, most=9)
-        await one.courier.live(lease=LEASE)
-        assert await one.seen.add(bytes(32), ttl=LEASE)
+        await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=LEASE, limit=9)
+        await one.courier.heartbeat(lease_ms=LEASE)
+        assert await one.replay_guard.add(bytes(32), ttl_ms=LEASE)
         machine.set_by = step
         async with storage.join("weather") as three:
             for each in (one, two, three):
-                assert await each.sessions.read("session", idle=LEASE) is not None
-                assert set(await each.courier.dead([one.id])) == set()
-                assert not await each.seen.add(bytes(32), ttl=LEASE)
+                assert await each.sessions.read("session", idle_ms=LEASE) is not None
+                assert set(await each.courier.find_dead([one.id])) == set()
+                assert not await each.replay_guard.add(bytes(32), ttl_ms=LEASE)
             machine.passed = LEASE + 2
-            assert await three.sessions.read("session", idle=LEASE) is None
-            assert set(await three.courier.dead([one.id])) == {one.id}
-            assert await three.seen.add(bytes(32), ttl=LEASE)
+            assert await three.sessions.read("session", idle_ms=LEASE) is None
+            assert set(await three.courier.find_dead([one.id])) == {one.id}
+            assert await three.replay_guard.add(bytes(32), ttl_ms=LEASE)
 
 
 @pytest.mark.parametrize("after", [2000, 10 * HOUR, -HOUR])
 async def test_leases_are_free_after_a_reboot(path: Path, machine: Machine, after: int):
     """Its clock may have been lost."""
     async with SQLite(path).join("weather") as replica:
-        await create(replica.tasks, record("held", holder="dead"), lease=HOUR)
-        await replica.courier.live(lease=HOUR)
+        await create(replica.tasks, record("held", holder="dead"), lease_ms=HOUR)
+        await replica.courier.heartbeat(lease_ms=HOUR)
         first = replica.id
     machine.start_again(after=after)
     async with SQLite(path).join("weather") as replica:
-        assert set(await replica.courier.dead([first])) == {first}
-        new = await create(replica.tasks, record("new", holder="us"), lease=LEASE)
+        assert set(await replica.courier.find_dead([first])) == {first}
+        new = await create(replica.tasks, record("new", holder="us"), lease_ms=LEASE)
         assert abs(new.created_at - sqlite_database.time_of_day()) < LEASE
         assert await claimed(replica.tasks, "us, too") == {"held"}
 
 
 async def test_file_of_an_earlier_version_is_given_a_clock(path: Path, machine: Machine):
-    async with SqliteTaskStore(path) as store:
-        await create(store, record("held", holder="living"), lease=LEASE)
+    async with SQLiteTaskStore(path) as store:
+        await create(store, record("held", holder="living"), lease_ms=LEASE)
     connection = sqlite3.connect(path)
     connection.execute("DROP TABLE clock")
     connection.close()
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         assert await claimed(store, "too early") == set(), "a process of that version may be running"
         machine.set_by = HOUR
         assert await claimed(store, "too early") == set()
@@ -139,7 +139,7 @@ async def test_file_of_an_earlier_version_is_given_a_clock(path: Path, machine: 
 
 async def test_clock_is_the_time_of_day_without_a_boot_id(path: Path, machine: Machine):
     machine.boot = b""
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         before = await create(store, record("before"))
         machine.set_by = 2 * HOUR
         after = await create(store, record("after"))
@@ -147,10 +147,10 @@ async def test_clock_is_the_time_of_day_without_a_boot_id(path: Path, machine: M
 
 
 async def test_processes_that_open_a_new_file_at_once_go_by_one_clock(path: Path, machine: Machine):
-    stores = [SqliteTaskStore(path) for _ in range(8)]
+    stores = [SQLiteTaskStore(path) for _ in range(8)]
     created = dict[str, Any]()
 
-    async def begin(name: str, store: SqliteTaskStore) -> None:
+    async def begin(name: str, store: SQLiteTaskStore) -> None:
         machine.set_by += HOUR
         async with store:
             created[name] = (await create(store, record(name))).created_at

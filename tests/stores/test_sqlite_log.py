@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trio_mcp.stores import sqlite_database
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.testing.store_records import create, record
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
+from trio_mcp.testing.stores.task_store_records import create, record
 
 LONG = 200_000
 
@@ -34,12 +34,12 @@ def reader(path: Path) -> sqlite3.Connection:
     return connection
 
 
-async def fill(store: SqliteTaskStore, name: str, megabytes: float) -> None:
+async def fill(store: SQLiteTaskStore, name: str, megabytes: float) -> None:
     await create(store, record(name, params=bytes(int(megabytes * 1_000_000))))
 
 
 async def test_long_log_is_emptied(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await fill(store, "small", 0.01)
         assert 0 < length(path) < LONG
         await fill(store, "large", 0.3)
@@ -47,7 +47,7 @@ async def test_long_log_is_emptied(path: Path):
 
 
 async def test_log_that_a_reader_needs_grows_and_is_emptied_later(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await fill(store, "first", 0.01)
         there = reader(path)
         await fill(store, "second", 0.3)
@@ -61,14 +61,14 @@ async def test_log_that_a_reader_needs_grows_and_is_emptied_later(path: Path):
 
 
 async def test_other_changes_wait_as_long_as_before(path: Path):
-    async with SqliteTaskStore(path, busy_timeout=7) as store:
+    async with SQLiteTaskStore(path, busy_timeout=7) as store:
         await fill(store, "large", 0.3)
         rows = await store._database.write(lambda connection: connection.execute("PRAGMA busy_timeout").fetchall())
     assert rows == [(7000,)]
 
 
 async def test_change_is_kept_though_there_is_no_log(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         store._database._log = sqlite_database.WriteAheadLog(path.with_name("elsewhere"))
         await fill(store, "large", 0.3)
         assert await store.read("ann", "large") is not None

@@ -12,8 +12,8 @@ import trio
 from tests.forked import Forked
 from tests.patience import PATIENCE
 
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.testing.store_records import create, record
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
+from trio_mcp.testing.stores.task_store_records import create, record
 
 WRITER = str(Path(__file__).with_name("writer.py"))
 CLAIMER = str(Path(__file__).with_name("claimer.py"))
@@ -62,7 +62,7 @@ async def test_no_accepted_change_is_lost_however_processes_are_killed(path: Pat
             writer.wait_for(chance.randint(1, 60))
             writer.kill()
             accepted |= writer.accepted
-        async with SqliteTaskStore(path) as store:
+        async with SQLiteTaskStore(path) as store:
             await create(store, record(f"{turn} afterwards"))
             kept = {each.id: each.version for each in await store.page("ann", None, 1_000_000)}
         missing = {task_id for task_id, version in accepted.items() if kept.get(task_id, -1) < version}
@@ -84,13 +84,13 @@ async def test_processes_that_open_a_new_file_at_the_same_time_share_the_file(pa
     finally:
         for writer in writers:
             writer.kill()
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         kept = await store.page("ann", None, 1_000_000)
     assert {each.id.partition("-")[0] for each in kept} == set("01234")
 
 
 async def test_no_task_is_claimed_by_two_processes(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         for number in range(60):
             await create(store, record(str(number)))
     ours, theirs = os.pipe()
@@ -105,7 +105,7 @@ async def test_no_task_is_claimed_by_two_processes(path: Path):
 
 
 async def test_watcher_is_told_of_what_another_process_does(path: Path):
-    async with SqliteTaskStore(path, poll_interval=0.01) as store, store.watch() as hints:
+    async with SQLiteTaskStore(path, poll_interval=0.01) as store, store.watch() as hints:
         writer = Writer(path, "other")
         try:
             with trio.fail_after(PATIENCE):

@@ -18,12 +18,12 @@ import trio
 from tests.forked import Forked
 from tests.patience import PATIENCE
 
-from trio_mcp.stores.shared import MAX_LETTER, Noted, Replica, StoredSession
-from trio_mcp.stores.sqlite_hints import EXPIRING
-from trio_mcp.stores.sqlite_shared import SQLite
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.stores.task_store import GAP, StoreDown, Uncertain, UnreadableRecord
-from trio_mcp.testing.store_records import HOUR, create, record
+from trio_mcp.fleet.storage.sqlite.hints import EXPIRING
+from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.stores.shared import MAX_MESSAGE_BYTES, ChangeHint, Replica, StoredSession
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
+from trio_mcp.stores.task_store import HINTS_LOST, StoreDown, Uncertain, UnreadableRecord
+from trio_mcp.testing.stores.task_store_records import HOUR, create, record
 
 T = TypeVar("T")
 
@@ -73,11 +73,11 @@ async def told(hints: AsyncIterator[T], wanted: Callable[[T], bool]) -> T:
 
 
 async def opened(replica: Replica, name: str) -> None:
-    await replica.sessions.open(name, b"facts", caller=b"ann", mark=b"first", idle=HOUR, most=1000)
+    await replica.sessions.open(name, b"facts", caller=b"ann", mark=b"first", idle_ms=HOUR, limit=1000)
 
 
 async def changed(replica: Replica, name: str) -> bool:
-    return await replica.sessions.change(name, b"new", was=b"first", mark=b"second", idle=HOUR)
+    return await replica.sessions.change(name, b"new", expected_mark=b"first", mark=b"second", idle_ms=HOUR)
 
 
 class Running:
@@ -120,9 +120,9 @@ async def test_processes_write_letters_to_each_other(path: Path):
         async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
             for text in ("one", "two"):
                 letter = f"{replica.id} {text}".encode()
-                await replica.courier.post(process.id, letter)
+                await replica.courier.send(process.id, letter)
                 assert await soon(anext(letters)) == letter.upper()
-            assert set(await replica.courier.dead([process.id, replica.id])) == {replica.id}
+            assert set(await replica.courier.find_dead([process.id, replica.id])) == {replica.id}
     finally:
         process.kill()
 
@@ -140,7 +140,7 @@ async def test_process_is_told_of_what_another_one_does(path: Path):
             session = await told(sessions, lambda hint: isinstance(hint, str))
             assert session.startswith(process.id)
             await told(events, lambda hint: isinstance(hint, tuple) and hint[0].startswith(process.id))
-            noted = await told(changes, lambda hint: isinstance(hint, Noted))
+            noted = await told(changes, lambda hint: isinstance(hint, ChangeHint))
             assert {each.partition(":")[0] for each in noted.changed} == {"resource"}
         finally:
             process.kill()
@@ -171,8 +171,8 @@ async def test_nothing_that_was_accepted_is_lost_when_a_process_is_killed(path: 
             for process in processes:
                 for each in range(1, process.accepted + 1):
                     name = f"{process.id} {each}"
-                    assert await replica.sessions.read(name, idle=HOUR) == StoredSession(b"new facts", b"second")
-                    kept = await replica.events.after(name, "calls", 0, keep=HOUR)
+                    assert await replica.sessions.read(name, idle_ms=HOUR) == StoredSession(b"new facts", b"second")
+                    kept = await replica.events.read_after(name, "calls", 0, retention_ms=HOUR)
                     assert kept is not None
                     assert (kept.stream.last, len(kept.lines)) == (each % 10, min(each % 10, 5))
     assert execute(beside(path), "PRAGMA integrity_check") == [("ok",)]
@@ -185,13 +185,13 @@ async def test_nothing_that_was_accepted_is_lost_when_a_process_is_killed(path: 
 
 
 async def test_tasks_of_a_file_that_is_there_go_on(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert execute(path, "PRAGMA user_version") == [(2,)]
     async with SQLite(path).join("weather") as replica:
         assert [each.id for each in await replica.tasks.page("ann", None, 9)] == ["one"]
         await create(replica.tasks, record("two"))
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         assert [each.id for each in await store.page("ann", None, 9)] == ["one", "two"]
 
 
@@ -204,8 +204,8 @@ async def test_servers_with_different_names_have_their_own_files(path: Path):
         assert await weather.tasks.read(None, "flash") is None
         assert await other.tasks.read(None, "flash") is not None
         assert weather.secret != news.secret == other.secret
-        await weather.courier.live(lease=HOUR)
-        assert set(await news.courier.dead([weather.id])) == {weather.id}
+        await weather.courier.heartbeat(lease_ms=HOUR)
+        assert set(await news.courier.find_dead([weather.id])) == {weather.id}
     assert set(modes(path)) == {"shared.db", "shared.db-shared", "shared.db-2", "shared.db-2-shared"}
     async with storage.join("news") as news, storage.join("weather") as weather:
         assert [each.id for each in await news.tasks.page("ann", None, 9)] == ["flash"]
@@ -278,7 +278,7 @@ async def test_task_file_is_no_shared_file(path: Path):
     """Who names the file beside takes the wrong one."""
     async with SQLite(path).join("weather"):
         pass
-    async with SqliteTaskStore(beside(path)) as store:
+    async with SQLiteTaskStore(beside(path)) as store:
         with pytest.raises(StoreDown, match="is no store of tasks"):
             await create(store, record("one"))
 
@@ -286,7 +286,7 @@ async def test_task_file_is_no_shared_file(path: Path):
 async def test_tasks_are_sealed_with_the_secrets_of_the_author(path: Path):
     async with SQLite(path).join("weather", [bytes(32)]) as replica:
         await create(replica.tasks, record("one"))
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         with pytest.raises(UnreadableRecord):
             await store.read("ann", "one")
     with pytest.raises(ValueError, match="at least 32 bytes"):
@@ -311,18 +311,18 @@ async def test_file_that_was_replaced_is_another_storage(path: Path):
         replica.sessions.watch() as sessions,
         replica.changes.watch() as changes,
     ):
-        await replica.changes.note(["tools"])
-        place = (await replica.changes.since(None)).place
+        await replica.changes.record(["tools"])
+        place = (await replica.changes.read_since(None)).cursor
         await opened(replica, "one")
         for ending in ("", "-wal", "-shm"):
             beside(path, f"-shared{ending}").unlink()
         with pytest.raises(StoreDown, match="was deleted or replaced"):
             await opened(replica, "two")
         await opened(replica, "three")
-        assert await replica.sessions.read("one", idle=HOUR) is None
-        await told(sessions, lambda hint: hint is GAP)
-        await told(changes, lambda hint: hint is GAP)
-        assert (await replica.changes.since(place)).everything
+        assert await replica.sessions.read("one", idle_ms=HOUR) is None
+        await told(sessions, lambda hint: hint is HINTS_LOST)
+        await told(changes, lambda hint: hint is HINTS_LOST)
+        assert (await replica.changes.read_since(place)).everything
 
 
 # Failures
@@ -357,18 +357,18 @@ async def test_failing_disk_leaves_it_open_whether_a_change_has_happened(path: P
         for call in (
             partial(opened, replica, "two"),
             partial(changed, replica, "one"),
-            partial(replica.events.take, "one", "own", holder="me", keep=HOUR),
-            partial(replica.changes.note, ["tools"]),
-            partial(replica.courier.post, "other", b"letter"),
-            partial(replica.courier.live, lease=HOUR),
-            partial(replica.seen.add, bytes(32), ttl=HOUR),
-            partial(replica.rates.take, b"key", most=1, per=HOUR, burst=1),
+            partial(replica.events.take_over, "one", "own", holder="me", retention_ms=HOUR),
+            partial(replica.changes.record, ["tools"]),
+            partial(replica.courier.send, "other", b"letter"),
+            partial(replica.courier.heartbeat, lease_ms=HOUR),
+            partial(replica.replay_guard.add, bytes(32), ttl_ms=HOUR),
+            partial(replica.rate_limits.acquire, b"key", limit=1, period_ms=HOUR, burst=1),
         ):
             with pytest.raises(Uncertain):
                 await call()
         fail(None)
-        assert await replica.sessions.read("one", idle=HOUR) == StoredSession(b"facts", b"first")
-        assert await replica.seen.add(bytes(32), ttl=HOUR)
+        assert await replica.sessions.read("one", idle_ms=HOUR) == StoredSession(b"facts", b"first")
+        assert await replica.replay_guard.add(bytes(32), ttl_ms=HOUR)
 
 
 async def test_outage_is_one_line_in_the_log_and_its_end_another(
@@ -380,11 +380,11 @@ async def test_outage_is_one_line_in_the_log_and_its_end_another(
         with caplog.at_level(logging.WARNING, "trio_mcp"):
             for _ in range(3):
                 with pytest.raises(Uncertain):
-                    await replica.changes.note(["tools"])
-                await replica.changes.since(None)
+                    await replica.changes.record(["tools"])
+                await replica.changes.read_since(None)
             fail(None)
-            await replica.changes.note(["tools"])
-            await replica.changes.note(["tools"])
+            await replica.changes.record(["tools"])
+            await replica.changes.record(["tools"])
     one, two = caplog.messages
     assert "shared.db-shared, which replicas share, cannot be written: " in one
     assert "disk I/O error" in one
@@ -399,14 +399,14 @@ async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: P
         async def read() -> None:
             got.extend([await anext(letters), await anext(letters)])
 
-        await replica.courier.post(replica.id, b"letter")
+        await replica.courier.send(replica.id, b"letter")
         fail(sqlite3.SQLITE_IOERR_FSYNC)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read)
             await trio.sleep(0.05)
             assert got == []
             fail(None)
-    assert got == [GAP, b"letter"]
+    assert got == [HINTS_LOST, b"letter"]
 
 
 async def test_mailbox_opens_while_the_disk_fails(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -415,8 +415,8 @@ async def test_mailbox_opens_while_the_disk_fails(path: Path, monkeypatch: pytes
         fail(sqlite3.SQLITE_IOERR_FSYNC)
         async with replica.courier.mailbox() as letters:
             fail(None)
-            assert await soon(anext(letters)) is GAP
-            await replica.courier.post(replica.id, b"letter")
+            assert await soon(anext(letters)) is HINTS_LOST
+            await replica.courier.send(replica.id, b"letter")
             assert await soon(anext(letters)) == b"letter"
 
 
@@ -425,8 +425,8 @@ async def test_full_disk_changes_nothing_that_is_shared(path: Path):
         database: Any = vars(replica.courier)["_database"]
         await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 80"))
         with pytest.raises(StoreDown, match="database or disk is full"):
-            await replica.courier.post("other", bytes(1_000_000))
-        await replica.courier.post("other", b"short")
+            await replica.courier.send("other", bytes(1_000_000))
+        await replica.courier.send("other", b"short")
     assert execute(beside(path), "SELECT letter FROM letters") == [(b"short",)]
 
 
@@ -441,9 +441,9 @@ async def test_reader_of_an_answer_looks_more_often(path: Path):
         other.courier.mailbox() as questions,
         replica.courier.mailbox() as answers,
     ):
-        await replica.courier.post(other.id, b"question")
+        await replica.courier.send(other.id, b"question")
         assert await soon(anext(questions)) == b"question"
-        await other.courier.post(replica.id, b"answer")
+        await other.courier.send(replica.id, b"answer")
         assert await soon(anext(answers)) == b"answer"
 
 
@@ -453,14 +453,14 @@ async def test_reader_of_events_looks_more_often(path: Path):
         SQLite(path, poll_interval=NEVER).join("weather") as replica,
         replica.events.watch() as hints,
     ):
-        await other.events.open("one", "calls", holder="other", request_id=b"1", keep=HOUR)
+        await other.events.open("one", "calls", holder="other", request_id=b"1", retention_ms=HOUR)
         for number in (1, 2):
             await other.events.append(
-                "one", "calls", holder="other", first=number, lines=[b"line"], most=1000, keep=HOUR
+                "one", "calls", holder="other", first=number, lines=[b"line"], limit=1000, retention_ms=HOUR
             )
             if number == 2:
                 assert await soon(anext(hints)) == ("one", "calls")
-            assert await replica.events.after("one", "calls", number - 1, keep=HOUR) is not None
+            assert await replica.events.read_after("one", "calls", number - 1, retention_ms=HOUR) is not None
 
 
 async def test_replica_looks_once_an_interval_where_nothing_is_on_its_way(path: Path):
@@ -469,7 +469,7 @@ async def test_replica_looks_once_an_interval_where_nothing_is_on_its_way(path: 
         SQLite(path, poll_interval=NEVER).join("weather") as replica,
         replica.courier.mailbox() as letters,
     ):
-        await other.courier.post(replica.id, b"letter")
+        await other.courier.send(replica.id, b"letter")
         with trio.move_on_after(0.2):
             assert await anext(letters) is None
 
@@ -492,12 +492,12 @@ async def test_hints_that_were_forgotten_before_the_look_are_a_gap(path: Path):
         replica.events.watch() as events,
     ):
         for number in range(1200):
-            await other.events.take("one", str(number), holder="other", keep=HOUR)
+            await other.events.take_over("one", str(number), holder="other", retention_ms=HOUR)
         (kept,) = execute(beside(path), "SELECT count(*) FROM hints")[0]
         assert 1000 <= kept < 1064
-        await replica.courier.post("nobody", b"look, now")
-        assert await soon(anext(sessions)) is GAP
-        assert await soon(anext(events)) is GAP
+        await replica.courier.send("nobody", b"look, now")
+        assert await soon(anext(sessions)) is HINTS_LOST
+        assert await soon(anext(events)) is HINTS_LOST
 
 
 async def test_notes_of_two_replicas_follow_each_other(path: Path):
@@ -507,13 +507,13 @@ async def test_notes_of_two_replicas_follow_each_other(path: Path):
         SQLite(path, poll_interval=0.001).join("weather") as two,
         one.changes.watch() as hints,
     ):
-        here = (await one.changes.since(None)).place
+        here = (await one.changes.read_since(None)).cursor
         for number in range(20):
-            await (one, two)[number % 2].changes.note([f"resource:{number}"])
+            await (one, two)[number % 2].changes.record([f"resource:{number}"])
             noted = await soon(anext(hints))
-            assert isinstance(noted, Noted)
-            assert (noted.was, set(noted.changed)) == (here, {f"resource:{number}"})
-            here = noted.place
+            assert isinstance(noted, ChangeHint)
+            assert (noted.previous, set(noted.changed)) == (here, {f"resource:{number}"})
+            here = noted.cursor
 
 
 # Bounds
@@ -527,24 +527,24 @@ async def test_what_need_be_kept_no_longer_is_deleted(path: Path):
     tables = sorted(EXPIRING)
     count = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in [*tables, "streams", "events"])
     async with storage.join("weather") as gone, storage.join("weather") as replica:
-        await gone.courier.live(lease=1000)
+        await gone.courier.heartbeat(lease_ms=1000)
         for number in range(30):
             await opened(replica, str(number))
-            await replica.events.take(str(number), "own", holder="me", keep=HOUR)
+            await replica.events.take_over(str(number), "own", holder="me", retention_ms=HOUR)
             await replica.events.append(
-                str(number), "own", holder="me", first=1, lines=[b"a", b"b"], most=100, keep=HOUR
+                str(number), "own", holder="me", first=1, lines=[b"a", b"b"], limit=100, retention_ms=HOUR
             )
-            await replica.courier.post(f"nobody {number}", b"letter")
-            await replica.seen.add(bytes([number]) * 32, ttl=HOUR)
-            await replica.rates.take(bytes([number]), most=1, per=HOUR, burst=1)
+            await replica.courier.send(f"nobody {number}", b"letter")
+            await replica.replay_guard.add(bytes([number]) * 32, ttl_ms=HOUR)
+            await replica.rate_limits.acquire(bytes([number]), limit=1, period_ms=HOUR, burst=1)
         counts = dict(execute(beside(path), count))
         assert counts == dict.fromkeys(tables, 30) | {"replicas": 1, "streams": 30, "events": 60}
         ahead = 2 * HOUR
-        await replica.courier.live(lease=3 * HOUR)
+        await replica.courier.heartbeat(lease_ms=3 * HOUR)
         counts = dict(execute(beside(path), count))
         assert (counts["logs"], counts["letters"]) == (20, 10), "the turn of others comes soon"
         for _ in range(3):
-            await replica.courier.live(lease=3 * HOUR)
+            await replica.courier.heartbeat(lease_ms=3 * HOUR)
         counts = dict(execute(beside(path), count))
         assert counts == dict.fromkeys(tables, 0) | {"replicas": 1, "streams": 0, "events": 0}
 
@@ -554,7 +554,7 @@ async def test_letter_that_is_too_old_is_not_read(path: Path):
     storage = SQLite(path)
     storage._now = lambda: int(time.time() * 1000) + ahead
     async with storage.join("weather") as replica, replica.courier.mailbox() as letters:
-        await replica.courier.post(replica.id, b"old")
+        await replica.courier.send(replica.id, b"old")
         ahead = 30_001
         later = int(time.time() * 1000) + HOUR
         execute(beside(path), f"INSERT INTO letters SELECT 9, replica, x'6e6577', {later} FROM letters")
@@ -563,7 +563,7 @@ async def test_letter_that_is_too_old_is_not_read(path: Path):
 
 async def test_cancelled_reader_leaves_letters_where_they_are(path: Path, monkeypatch: pytest.MonkeyPatch):
     """Also where no look would find them."""
-    monkeypatch.setattr("trio_mcp.stores.sqlite_hints._FAST_FOR", 0.0)
+    monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.hints._FAST_FOR", 0.0)
     entered, release = threading.Event(), threading.Event()
 
     def hold(_: sqlite3.Connection) -> None:
@@ -572,7 +572,7 @@ async def test_cancelled_reader_leaves_letters_where_they_are(path: Path, monkey
 
     async with SQLite(path, poll_interval=NEVER).join("weather") as replica, replica.courier.mailbox() as letters:
         database: Any = vars(replica.courier)["_database"]
-        await replica.courier.post(replica.id, b"letter")
+        await replica.courier.send(replica.id, b"letter")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(database.write, hold)
             await trio.to_thread.run_sync(entered.wait, PATIENCE)
@@ -584,21 +584,21 @@ async def test_cancelled_reader_leaves_letters_where_they_are(path: Path, monkey
 
 
 async def test_letters_beyond_the_bytes_that_wait_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_mcp.stores.sqlite_messages._MOST_BYTES", 1000)
+    monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._MOST_BYTES", 1000)
     async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
         for letter in (b"a" * 600, b"b" * 600, b"c" * 600):
-            await replica.courier.post(replica.id, letter)
-        assert [await soon(anext(letters)) for _ in range(2)] == [b"a" * 600, GAP]
-        await replica.courier.post(replica.id, b"later")
+            await replica.courier.send(replica.id, letter)
+        assert [await soon(anext(letters)) for _ in range(2)] == [b"a" * 600, HINTS_LOST]
+        await replica.courier.send(replica.id, b"later")
         assert await soon(anext(letters)) == b"later"
 
 
 async def test_long_letters_are_taken_out_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_mcp.stores.sqlite_messages._BATCH_BYTES", 1000)
+    monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._BATCH_BYTES", 1000)
     sent = [b"a" * 5000, b"b" * 400, b"c" * 400, b"d" * 400, b"e" * 5000]
     async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
         for letter in sent:
-            await replica.courier.post(replica.id, letter)
+            await replica.courier.send(replica.id, letter)
         left = list[int]()
         for letter in sent:
             assert await soon(anext(letters)) == letter
@@ -607,12 +607,12 @@ async def test_long_letters_are_taken_out_one_by_one(path: Path, monkeypatch: py
 
 
 async def test_longest_letter_arrives(path: Path):
-    letter = b"x" * MAX_LETTER
+    letter = b"x" * MAX_MESSAGE_BYTES
     async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
-        await replica.courier.post(replica.id, letter)
+        await replica.courier.send(replica.id, letter)
         assert await soon(anext(letters)) == letter
         with pytest.raises(ValueError, match="a letter has 67108864 bytes at most, not 67108865"):
-            await replica.courier.post(replica.id, letter + b"x")
+            await replica.courier.send(replica.id, letter + b"x")
 
 
 async def test_clock_that_is_set_back_empties_no_bucket_for_longer(path: Path):
@@ -620,9 +620,9 @@ async def test_clock_that_is_set_back_empties_no_bucket_for_longer(path: Path):
     storage = SQLite(path)
     storage._now = lambda: int(time.time() * 1000) + ahead
     async with storage.join("weather") as replica:
-        assert await replica.rates.take(b"key", most=1, per=60_000, burst=1) == 0
+        assert await replica.rate_limits.acquire(b"key", limit=1, period_ms=60_000, burst=1) == 0
         ahead = 0
-        assert 0 < await replica.rates.take(b"key", most=1, per=60_000, burst=1) <= 60_000
+        assert 0 < await replica.rate_limits.acquire(b"key", limit=1, period_ms=60_000, burst=1) <= 60_000
 
 
 async def test_no_statement_looks_at_all_rows(path: Path):
@@ -637,26 +637,33 @@ async def test_no_statement_looks_at_all_rows(path: Path):
         await database.read(trace)
         await opened(replica, "one")
         await changed(replica, "one")
-        await replica.sessions.read("one", idle=HOUR)
-        await replica.events.open("one", "calls", holder="me", request_id=b"1", keep=HOUR)
+        await replica.sessions.read("one", idle_ms=HOUR)
+        await replica.events.open("one", "calls", holder="me", request_id=b"1", retention_ms=HOUR)
         for first in (1, 3):
             await replica.events.append(
-                "one", "calls", holder="me", first=first, lines=[b"a", b"b"], most=2, keep=HOUR, finish=first == 3
+                "one",
+                "calls",
+                holder="me",
+                first=first,
+                lines=[b"a", b"b"],
+                limit=2,
+                retention_ms=HOUR,
+                finish=first == 3,
             )
-        await replica.events.take("one", "own", holder="me", keep=HOUR)
-        await replica.events.finish_dead("one", "own", dead="me", line=b"x", most=9, keep=HOUR)
-        await replica.events.after("one", "calls", 0, keep=HOUR)
-        await replica.events.forget("one")
-        await replica.sessions.end("one")
-        await replica.changes.note(["tools"])
-        await replica.changes.since((await replica.changes.since(None)).place)
-        await replica.courier.post(replica.id, b"letter")
+        await replica.events.take_over("one", "own", holder="me", retention_ms=HOUR)
+        await replica.events.finish_dead("one", "own", dead_holder="me", line=b"x", limit=9, retention_ms=HOUR)
+        await replica.events.read_after("one", "calls", 0, retention_ms=HOUR)
+        await replica.events.delete("one")
+        await replica.sessions.delete("one")
+        await replica.changes.record(["tools"])
+        await replica.changes.read_since((await replica.changes.read_since(None)).cursor)
+        await replica.courier.send(replica.id, b"letter")
         await soon(anext(letters))
-        await replica.courier.live(lease=1)
-        await replica.courier.dead(["other"])
+        await replica.courier.heartbeat(lease_ms=1)
+        await replica.courier.find_dead(["other"])
         await replica.courier.leave()
-        await replica.seen.add(bytes(32), ttl=1)
-        await replica.rates.take(b"key", most=1, per=1, burst=1)
+        await replica.replay_guard.add(bytes(32), ttl_ms=1)
+        await replica.rate_limits.acquire(b"key", limit=1, period_ms=1, burst=1)
     plans = [
         row[3]
         for statement in statements

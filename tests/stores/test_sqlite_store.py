@@ -20,9 +20,18 @@ from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 import trio_mcp
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
 from trio_mcp.stores.task_store import StoreDown, UnreadableRecord
-from trio_mcp.testing.store_records import HOUR, change, claim, create, ended, kept, over, record
+from trio_mcp.testing.stores.task_store_records import (
+    HOUR,
+    change,
+    claim,
+    create,
+    finished,
+    read_record,
+    record,
+    wait_past,
+)
 
 SECRET, OTHER = bytes(range(32)), bytes(range(32, 64))
 
@@ -68,37 +77,37 @@ def write(path: Path, data: bytes) -> None:
 
 
 async def test_records_outlive_the_store(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
-    async with SqliteTaskStore(path) as store:
-        assert (await kept(store, "one")).id == "one"
+    async with SQLiteTaskStore(path) as store:
+        assert (await read_record(store, "one")).id == "one"
 
 
 async def test_closed_store_opens_the_file_again(path: Path):
-    store = SqliteTaskStore(path)
+    store = SQLiteTaskStore(path)
     await create(store, record("one"))
     await store.aclose()
     await store.aclose()
-    assert (await kept(store, "one")).id == "one"
+    assert (await read_record(store, "one")).id == "one"
     await store.aclose()
 
 
 async def test_closing_leaves_one_file(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert set(modes(path)) == {"tasks.db"}
 
 
 async def test_file_is_closed_though_the_task_is_cancelled(path: Path):
     with trio.CancelScope() as scope:
-        async with SqliteTaskStore(path) as store:
+        async with SQLiteTaskStore(path) as store:
             await create(store, record("one"))
             scope.cancel()
     assert set(modes(path)) == {"tasks.db"}
 
 
 async def test_new_files_can_be_read_by_their_user_alone(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
         await store.read("ann", "one")
         files = modes(path)
@@ -107,19 +116,19 @@ async def test_new_files_can_be_read_by_their_user_alone(path: Path):
 
 async def test_mode_of_a_file_that_is_there_stays(path: Path):
     os.close(os.open(path, os.O_CREAT, 0o640))
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert modes(path) == {"tasks.db": 0o640}
 
 
 def test_nothing_is_made_before_the_first_use(path: Path):
-    SqliteTaskStore(path)
+    SQLiteTaskStore(path)
     assert not path.exists()
 
 
 async def test_path_is_that_of_the_folder_in_which_the_store_was_made(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(path.parent)
-    async with SqliteTaskStore(path.name) as store:
+    async with SQLiteTaskStore(path.name) as store:
         monkeypatch.chdir("/")
         await create(store, record("one"))
     assert set(modes(path)) == {"tasks.db"}
@@ -128,8 +137,8 @@ async def test_path_is_that_of_the_folder_in_which_the_store_was_made(path: Path
 async def test_store_that_nobody_closes_leaves_nothing_open(path: Path):
     code = (
         "import sys, trio\nfrom functools import partial\n"
-        "from trio_mcp.stores.sqlite_store import SqliteTaskStore\n"
-        "store = SqliteTaskStore(sys.argv[1])\n"
+        "from trio_mcp.stores.sqlite_store import SQLiteTaskStore\n"
+        "store = SQLiteTaskStore(sys.argv[1])\n"
         "trio.run(partial(store.expire, most=1))\n"
         "trio.run(store.read, None, 'x')\n"
     )
@@ -142,32 +151,32 @@ async def test_store_that_nobody_closes_leaves_nothing_open(path: Path):
 
 @pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
 async def test_changes_wait_for_the_disk_if_so_wished(path: Path, synchronous: Any, level: int):
-    async with SqliteTaskStore(path, synchronous=synchronous) as store:
+    async with SQLiteTaskStore(path, synchronous=synchronous) as store:
         rows = await store._database.write(lambda connection: connection.execute("PRAGMA synchronous").fetchall())
     assert rows == [(level,)]
 
 
 def test_other_levels_of_safety_are_refused(path: Path):
     with pytest.raises(ValueError, match='"normal" or "full"'):
-        SqliteTaskStore(path, synchronous="off")  # type: ignore[arg-type]
+        SQLiteTaskStore(path, synchronous="off")  # type: ignore[arg-type]
 
 
 def test_the_application_imports_sqlite_only_with_the_store():
     code = "import sys, trio_mcp; trio_mcp.MemoryTaskStore; print('sqlite3' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == "False\n"
-    assert trio_mcp.SqliteTaskStore is SqliteTaskStore
+    assert trio_mcp.SQLiteTaskStore is SQLiteTaskStore
 
 
 # Files that are not for us
 
 
 async def test_file_of_a_newer_version_is_left_alone(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     execute(path, "PRAGMA user_version = 3")
     before = content(path)
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         with pytest.raises(OSError, match=r"is of version 3: a newer trio-mcp has made it, and this one knows 2"):
             await create(store, record("two"))
         with pytest.raises(OSError, match="is of version 3"):
@@ -176,11 +185,11 @@ async def test_file_of_a_newer_version_is_left_alone(path: Path):
 
 
 async def test_file_of_before_the_first_release_is_refused_with_words_and_left_alone(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     execute(path, "PRAGMA user_version = 1")
     before = content(path)
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         with pytest.raises(StoreDown, match=r"is of version 1, .* move the file away, and a new one is made"):
             await create(store, record("two"))
     assert content(path) == before
@@ -188,7 +197,7 @@ async def test_file_of_before_the_first_release_is_refused_with_words_and_left_a
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 async def test_file_that_is_deleted_or_replaced_is_noticed(path: Path, how: str):
-    async with SqliteTaskStore(path) as store, SqliteTaskStore(path.with_name("other.db")) as other:
+    async with SQLiteTaskStore(path) as store, SQLiteTaskStore(path.with_name("other.db")) as other:
         await create(store, record("one"))
         await store.read("ann", "one")
         await create(other, record("two"))
@@ -208,7 +217,7 @@ async def test_file_that_is_deleted_or_replaced_is_noticed(path: Path, how: str)
 async def test_database_of_something_else_is_left_alone(path: Path, statement: str):
     execute(path, statement)
     before = content(path)
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         with pytest.raises(OSError, match="is no store of tasks, but a database of something else"):
             await create(store, record("one"))
     assert content(path) == before
@@ -216,17 +225,17 @@ async def test_database_of_something_else_is_left_alone(path: Path, statement: s
 
 async def test_file_that_is_no_database_is_left_alone(path: Path):
     write(path, b"notes " * 1000)
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         with pytest.raises(OSError, match=r"the store of tasks in .*tasks.db failed: file is not a database"):
             await create(store, record("one"))
     assert content(path) == b"notes " * 1000
 
 
 async def test_missing_folder_is_told(path: Path):
-    async with SqliteTaskStore(path.parent / "missing" / "tasks.db") as store:
+    async with SQLiteTaskStore(path.parent / "missing" / "tasks.db") as store:
         with pytest.raises(StoreDown, match="No such file"):
             await create(store, record("one"))
-    async with SqliteTaskStore(path.parent) as store:
+    async with SQLiteTaskStore(path.parent) as store:
         with pytest.raises(OSError, match="unable to open"):
             await create(store, record("one"))
 
@@ -234,7 +243,7 @@ async def test_missing_folder_is_told(path: Path):
 async def test_old_library_is_told(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     monkeypatch.setattr(sqlite3, "sqlite_version", "3.34.1")
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         with pytest.raises(OSError, match=r"SQLite is 3\.34\.1: 3\.35 or newer is needed"):
             await create(store, record("one"))
 
@@ -246,7 +255,7 @@ async def test_file_system_without_a_shared_log_is_told(path: Path, monkeypatch:
 
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Connection))
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         with pytest.raises(OSError, match="cannot have a write-ahead log"):
             await create(store, record("one"))
 
@@ -255,13 +264,13 @@ async def test_file_system_without_a_shared_log_is_told(path: Path, monkeypatch:
 
 
 async def test_store_that_another_process_holds_too_long_fails_and_goes_on(path: Path):
-    async with SqliteTaskStore(path, busy_timeout=0.05) as store:
+    async with SQLiteTaskStore(path, busy_timeout=0.05) as store:
         await create(store, record("one"))
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(OSError, match="database is locked"):
             await create(store, record("two"))
-        assert (await kept(store, "one")).id == "one"
+        assert (await read_record(store, "one")).id == "one"
         other.execute("ROLLBACK")
         other.close()
         assert await store.read("ann", "two") is None
@@ -269,7 +278,7 @@ async def test_store_that_another_process_holds_too_long_fails_and_goes_on(path:
 
 
 async def test_change_waits_for_another_process_that_writes(path: Path):
-    async with SqliteTaskStore(path, busy_timeout=PATIENCE) as store:
+    async with SQLiteTaskStore(path, busy_timeout=PATIENCE) as store:
         await create(store, record("one"))
         other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
@@ -279,32 +288,32 @@ async def test_change_waits_for_another_process_that_writes(path: Path):
             assert await store.read("ann", "two") is None
             other.execute("ROLLBACK")
         other.close()
-        assert (await kept(store, "two")).id == "two"
+        assert (await read_record(store, "two")).id == "two"
 
 
 async def test_new_file_that_another_process_holds_is_waited_for(path: Path):
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
-    async with SqliteTaskStore(path, busy_timeout=PATIENCE) as store, trio.open_nursery() as nursery:
+    async with SQLiteTaskStore(path, busy_timeout=PATIENCE) as store, trio.open_nursery() as nursery:
         nursery.start_soon(create, store, record("one"))
         await wait_all_tasks_blocked(0.05)
         other.execute("ROLLBACK")
         other.close()
-    async with SqliteTaskStore(path) as store:
-        assert (await kept(store, "one")).id == "one"
+    async with SQLiteTaskStore(path) as store:
+        assert (await read_record(store, "one")).id == "one"
 
 
 async def test_new_file_that_another_process_holds_too_long_is_an_error(path: Path):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    async with SqliteTaskStore(path, busy_timeout=0.05) as store:
+    async with SQLiteTaskStore(path, busy_timeout=0.05) as store:
         with trio.fail_after(PATIENCE), pytest.raises(OSError, match="database is locked"):
             await create(store, record("one"))
     other.close()
 
 
 async def test_full_disk_changes_nothing(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
         await store._database.write(lambda connection: connection.execute("PRAGMA max_page_count = 40"))
         with pytest.raises(OSError, match="database or disk is full"):
@@ -325,10 +334,10 @@ async def test_renewal_goes_before_the_other_writes_of_the_process(path: Path):
         order.append(name)
 
     async def renew() -> None:
-        assert set(await store.renew({"held": "me"}, lease=HOUR)) == set()
+        assert set(await store.renew({"held": "me"}, lease_ms=HOUR)) == set()
         order.append("renewal")
 
-    async with SqliteTaskStore(path) as store, trio.open_nursery() as nursery:
+    async with SQLiteTaskStore(path) as store, trio.open_nursery() as nursery:
         await create(store, record("held", holder="me"))
         nursery.start_soon(store._database.write, hold)
         await trio.to_thread.run_sync(entered.wait, PATIENCE)
@@ -345,11 +354,11 @@ async def test_renewal_goes_before_the_other_writes_of_the_process(path: Path):
 
 
 async def test_damaged_record_is_an_error_and_the_others_are_there(path: Path):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("good"))
         await create(store, record("bad"))
         execute(path, "UPDATE tasks SET body = x'00' WHERE id = CAST('bad' AS BLOB)")
-        assert (await kept(store, "good")).id == "good"
+        assert (await read_record(store, "good")).id == "good"
         for scope in ("ann", "bob", None):
             with pytest.raises(UnreadableRecord):
                 await store.read(scope, "bad")
@@ -358,7 +367,7 @@ async def test_damaged_record_is_an_error_and_the_others_are_there(path: Path):
 
 
 async def test_damaged_record_holds_up_no_claim(path: Path, caplog: pytest.LogCaptureFixture):
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         await create(store, record("bad"))
         await create(store, record("good"))
         execute(path, "UPDATE tasks SET body = x'00' WHERE id = CAST('bad' AS BLOB)")
@@ -371,7 +380,7 @@ async def test_damaged_record_holds_up_no_claim(path: Path, caplog: pytest.LogCa
 
 
 async def test_tasks_of_another_secret_or_version_are_claimed_by_who_can_read_them(path: Path):
-    async with SqliteTaskStore(path, secrets=[SECRET]) as store, SqliteTaskStore(path, secrets=[OTHER]) as other:
+    async with SQLiteTaskStore(path, secrets=[SECRET]) as store, SQLiteTaskStore(path, secrets=[OTHER]) as other:
         await create(store, record("one"))
         await create(store, record("later"))
         execute(path, "UPDATE leases SET form = x'02' WHERE id = CAST('later' AS BLOB)")
@@ -380,7 +389,7 @@ async def test_tasks_of_another_secret_or_version_are_claimed_by_who_can_read_th
 
 
 async def test_rows_cannot_be_swapped(path: Path):
-    async with SqliteTaskStore(path, secrets=[SECRET]) as store:
+    async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
         rows = dict(execute(path, "SELECT CAST(id AS TEXT), hex(body) FROM tasks"))
@@ -390,7 +399,7 @@ async def test_rows_cannot_be_swapped(path: Path):
 
 
 async def test_record_cannot_be_given_to_another_scope(path: Path):
-    async with SqliteTaskStore(path, secrets=[SECRET]) as store:
+    async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
         execute(path, "UPDATE tasks SET scope = (SELECT scope FROM tasks WHERE id = CAST('bobs' AS BLOB))")
@@ -409,20 +418,20 @@ async def test_clock_that_is_set_forward_takes_no_task_from_who_lives(path: Path
     def clock() -> int:
         return int(time.time() * 1000) + ahead
 
-    async with SqliteTaskStore(path) as store, SqliteTaskStore(path) as other:
+    async with SQLiteTaskStore(path) as store, SQLiteTaskStore(path) as other:
         store._now = other._now = clock
         await create(store, record("held", holder="me"))
         free = await create(store, record("free", holder="me"))
         assert await claim(other, "you") == {}
         ahead = 2 * HOUR
         assert await change(store, free, holder="me", give_up=True) is not None
-        assert set(await claim(other, "you 2", lease=60_000)) == {"free"}, "what was given up is free"
-        assert await claim(other, "you 3", lease=60_000) == {}
-        assert set(await store.renew({"held": "me"}, lease=HOUR)) == set()
-        other._spared_until = 0.0  # a lease later
+        assert set(await claim(other, "you 2", lease_ms=60_000)) == {"free"}, "what was given up is free"
+        assert await claim(other, "you 3", lease_ms=60_000) == {}
+        assert set(await store.renew({"held": "me"}, lease_ms=HOUR)) == set()
+        other._claims_suspended_until = 0.0  # a lease later
         assert await claim(other, "you 4") == {}
         ahead = 4 * HOUR
-        assert await claim(other, "you 5", lease=1) == {}
+        assert await claim(other, "you 5", lease_ms=1) == {}
         await trio.sleep(0.01)
         assert set(await claim(other, "you 6")) == {"held", "free"}
 
@@ -431,30 +440,30 @@ async def test_clock_that_is_set_forward_takes_no_task_from_who_lives(path: Path
 
 
 async def test_sealed_file_shows_neither_scope_nor_content(path: Path):
-    async with SqliteTaskStore(path, secrets=[SECRET]) as store:
+    async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("one", scope="a rare name", params=b'"a rare word"'))
         for file in path.parent.iterdir():
             assert b"rare" not in content(file)
 
 
 async def test_records_move_to_the_first_secret_as_they_change(path: Path):
-    async with SqliteTaskStore(path, secrets=[OTHER]) as store:
+    async with SQLiteTaskStore(path, secrets=[OTHER]) as store:
         a, b = await create(store, record("a")), await create(store, record("b"))
-    async with SqliteTaskStore(path, secrets=[SECRET, OTHER]) as store:
+    async with SQLiteTaskStore(path, secrets=[SECRET, OTHER]) as store:
         await create(store, record("c"))
         assert await change(store, a, message="new") is not None
         assert [each.id for each in await store.page("ann", None, 9)] == ["a", "b", "c"]
-        assert [each.id for each in await store.page("ann", (b.place, b.id), 9)] == ["c"]
+        assert [each.id for each in await store.page("ann", (b.position, b.id), 9)] == ["c"]
         with pytest.raises(trio_mcp.StoreFull):
-            await create(store, record("d"), most=9, most_of_scope=3)
-    async with SqliteTaskStore(path, secrets=[SECRET]) as store:
+            await create(store, record("d"), limit=9, scope_limit=3)
+    async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         assert [each.id for each in await store.page("ann", None, 9)] == ["a", "c"]
         with pytest.raises(UnreadableRecord, match="none of the secrets"):
             await store.read("ann", "b")
 
 
 async def test_store_with_secrets_takes_no_record_from_who_has_none(path: Path):
-    async with SqliteTaskStore(path) as forger, SqliteTaskStore(path, secrets=[SECRET]) as store:
+    async with SQLiteTaskStore(path) as forger, SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(forger, record("forged"))
         assert await claim(store, "me") == {}
         with pytest.raises(UnreadableRecord, match="is not sealed"):
@@ -463,7 +472,7 @@ async def test_store_with_secrets_takes_no_record_from_who_has_none(path: Path):
 
 def test_secrets_are_checked_at_once(path: Path):
     with pytest.raises(ValueError, match="at least 32 bytes"):
-        SqliteTaskStore(path, secrets=[b"short"])
+        SQLiteTaskStore(path, secrets=[b"short"])
 
 
 # The cost of what is there already
@@ -476,21 +485,21 @@ async def test_no_statement_looks_at_all_records(path: Path, secrets: tuple[byte
     def trace(connection: sqlite3.Connection) -> None:
         connection.set_trace_callback(statements.append)
 
-    async with SqliteTaskStore(path, secrets=secrets) as store:
+    async with SQLiteTaskStore(path, secrets=secrets) as store:
         await store._database.write(trace)
         await store._database.read(trace)
         one = await create(store, record("one", holder="me"))
         await create(store, record("two"))
         await store.read("ann", "one")
         await store.marks(["one"])
-        await store.page("ann", (one.place, one.id), 9)
+        await store.page("ann", (one.position, one.id), 9)
         one = await change(store, one, holder="me")
         assert one is not None
-        await store.renew({"one": "me", "two": "me"}, lease=HOUR)
+        await store.renew({"one": "me", "two": "me"}, lease_ms=HOUR)
         assert set(await claim(store, "you")) == {"two"}
         await change(store, one, holder="me", give_up=True)
-        await store.void("three", keep=0)
-        await store.expire(most=9)
+        await store.discard("three", retention_ms=0)
+        await store.expire(limit=9)
         async with store.watch():
             pass
     plans = [
@@ -505,15 +514,15 @@ async def test_no_statement_looks_at_all_records(path: Path, secrets: tuple[byte
 
 
 async def test_counts_are_right_after_all_that_can_happen(path: Path):
-    async with SqliteTaskStore(path, secrets=[OTHER]) as store:
+    async with SQLiteTaskStore(path, secrets=[OTHER]) as store:
         a = await create(store, record("a"))
-        await create(store, record("b"), ttl=1, keep=0)
-        last = await create(store, record("c", scope="bob"), ttl=1, keep=0)
-    async with SqliteTaskStore(path, secrets=[SECRET, OTHER]) as store:
+        await create(store, record("b"), ttl_ms=1, retention_ms=0)
+        last = await create(store, record("c", scope="bob"), ttl_ms=1, retention_ms=0)
+    async with SQLiteTaskStore(path, secrets=[SECRET, OTHER]) as store:
         await create(store, record("d"))
-        assert await store.change(ended(a), was=a.mark, holder=None)
-        await over(store, a, last.kept_until or 0)
-        assert await store.expire(most=9) == 2
+        assert await store.change(finished(a), expected_mark=a.mark, holder=None)
+        await wait_past(store, a, last.kept_until or 0)
+        assert await store.expire(limit=9) == 2
     assert execute(path, "SELECT records FROM total") == [(2,)]
     counted = execute(path, "SELECT scope, records FROM scopes ORDER BY scope")
     assert counted == execute(path, "SELECT scope, count(*) FROM tasks GROUP BY scope ORDER BY scope")

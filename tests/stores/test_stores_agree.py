@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
 from trio_mcp.stores.task_store import Outcome, StoreFull, TaskPhase, TaskStore
-from trio_mcp.testing.store_records import record
+from trio_mcp.testing.stores.task_store_records import record
 
 Operation = Callable[[TaskStore], Awaitable[Any]]
 
@@ -83,7 +83,9 @@ def operations(draw: st.DrawFn) -> Operation | int:
             if new.phase in FINAL or draw(st.integers(0, 3)) == 0:
                 new = attrs.evolve(new, is_external=new.phase not in FINAL, holder=None)
             lease, ttl, keep = draw(lengths), draw(st.none() | lengths), draw(lengths)
-            return lambda store: store.create(new, lease=lease, ttl=ttl, keep=keep, most=5, most_of_scope=3)
+            return lambda store: store.create(
+                new, lease_ms=lease, ttl_ms=ttl, retention_ms=keep, limit=5, scope_limit=3
+            )
         case "change":
             task_id, fields, was, further = draw(ids), draw(changes()), draw(marks), draw(st.none() | lengths)
             holder, give_up = draw(st.none() | holders), draw(st.booleans())
@@ -91,16 +93,16 @@ def operations(draw: st.DrawFn) -> Operation | int:
         case "claim":
             holder, lease, most = draw(holders), draw(lengths), draw(st.sampled_from([0, 9]))
             names = draw(st.sampled_from([("x",), ("x", "y", "z"), ()]))
-            return lambda store: claimed(store.claim(holder, lease=lease, most=most, names=names))
+            return lambda store: claimed(store.claim(holder, lease_ms=lease, limit=most, names=names))
         case "renew":
             held, lease = draw(st.dictionaries(ids, holders)), draw(lengths)
-            return lambda store: lost(store.renew(held, lease=lease))
+            return lambda store: lost(store.renew(held, lease_ms=lease))
         case "expire":
             most = draw(st.sampled_from([0, 99]))
-            return lambda store: store.expire(most=most)
+            return lambda store: store.expire(limit=most)
         case "void":
             task_id, keep = draw(ids), draw(lengths)
-            return lambda store: store.void(task_id, keep=keep)
+            return lambda store: store.discard(task_id, retention_ms=keep)
         case "marks":
             task_ids = draw(st.lists(ids))
             return lambda store: told(store.marks(task_ids))
@@ -121,14 +123,14 @@ async def change(
 ) -> bool:
     kept = await store.read(None, task_id)
     if kept is None:
-        return await store.change(record(task_id, **fields), was=was, holder=holder, give_up=give_up)
+        return await store.change(record(task_id, **fields), expected_mark=was, holder=holder, give_up=give_up)
     before = kept.record
     if not before.is_open:  # an end is for ever, and so is what others do
         fields = fields | {"phase": before.phase, "outcome": before.outcome}
     if further is not None:
         fields = fields | {"kept_until": kept.now + further}
     new = attrs.evolve(before, version=before.version + 1, holder=None, leased_until=7, epoch=9, **fields)
-    return await store.change(new, was=was, holder=holder, give_up=give_up)
+    return await store.change(new, expected_mark=was, holder=holder, give_up=give_up)
 
 
 async def claimed(claim: Awaitable[Any]) -> list[Any]:
@@ -161,7 +163,7 @@ async def outcome(operation: Operation, store: TaskStore) -> Any:
 def test_both_stores_do_the_same(life: list[Operation | int], secrets: tuple[bytes, ...]):
     async def main(folder: str) -> None:
         memory, clock = MemoryTaskStore(), Clock()
-        async with SqliteTaskStore(Path(folder) / "tasks.db", secrets=secrets) as file:
+        async with SQLiteTaskStore(Path(folder) / "tasks.db", secrets=secrets) as file:
             memory._now = file._now = clock  # type: ignore[assignment]
             for operation in life:
                 if isinstance(operation, int):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trio_mcp.stores.task_store import Outcome, TaskPhase
-from trio_mcp.testing.store_records import record
+from trio_mcp.testing.stores.task_store_records import record
 
 
 def test_size_is_that_of_all_json():

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
 from trio_mcp.stores.task_store import TaskStore
-from trio_mcp.testing.store_suite import TaskStoreSuite
+from trio_mcp.testing.stores.task_store import TaskStoreSuite
 
 SECRET, OLDER = bytes(range(32)), bytes(range(32, 64))
 
@@ -34,7 +34,7 @@ class TestSqliteTaskStore(TaskStoreSuite):
         self.path = tmp_path / "tasks.db"
 
     def open_store(self) -> AbstractAsyncContextManager[TaskStore]:
-        return SqliteTaskStore(self.path, secrets=self.secrets, poll_interval=0.01)
+        return SQLiteTaskStore(self.path, secrets=self.secrets, poll_interval=0.01)
 
 
 class TestSealedSqliteTaskStore(TestSqliteTaskStore):

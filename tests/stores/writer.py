@@ -9,12 +9,12 @@ import sys
 
 import trio
 
-from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.testing.store_records import create, ended, next_of, record
+from trio_mcp.stores.sqlite_store import SQLiteTaskStore
+from trio_mcp.testing.stores.task_store_records import create, finished, next_of, record
 
 
 async def main(path: str, name: str) -> None:
-    store, number = SqliteTaskStore(path), 0
+    store, number = SQLiteTaskStore(path), 0
     while True:
         number += 1
         task = await create(store, record(f"{name}-{number}", params=b"x" * (number % 7 * 1000), holder=name))
@@ -22,10 +22,10 @@ async def main(path: str, name: str) -> None:
         for _ in range(3):
             before = task
             if number % 2 and task.version == 2:
-                task = ended(task)
+                task = finished(task)
             else:
                 task = next_of(task, answers={"a": bytes(number % 5 * 1000)})
-            assert await store.change(task, was=before.mark, holder=None)
+            assert await store.change(task, expected_mark=before.mark, holder=None)
             os.write(1, b"%s %d\n" % (task.id.encode(), task.version))
 
 

@@ -6,9 +6,9 @@ import sys
 
 import trio
 
-from trio_mcp import Limits, RequestContext, Server, SqliteTaskStore, TaskSettings, serve_http, serve_stdio
+from trio_mcp import Limits, RequestContext, Server, SQLiteTaskStore, TaskSettings, serve_http, serve_stdio
 
-store = SqliteTaskStore(sys.argv[1])
+store = SQLiteTaskStore(sys.argv[1])
 server = Server("ending", tasks=TaskSettings(store=store), limits=Limits(drain_timeout=0.3))
 
 

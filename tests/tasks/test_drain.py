@@ -16,7 +16,7 @@ from tests.tasks.callers import Caller, calling, settings
 from tests.tasks.touchy_store import TouchyStore, record_in
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, CodedError, ConnectionLost, RequestContext, Server, SqliteTaskStore, WorkerContext
+from trio_mcp import CancelCause, CodedError, ConnectionLost, RequestContext, Server, SQLiteTaskStore, WorkerContext
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.limits import Limits
@@ -248,7 +248,7 @@ async def test_ends_of_a_thousand_tasks_are_written_in_few_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, is_cut_off: bool
 ) -> None:
     monkeypatch.setattr("trio_mcp.tasks.record_writers._LAST_WRITES", PATIENCE)  # whatever else the machine does
-    async with SqliteTaskStore(tmp_path / "tasks.db") as store:
+    async with SQLiteTaskStore(tmp_path / "tasks.db") as store:
         statements = list[str]()
         database: Any = store._database
         await database.write(lambda connection: connection.set_trace_callback(statements.append))

@@ -15,7 +15,7 @@ from tests.restarts.killing import META
 from tests.tasks.callers import Caller
 from tests.tasks.touchy_store import record_in
 
-from trio_mcp import SqliteTaskStore, open_http
+from trio_mcp import SQLiteTaskStore, open_http
 from trio_mcp.stores.task_store import TaskPhase
 
 SERVER = Path(__file__).with_name("ending_server.py")
@@ -40,7 +40,7 @@ async def lines_of(stream: trio.lowlevel.FdStream, count: int) -> list[bytes]:
 
 async def check(path: Path, tasks: dict[str, str]) -> None:
     """Each record says what became of its task."""
-    async with SqliteTaskStore(path) as store:
+    async with SQLiteTaskStore(path) as store:
         once, again = await record_in(store, tasks["once"]), await record_in(store, tasks["again"])
     assert once.phase is TaskPhase.ENDED
     assert once.outcome is not None

@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, RequestContext, Server
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_store import Kept, StoreDown, TaskRecord, TaskStore, UnreadableRecord
+from trio_mcp.stores.task_store import StoreDown, StoredTask, TaskRecord, TaskStore, UnreadableRecord
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -33,16 +33,16 @@ class LateStore(DeafStore):
 
     sleeps = True
 
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
-        return () if self.sleeps else await super().renew(held, lease=lease)
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
+        return () if self.sleeps else await super().renew(held, lease_ms=lease_ms)
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
         if self.sleeps:
             raise StoreDown("the process sleeps")
         return await super().marks(task_ids)
 
-    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        return () if self.sleeps else await super().claim(holder, lease=lease, most=most, names=names)
+    async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
+        return () if self.sleeps else await super().claim(holder, lease_ms=lease_ms, limit=limit, names=names)
 
 
 class SpoiledStore(DeafStore):
@@ -52,7 +52,7 @@ class SpoiledStore(DeafStore):
         super().__init__(store)
         self.spoiled: set[str] = set()
 
-    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+    async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         if task_id in self.spoiled:
             raise UnreadableRecord("a record cannot be read")
         return await super().read(scope, task_id)
@@ -61,8 +61,8 @@ class SpoiledStore(DeafStore):
         spoiled = dict.fromkeys(self.spoiled.intersection(task_ids), b"another")
         return {**await super().marks(task_ids), **spoiled}
 
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
-        return {*await super().renew(held, lease=lease), *self.spoiled.intersection(held)}
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
+        return {*await super().renew(held, lease_ms=lease_ms), *self.spoiled.intersection(held)}
 
 
 class Work:
@@ -314,9 +314,9 @@ class CountingStore(TouchyStore):
         super().__init__(*args, **options)
         self.renewed: list[tuple[float, int]] = []
 
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
         self.renewed.append((trio.current_time(), len(held)))
-        return await super().renew(held, lease=lease)
+        return await super().renew(held, lease_ms=lease_ms)
 
 
 async def start(caller: Caller, count: int) -> None:
@@ -442,7 +442,7 @@ async def test_process_hears_late_that_it_has_claimed_its_own_task_and_goes_on(
         claims = 0
 
         async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
-            claimed = await super().claim(holder, lease=lease, most=most, names=names)
+            claimed = await super().claim(holder, lease_ms=lease, limit=most, names=names)
             if claimed:
                 self.claims += 1
                 await trio.sleep(2)
@@ -471,11 +471,11 @@ class StoppedInClaim(TouchyStore):
         self._clock = clock
         self._is_stopped = False
 
-    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+    async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
         if not self._is_stopped and trio.current_time() > LEASE:
             self._is_stopped = True
             self._clock.jump(2 * LEASE)
-        claimed = await super().claim(holder, lease=lease, most=most, names=names)
+        claimed = await super().claim(holder, lease_ms=lease_ms, limit=limit, names=names)
         if claimed:
             await self.pass_claim()
         return claimed
@@ -512,7 +512,7 @@ async def test_process_that_renews_a_lease_while_its_own_claim_takes_the_task_go
             await self.renewed.wait()
 
         async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
-            lost = await super().renew(held, lease=lease)
+            lost = await super().renew(held, lease_ms=lease)
             if lost:
                 self.renewed.set()
                 await wait_all_tasks_blocked()

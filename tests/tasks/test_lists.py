@@ -14,17 +14,17 @@ from trio.testing import MockClock
 from trio_mcp import Client, PeerError, RequestContext, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
-from trio_mcp.runtime.peer import THE_ONLY_ONE, Peer, PrincipalId
+from trio_mcp.runtime.peer import SOLE_CLIENT, Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.transports.memory import memory_channel_pair
 
 ADA = PrincipalId(None, "ada")
-PEERS = pytest.mark.parametrize("peer", [THE_ONLY_ONE, Peer(principal=ADA)], ids=["of a connection", "of a principal"])
+PEERS = pytest.mark.parametrize("peer", [SOLE_CLIENT, Peer(principal=ADA)], ids=["of a connection", "of a principal"])
 
 
 @asynccontextmanager
-async def connected(server: Server, peer: Peer = THE_ONLY_ONE) -> AsyncGenerator[Client]:
+async def connected(server: Server, peer: Peer = SOLE_CLIENT) -> AsyncGenerator[Client]:
     """A client of 2025-11-25, which ``server`` knows as ``peer``."""
     async with server.running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_channel_pair()
@@ -35,7 +35,7 @@ async def connected(server: Server, peer: Peer = THE_ONLY_ONE) -> AsyncGenerator
 
 
 @asynccontextmanager
-async def listing(peer: Peer = THE_ONLY_ONE, **options: Any) -> AsyncGenerator[tuple[Client, TouchyStore]]:
+async def listing(peer: Peer = SOLE_CLIENT, **options: Any) -> AsyncGenerator[tuple[Client, TouchyStore]]:
     """A client of 2025-11-25, of a server with a tool that is a task for 1000 seconds."""
     store = TouchyStore()
     server = Server("listing", tasks=settings(store, **options))
@@ -91,8 +91,8 @@ async def test_a_client_without_a_principal_is_shown_what_its_own_connection_has
         assert [task.id async for task in another.list_tasks()] == theirs
         first, cursor = await page(client)
         assert first == mine[:100]
-        await store.void(mine[99], keep=0)
-        await store.void(mine[101], keep=0)
+        await store.discard(mine[99], retention_ms=0)
+        await store.discard(mine[101], retention_ms=0)
         assert await page(client, cursor) == ([mine[100], mine[102]], None)
     async with connected(sharing()) as client:
         assert await page(client) == ([], None)
@@ -104,8 +104,8 @@ async def test_cursor_leads_on_though_its_task_is_gone(autojump_clock: MockClock
         ids = await started(client, 105)
         first, cursor = await page(client)
         assert first == ids[:100]
-        await store.void(ids[99], keep=0)
-        await store.void(ids[101], keep=0)
+        await store.discard(ids[99], retention_ms=0)
+        await store.discard(ids[101], retention_ms=0)
         assert await page(client, cursor) == ([ids[100], *ids[102:]], None)
 
 

@@ -15,7 +15,7 @@ from tests.tasks.callers import calling, settings
 from tests.tasks.touchy_store import TouchyStore, record_in
 from trio.testing import MockClock
 
-from trio_mcp import CancelCause, RequestContext, Server, SqliteTaskStore
+from trio_mcp import CancelCause, RequestContext, Server, SQLiteTaskStore
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore
 
@@ -68,8 +68,8 @@ async def test_task_that_is_never_run_again_outlives_a_lock_of_the_file(
 ) -> None:
     path, work = tmp_path / "tasks.db", Work()
 
-    def store() -> SqliteTaskStore:
-        return SqliteTaskStore(path, poll_interval=0.1, busy_timeout=busy_timeout)
+    def store() -> SQLiteTaskStore:
+        return SQLiteTaskStore(path, poll_interval=0.1, busy_timeout=busy_timeout)
 
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:

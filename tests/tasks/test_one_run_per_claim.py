@@ -21,7 +21,7 @@ from trio.testing import MockClock
 
 from trio_mcp import RequestContext, Server
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_store import Kept, TaskRecord, TaskStore
+from trio_mcp.stores.task_store import StoredTask, TaskRecord, TaskStore
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class BusyStore(TouchyStore):
         async with self._turn:
             return await self._run("w", lambda: self.store.create(new, **options))
 
-    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+    async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         return await self._run("r", lambda: self.store.read(scope, task_id))
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
@@ -74,8 +74,8 @@ class BusyStore(TouchyStore):
         async with self._turn:
             return await self._run("w", lambda: self.store.claim(holder, **options))
 
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
-        return await self._run("w", lambda: self.store.renew(held, lease=lease))
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
+        return await self._run("w", lambda: self.store.renew(held, lease_ms=lease_ms))
 
 
 @attrs.define
@@ -112,7 +112,7 @@ class Life:
                 await trio.sleep(WORK)
             except trio.Cancelled:
                 assert ctx.cancellation is not None
-                self.causes[ctx.cancellation.words] += 1
+                self.causes[ctx.cancellation.text] += 1
                 raise
             finally:
                 self.running[task_id] -= 1

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import RequestContext, Server
 from trio_mcp.client.opening import open_client
-from trio_mcp.runtime.peer import NOBODY_KNOWN
+from trio_mcp.runtime.peer import UNKNOWN_PEER
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -42,7 +42,7 @@ async def test_task_keeps_nothing_of_its_connection(autojump_clock: MockClock, t
     server = waiting_server()
     async with server.running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_channel_pair()
-        connection = ServerConnection(running, theirs, NOBODY_KNOWN)
+        connection = ServerConnection(running, theirs, UNKNOWN_PEER)
         served = connection.connection
         parts = [connection, served, served.exchange, served.outbound, served.state, served.outbox, served._runner]
         kept = {type(part).__name__: weakref.ref(part) for part in parts if hasattr(type(part), "__weakref__")}

@@ -19,7 +19,7 @@ from trio_mcp.runtime.requests.scope import current_request
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore
-from trio_mcp.testing.store_records import change
+from trio_mcp.testing.stores.task_store_records import change
 from trio_mcp.transports.memory import memory_channel_pair
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}

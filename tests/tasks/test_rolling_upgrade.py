@@ -18,7 +18,7 @@ from tests.tasks.callers import calling, settings
 
 from trio_mcp import PeerError, Redis, RequestContext, Server, SQLite
 from trio_mcp.stores.record_codec import RecordCodec, StoredRecord
-from trio_mcp.stores.shared import Shared
+from trio_mcp.stores.shared import SharedStorage
 from trio_mcp.stores.task_store import TaskRecord, TaskStore
 
 LEASE = 3.0
@@ -64,7 +64,7 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
     """Today's store, and the one of the next version, of the same tasks."""
     if request.param == "redis":
         pytest.importorskip("coredis", reason="the extra redis is not installed")
-        place: Shared = Redis(request.getfixturevalue("redis_url"))
+        place: SharedStorage = Redis(request.getfixturevalue("redis_url"))
     else:
         place = SQLite(tmp_path / "shared.db")
     async with place.join("upgrading") as one, place.join("upgrading") as two:

@@ -37,16 +37,16 @@ class Way(TouchyStore):
 
     sleeps = False
 
-    async def renew(self, held: Any, *, lease: int) -> Any:
-        return () if self.sleeps else await super().renew(held, lease=lease)
+    async def renew(self, held: Any, *, lease_ms: int) -> Any:
+        return () if self.sleeps else await super().renew(held, lease_ms=lease_ms)
 
     async def marks(self, task_ids: Any) -> Any:
         if self.sleeps:
             raise StoreDown("the server sleeps")
         return await super().marks(task_ids)
 
-    async def claim(self, holder: str, *, lease: int, most: int, names: Any) -> Any:
-        return () if self.sleeps else await super().claim(holder, lease=lease, most=most, names=names)
+    async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Any) -> Any:
+        return () if self.sleeps else await super().claim(holder, lease_ms=lease_ms, limit=limit, names=names)
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[str]]:

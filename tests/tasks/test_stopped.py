@@ -11,8 +11,8 @@ from tests.patience import PATIENCE
 from tests.restarts.killing import Process
 from tests.tasks.touchy_store import record_in
 
-from trio_mcp import SqliteTaskStore
-from trio_mcp.testing.store_records import over
+from trio_mcp import SQLiteTaskStore
+from trio_mcp.testing.stores.task_store_records import wait_past
 
 LEASE = 9.0
 """Seconds. The process has a third of that for asking the store when it goes on, which may take a while on a busy
@@ -26,11 +26,11 @@ async def test_lone_process_that_was_stopped_goes_on_with_its_tasks(tmp_path: Pa
         with trio.fail_after(PATIENCE):
             await process.start("again", LEASE + 3)
             await process.reading.receive_some()  # the answer: the task is kept
-            async with SqliteTaskStore(tmp_path / "tasks.db") as store:
+            async with SQLiteTaskStore(tmp_path / "tasks.db") as store:
                 (task,) = await store.page("", None, 9)
                 os.kill(process.process.pid, signal.SIGSTOP)
                 task = await record_in(store, task.id)
-                await over(store, task, task.leased_until + 200)
+                await wait_past(store, task, task.leased_until + 200)
                 os.kill(process.process.pid, signal.SIGCONT)
                 while (task := await record_in(store, task.id)).outcome is None:  # noqa: ASYNC110 - of another process
                     await trio.sleep(0.05)

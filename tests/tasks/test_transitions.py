@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from trio_mcp.stores.task_store import OnRestart, Outcome, TaskPhase, TaskRecord
 from trio_mcp.tasks import transitions
 from trio_mcp.tasks.transitions import (
-    Log,
+    QuestionLog,
     answered,
     asked,
     cancelled,
     checkpointed,
-    ended,
-    given_away,
-    noted,
+    made_external,
+    reclaimed,
     released,
-    taken_over,
+    with_message,
+    with_outcome,
     withdrawn,
 )
-from trio_mcp.testing.store_records import record
+from trio_mcp.testing.stores.task_store_records import record
 
 NOW = 1_800_000_000_000
 LATER = NOW + 5000
@@ -60,14 +60,14 @@ STEPS: dict[str, Step] = {
     "answered (last)": lambda record: answered(record, LATER, {"a": b"!", "b": b"!"}),
     "withdrawn": lambda record: withdrawn(record, LATER, ["a"]),
     "withdrawn (last)": lambda record: withdrawn(record, LATER, ["a", "b"]),
-    "noted": lambda record: noted(record, LATER, "new"),
+    "noted": lambda record: with_message(record, LATER, "new"),
     "checkpointed": lambda record: checkpointed(record, b"2", lambda _: False),
-    "ended": lambda record: ended(record, LATER, OUTCOME),
+    "ended": lambda record: with_outcome(record, LATER, OUTCOME),
     "cancelled": lambda record: cancelled(record, LATER, "why"),
-    "given_away": lambda record: given_away(record, LATER, "new", 5000, 1000),
+    "given_away": lambda record: made_external(record, LATER, "new", 5000, 1000),
     "released": released,
-    "taken_over": lambda record: taken_over(record, LATER, 2, 3),
-    "taken_over (again)": lambda record: taken_over(attrs.evolve(record, on_restart="again"), LATER, 2, 3),
+    "taken_over": lambda record: reclaimed(record, LATER, 2, 3),
+    "taken_over (again)": lambda record: reclaimed(attrs.evolve(record, on_restart="again"), LATER, 2, 3),
 }
 
 PHASES: dict[str, tuple[TaskPhase | None, TaskPhase | None]] = {
@@ -183,8 +183,8 @@ def test_withdrawn_forgets_questions_and_answers_nothing():
 
 
 def test_noted_changes_the_message_alone_and_only_if_it_is_another():
-    assert changes(ASKING, noted(ASKING, LATER, "new")) == {"message": "new"}
-    assert noted(ASKING, LATER, "old") is None
+    assert changes(ASKING, with_message(ASKING, LATER, "new")) == {"message": "new"}
+    assert with_message(ASKING, LATER, "old") is None
 
 
 def nobody(_: str) -> bool:
@@ -210,7 +210,7 @@ def test_checkpoint_from_which_a_run_may_start_leaves_no_answer_but_those_that_t
     expected = {"checkpoint": b"2", "answers": {"z": b"!"}, "asked": {}, "continuation": None}
     assert changes(before, after) == expected
     assert after is not None
-    again = taken_over(after, LATER, 2, 3)
+    again = reclaimed(after, LATER, 2, 3)
     assert again is not None
     assert (again.questions, again.answers, again.phase) == ({}, {}, TaskPhase.WORKING)
 
@@ -224,7 +224,7 @@ def test_withdrawn_leaves_no_answer_that_came_too_late():
 
 def test_asked_keeps_the_log_in_its_order_and_leaves_out_what_is_forgotten():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
-    log = Log({"a": ("x",), "gone": (), "c": ("b",)}, {})
+    log = QuestionLog({"a": ("x",), "gone": (), "c": ("b",)}, {})
     after = asked(before, LATER, {"c": b"???"}, log, ["b"], ["z"])
     assert changes(before, after) == {
         "questions": {"a": b"?", "c": b"???"},
@@ -239,8 +239,8 @@ NOT_NEEDED = {"questions": {}, "params": b"{}", "checkpoint": None, "asked": {}}
 
 def test_ended_has_an_outcome_and_nothing_that_only_a_run_needs():
     expected = {**NOT_NEEDED, "outcome": OUTCOME}
-    assert changes(ASKING, ended(ASKING, LATER, OUTCOME)) == expected
-    assert changes(ASKING, ended(ASKING, LATER, OUTCOME, "done")) == {**expected, "message": "done"}
+    assert changes(ASKING, with_outcome(ASKING, LATER, OUTCOME)) == expected
+    assert changes(ASKING, with_outcome(ASKING, LATER, OUTCOME, "done")) == {**expected, "message": "done"}
 
 
 def test_cancelled_has_a_reason_and_nothing_that_only_a_run_needs():
@@ -271,7 +271,7 @@ def test_any_number_of_shutdowns_in_good_order_end_no_task():
         record = released(record, counts=False)
         assert record is not None
         claimed = attrs.evolve(record, holder="another", epoch=record.epoch + 1)
-        record = taken_over(claimed, NOW, claimed.attempt + 1, 1)
+        record = reclaimed(claimed, NOW, claimed.attempt + 1, 1)
     assert record is not None
     assert (record.phase, record.attempt) == (TaskPhase.WORKING, 1)
 
@@ -279,8 +279,8 @@ def test_any_number_of_shutdowns_in_good_order_end_no_task():
 @pytest.mark.parametrize("on_restart", ["again", "resume"])
 def test_task_is_run_as_often_as_it_may_be(on_restart: OnRestart):
     before = attrs.evolve(ASKING, on_restart=on_restart, attempt=2)
-    assert changes(before, taken_over(before, LATER, 3, 3)) == {"attempt": 3}
-    after = taken_over(before, LATER, 3, 2)
+    assert changes(before, reclaimed(before, LATER, 3, 3)) == {"attempt": 3}
+    after = reclaimed(before, LATER, 3, 2)
     assert after is not None
     assert after.outcome is not None
     assert after.outcome.is_error
@@ -288,10 +288,10 @@ def test_task_is_run_as_often_as_it_may_be(on_restart: OnRestart):
 
 def test_task_whose_time_is_over_is_not_run_again():
     before = attrs.evolve(ASKING, on_restart="again", expires_at=LATER)
-    after = taken_over(before, LATER, 2, 3)
+    after = reclaimed(before, LATER, 2, 3)
     assert after is not None
     assert after.phase is TaskPhase.ENDED
-    assert taken_over(attrs.evolve(before, expires_at=None), LATER, 2, 3) is not None
+    assert reclaimed(attrs.evolve(before, expires_at=None), LATER, 2, 3) is not None
 
 
 @st.composite
@@ -305,7 +305,7 @@ def lives(draw: st.DrawFn) -> list[tuple[str, Step]]:
         match name:
             case "asked":
                 questions = dict.fromkeys(draw(st.lists(keys, max_size=3)), b"%d?" % number)
-                log = Log(dict.fromkeys(questions, ()), {})
+                log = QuestionLog(dict.fromkeys(questions, ()), {})
                 step = lambda record, questions=questions, log=log: asked(record, LATER, questions, log)  # noqa: E731
             case "answered":
                 answers = dict.fromkeys(draw(st.lists(keys, max_size=4)), b"%d" % number)
@@ -342,10 +342,10 @@ def test_a_task_ends_once_and_no_answer_is_lost_whatever_happens(life: list[tupl
 
 
 def test_a_task_that_was_given_away_is_run_by_nobody_and_lives_as_long_as_was_said():
-    given = given_away(WORKING, LATER, "new", 5000, 1000)
+    given = made_external(WORKING, LATER, "new", 5000, 1000)
     assert given is not None
     assert (given.is_external, given.holder, given.leased_until) == (True, None, 0)
     assert (given.expires_at, given.kept_until) == (WORKING.created_at + 5000, WORKING.created_at + 6000)
-    for_ever = given_away(WORKING, LATER, "new", None, 1000)
+    for_ever = made_external(WORKING, LATER, "new", None, 1000)
     assert for_ever is not None
     assert (for_ever.expires_at, for_ever.kept_until) == (None, None)

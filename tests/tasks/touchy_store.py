@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import trio
 
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_store import Hint, Kept, Position, StoreDown, TaskRecord, TaskStore
+from trio_mcp.stores.task_store import Hint, StoreDown, StoredTask, TaskCursor, TaskRecord, TaskStore
 
 __all__ = ["TouchyStore"]
 
@@ -49,18 +49,20 @@ class TouchyStore:
             raise self.loses[method]
 
     async def create(
-        self, new: TaskRecord, *, lease: int, ttl: int | None, keep: int, most: int, most_of_scope: int
+        self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         await self._touch("create")
-        record = await self.store.create(new, lease=lease, ttl=ttl, keep=keep, most=most, most_of_scope=most_of_scope)
+        record = await self.store.create(
+            new, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms, limit=limit, scope_limit=scope_limit
+        )
         self._lose("create")
         return record
 
-    async def void(self, task_id: str, *, keep: int) -> bool:
+    async def discard(self, task_id: str, *, retention_ms: int) -> bool:
         await self._touch("void")
-        return await self.store.void(task_id, keep=keep)
+        return await self.store.discard(task_id, retention_ms=retention_ms)
 
-    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+    async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         await self._touch("read")
         return await self.store.read(scope, task_id)
 
@@ -68,29 +70,31 @@ class TouchyStore:
         await self._touch("marks")
         return await self.store.marks(task_ids)
 
-    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
+    async def change(
+        self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
+    ) -> bool:
         await self._touch("change")
-        changed = await self.store.change(record, was=was, holder=holder, give_up=give_up)
+        changed = await self.store.change(record, expected_mark=expected_mark, holder=holder, give_up=give_up)
         self._lose("change")
         return changed
 
-    async def page(self, scope: str, after: Position | None, most: int) -> Sequence[TaskRecord]:
+    async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
         await self._touch("page")
-        return await self.store.page(scope, after, most)
+        return await self.store.page(scope, cursor, limit)
 
-    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+    async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
         await self._touch("claim")
-        claimed = await self.store.claim(holder, lease=lease, most=most, names=names)
+        claimed = await self.store.claim(holder, lease_ms=lease_ms, limit=limit, names=names)
         self._lose("claim")
         return claimed
 
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
         await self._touch("renew")
-        return await self.store.renew(held, lease=lease)
+        return await self.store.renew(held, lease_ms=lease_ms)
 
-    async def expire(self, *, most: int) -> int:
+    async def expire(self, *, limit: int) -> int:
         await self._touch("expire")
-        return await self.store.expire(most=most)
+        return await self.store.expire(limit=limit)
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
         return self.store.watch()

@@ -23,9 +23,11 @@ class WatchedStore(MemoryTaskStore):
         self.answers: dict[str, Mapping[str, bytes]] = {}
         """The last answers that each record had."""
 
-    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
+    async def change(
+        self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
+    ) -> bool:
         before = await self.read(None, record.id)
-        changed = await super().change(record, was=was, holder=holder, give_up=give_up)
+        changed = await super().change(record, expected_mark=expected_mark, holder=holder, give_up=give_up)
         after = await self.read(None, record.id)
         if before is not None and after is not None:
             self._compare(before.record, after.record)
@@ -40,12 +42,12 @@ class WatchedStore(MemoryTaskStore):
         elif writers[-1:] != [holder]:
             writers.append(holder)
 
-    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+    async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
         before = {record.id: record for record in await self.page("", None, 10_000)}
-        claimed = await super().claim(holder, lease=lease, most=most, names=names)
+        claimed = await super().claim(holder, lease_ms=lease_ms, limit=limit, names=names)
         for record in claimed:
             self._compare(before[record.id], record)
-            if before[record.id].leased_until >= record.leased_until - lease:
+            if before[record.id].leased_until >= record.leased_until - lease_ms:
                 self.faults.append(f"{record.id} was taken from a living owner")
         return claimed
 

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from trio_mcp.testing import Delay, Drop, Fault, Garble, Passage, RandomFaults
+from trio_mcp.testing import Delay, Drop, Fault, Garble, MessageInTransit, RandomFaults
 
 
 def drawn(plan: RandomFaults, count: int = 1000) -> list[Fault | None]:
-    return [plan(Passage("sent", number, b"{}")) for number in range(count)]
+    return [plan(MessageInTransit("sent", number, b"{}")) for number in range(count)]
 
 
 def test_the_same_seed_gives_the_same_faults() -> None:
@@ -21,14 +21,14 @@ def test_the_same_seed_gives_the_same_faults() -> None:
 
 def test_the_two_directions_are_drawn_apart() -> None:
     plan = RandomFaults(7, drop=0.5)
-    received = [plan(Passage("received", number, b"{}")) for number in range(1000)]
+    received = [plan(MessageInTransit("received", number, b"{}")) for number in range(1000)]
     assert received != drawn(plan)
 
 
 def test_a_fault_does_not_depend_on_what_was_asked_before() -> None:
     plan = RandomFaults(7, drop=0.5)
     forwards = drawn(plan)
-    assert [plan(Passage("sent", number, b"{}")) for number in reversed(range(1000))] == forwards[::-1]
+    assert [plan(MessageInTransit("sent", number, b"{}")) for number in reversed(range(1000))] == forwards[::-1]
 
 
 def test_each_fault_comes_about_as_often_as_was_said() -> None:
@@ -71,4 +71,4 @@ def test_a_garbled_message_is_a_part() -> None:
     ],
 )
 def test_a_plan_can_look_at_the_method(message: bytes, method: str | None) -> None:
-    assert Passage("sent", 0, message).method == method
+    assert MessageInTransit("sent", 0, message).method == method

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE
 
-from trio_mcp.testing import SharedSuite, TaskStoreSuite
+from trio_mcp.testing import SharedStorageSuite, TaskStoreSuite
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "src/trio_mcp/testing/README.md").read_text()
@@ -151,7 +151,7 @@ def page(tmp_path: Path) -> Path:
 def test_the_examples_of_the_page_run_as_they_stand(page: Path) -> None:
     ran = run_pytest(page)
     tests = sum(code.count("async def test_") for _, code in BLOCKS)
-    tests += sum(name.startswith("test_") for suite in (TaskStoreSuite, SharedSuite) for name in dir(suite))
+    tests += sum(name.startswith("test_") for suite in (TaskStoreSuite, SharedStorageSuite) for name in dir(suite))
     assert f"{tests + 1} passed" in ran.stdout, ran.stdout  # the first one runs in two eras
     assert ran.returncode == 0
 

@@ -31,7 +31,7 @@ from trio_mcp import (
     WorkerContext,
     open_memory,
 )
-from trio_mcp.testing import RecordedTask, RecordingContext, Said, in_turn
+from trio_mcp.testing import RecordedTask, RecordingContext, SentMessage, in_turn
 
 HELLO = CreateMessageResult("assistant", TextContent("hello"), "model")
 MANY_ROOTS = [Root("file:///a"), Root("file:///b")]
@@ -57,7 +57,7 @@ async def test_a_handler_is_called_as_the_function_it_is() -> None:
         assert await greet(ctx) == "Hello, Ann"
     assert ctx.progress_reports == [Progress(1, 2, "asking"), Progress(2, 2)]
     assert ctx.logs == [LogParams("info", {"name": "Ann"}, "greeter")]
-    assert ctx.notifications == [Said("notifications/x-greeted", None)]
+    assert ctx.notifications == [SentMessage("notifications/x-greeted", None)]
     (question,) = ctx.questions
     assert question.method == "elicitation/create"
     assert question.params is not None
@@ -364,7 +364,7 @@ async def test_completed_elicitations_are_noted_as_they_would_be_sent(autojump_c
     async with RecordingContext(revision="2025-11-25", elicitation_url=visit) as ctx:
         ctx.cancel()
     assert await ctx.elicitation_complete("e1") is True, "it belongs to no request"
-    assert ctx.notifications == [Said("notifications/elicitation/complete", {"elicitationId": "e1"})]
+    assert ctx.notifications == [SentMessage("notifications/elicitation/complete", {"elicitationId": "e1"})]
     for other in (RecordingContext(elicitation_url=visit), RecordingContext(revision="2025-11-25")):
         assert await other.elicitation_complete("e1") is False
         assert other.notifications == []
@@ -399,7 +399,7 @@ async def test_a_checkpoint_that_could_not_be_kept_fails_here_too() -> None:
 async def test_without_a_task_there_is_none() -> None:
     async with RecordingContext() as ctx:
         assert ctx.task is None
-        assert ctx.task_store is None
+        assert ctx.caller_tasks is None
 
 
 async def test_a_notification_that_the_revision_lacks_cannot_be_sent_here_either() -> None:

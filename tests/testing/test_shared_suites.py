@@ -11,10 +11,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.stores.shared import ChangesSince, Replica
-from trio_mcp.stores.task_store import GAP
-from trio_mcp.testing import SharedSuite
+from trio_mcp.stores.task_store import HINTS_LOST
+from trio_mcp.testing import SharedStorageSuite
 
 
 class Defective:
@@ -44,7 +44,7 @@ class WithoutGaps:
         self.hints = hints
 
     async def __anext__(self) -> Any:
-        while (hint := await anext(self.hints)) is GAP:
+        while (hint := await anext(self.hints)) is HINTS_LOST:
             pass
         return hint
 
@@ -53,36 +53,38 @@ class WithoutGaps:
 
 
 class OpensAnew(Defective):
-    async def open(self, session_id: str, facts: bytes, **options: Any) -> None:
-        await self.part.end(session_id)
-        await self.part.open(session_id, facts, **options)
+    async def open(self, session_id: str, state: bytes, **options: Any) -> None:
+        await self.part.delete(session_id)
+        await self.part.open(session_id, state, **options)
 
 
 class CountsSessionsFirst(Defective):
-    async def open(self, session_id: str, facts: bytes, *, most: int, **options: Any) -> None:
-        has_room = len(self.part._sessions) < most
+    async def open(self, session_id: str, state: bytes, *, limit: int, **options: Any) -> None:
+        has_room = len(self.part._sessions) < limit
         await trio.lowlevel.checkpoint()
-        await self.part.open(session_id, facts, most=10**6 if has_room else 0, **options)
+        await self.part.open(session_id, state, limit=10**6 if has_room else 0, **options)
 
 
 class ReadsWithoutUse(Defective):
-    async def read(self, session_id: str, *, idle: int) -> Any:
+    async def read(self, session_id: str, *, idle_ms: int) -> Any:
         return self.part._sessions.get(session_id)
 
 
 class ComparesMarksFirst(Defective):
-    async def change(self, session_id: str, facts: bytes, *, was: bytes, idle: int, **options: Any) -> bool:
-        session = await self.part.read(session_id, idle=idle)
-        if session is None or session.mark != was:
+    async def change(
+        self, session_id: str, state: bytes, *, expected_mark: bytes, idle_ms: int, **options: Any
+    ) -> bool:
+        session = await self.part.read(session_id, idle_ms=idle_ms)
+        if session is None or session.mark != expected_mark:
             return False
         await trio.lowlevel.checkpoint()
-        session = await self.part.read(session_id, idle=idle)
-        return await self.part.change(session_id, facts, was=session.mark, idle=idle, **options)
+        session = await self.part.read(session_id, idle_ms=idle_ms)
+        return await self.part.change(session_id, state, expected_mark=session.mark, idle_ms=idle_ms, **options)
 
 
 class EndsWhatIsNotThere(Defective):
-    async def end(self, session_id: str) -> bool:
-        await self.part.end(session_id)
+    async def delete(self, session_id: str) -> bool:
+        await self.part.delete(session_id)
         return True
 
 
@@ -95,7 +97,7 @@ class ChangesHalfway(Defective):
 
 class AppendsForAnybody(Defective):
     async def append(self, session_id: str, stream: str, **options: Any) -> bool:
-        found = await self.part.after(session_id, stream, 0, keep=options["keep"])
+        found = await self.part.read_after(session_id, stream, 0, retention_ms=options["retention_ms"])
         return await self.part.append(
             session_id, stream, **options | ({"holder": found.stream.holder} if found else {})
         )
@@ -103,7 +105,7 @@ class AppendsForAnybody(Defective):
 
 class RefusesToEndAgain(Defective):
     async def append(self, session_id: str, stream: str, **options: Any) -> bool:
-        found = await self.part.after(session_id, stream, 0, keep=options["keep"])
+        found = await self.part.read_after(session_id, stream, 0, retention_ms=options["retention_ms"])
         return not (found and found.stream.is_finished) and await self.part.append(session_id, stream, **options)
 
 
@@ -132,57 +134,57 @@ class BelievesLateNotes(Defective):
 
 class KeepsEverything(Defective):
     async def append(self, *args: Any, **options: Any) -> bool:
-        return await self.part.append(*args, **options | {"most": 10**9})
+        return await self.part.append(*args, **options | {"limit": 10**9})
 
 
 class FinishesTheLiving(Defective):
     async def finish_dead(self, session_id: str, stream: str, **options: Any) -> bool:
-        found = await self.part.after(session_id, stream, 0, keep=options["keep"])
-        holder = found.stream.holder if found and not found.stream.is_finished else options["dead"]
-        return await self.part.finish_dead(session_id, stream, **options | {"dead": holder})
+        found = await self.part.read_after(session_id, stream, 0, retention_ms=options["retention_ms"])
+        holder = found.stream.holder if found and not found.stream.is_finished else options["dead_holder"]
+        return await self.part.finish_dead(session_id, stream, **options | {"dead_holder": holder})
 
 
 class LeavesTheDeadTheirStream(Defective):
     async def finish_dead(self, session_id: str, stream: str, **options: Any) -> bool:
         is_finished = await self.part.finish_dead(session_id, stream, **options)
         if is_finished:
-            self.part._logs.get(session_id).find(stream, 0).holder = options["dead"]
+            self.part._logs.get(session_id).find(stream, 0).holder = options["dead_holder"]
         return is_finished
 
 
 class CountsFromTheFirstThatIsKept(Defective):
-    async def after(self, *args: Any, **options: Any) -> Any:
-        found = await self.part.after(*args, **options)
+    async def read_after(self, *args: Any, **options: Any) -> Any:
+        found = await self.part.read_after(*args, **options)
         return None if found is None else attrs.evolve(found, first=found.stream.dropped + 1)
 
 
 class NotesOneAfterTheOther(Defective):
-    async def note(self, changed: Collection[str]) -> None:
+    async def record(self, changed: Collection[str]) -> None:
         for thing in changed:
-            await self.part.note([thing])
+            await self.part.record([thing])
             await trio.lowlevel.checkpoint()
 
 
 class ForgetsQuietly(Defective):
-    async def since(self, place: str | None) -> ChangesSince:
-        return attrs.evolve(await self.part.since(place), everything=False)
+    async def read_since(self, cursor: str | None) -> ChangesSince:
+        return attrs.evolve(await self.part.read_since(cursor), everything=False)
 
 
 class TellsAll(Defective):
-    async def since(self, place: str | None) -> ChangesSince:
-        return attrs.evolve(await self.part.since(place), changed=[*self.part._changed])
+    async def read_since(self, cursor: str | None) -> ChangesSince:
+        return attrs.evolve(await self.part.read_since(cursor), changed=[*self.part._changed])
 
 
 class PostsToOthers(Defective):
-    async def post(self, replica: str, letter: bytes, **_: Any) -> None:
+    async def send(self, replica: str, content: bytes, **_: Any) -> None:
         for each in self.part._post.mailboxes:
-            await self.part.post(each, letter)
+            await self.part.send(each, content)
 
 
 class TakesNumbersForItsOwn(Defective):
-    async def post(self, replica: str, letter: bytes, *, number: int | None = None) -> None:
-        first = vars(self.part._post).setdefault("first", {}).setdefault(number, letter)
-        await self.part.post(replica, letter if number is None else first)
+    async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
+        first = vars(self.part._post).setdefault("first", {}).setdefault(number, content)
+        await self.part.send(replica, content if number is None else first)
 
 
 class HasManyMailboxes(Defective):
@@ -196,13 +198,13 @@ class HasManyMailboxes(Defective):
 
 
 class NeverDies(Defective):
-    async def live(self, *, lease: int) -> bool:
-        return await self.part.live(lease=10**9)
+    async def heartbeat(self, *, lease_ms: int) -> bool:
+        return await self.part.heartbeat(lease_ms=10**9)
 
 
 class LivesQuietly(Defective):
-    async def live(self, *, lease: int) -> bool:
-        await self.part.live(lease=lease)
+    async def heartbeat(self, *, lease_ms: int) -> bool:
+        await self.part.heartbeat(lease_ms=lease_ms)
         return True
 
 
@@ -212,17 +214,17 @@ class ForgetsToLeave(Defective):
 
 
 class LooksFirst(Defective):
-    async def add(self, digest: bytes, *, ttl: int) -> bool:
+    async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
         is_new = self.part._seen.get(digest) is None
         await trio.lowlevel.checkpoint()
-        self.part._seen.put(digest, True, ttl)
+        self.part._seen.put(digest, True, ttl_ms)
         return is_new
 
 
 class RemembersRefusedUses(Defective):
-    async def add(self, digest: bytes, *, ttl: int) -> bool:
-        is_new = await self.part.add(digest, ttl=ttl)
-        self.part._seen.put(digest, True, ttl)
+    async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
+        is_new = await self.part.add(digest, ttl_ms=ttl_ms)
+        self.part._seen.put(digest, True, ttl_ms)
         return is_new
 
 
@@ -232,16 +234,16 @@ class HasBucketsOfItsOwn(Defective):
 
 
 class CountsRefusedTakes(Defective):
-    async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
-        wait = await self.part.take(key, most=most, per=per, burst=burst)
+    async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
+        wait = await self.part.acquire(key, limit=limit, period_ms=period_ms, burst=burst)
         if wait:
-            await self.part.take(key, most=most, per=per, burst=10**6)
+            await self.part.acquire(key, limit=limit, period_ms=period_ms, burst=10**6)
         return wait
 
 
 class RoundsDown(Defective):
-    async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
-        return max(await self.part.take(key, most=most, per=per, burst=burst) - 1, 0)
+    async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
+        return max(await self.part.acquire(key, limit=limit, period_ms=period_ms, burst=burst) - 1, 0)
 
 
 DEFECTS: list[tuple[str, Callable[[Any], Defective], str]] = [
@@ -273,11 +275,11 @@ DEFECTS: list[tuple[str, Callable[[Any], Defective], str]] = [
     ("courier", NeverDies, "test_replica_is_dead_when_its_lease_is_over"),
     ("courier", LivesQuietly, "test_replica_is_not_alive_before_its_first_sign_of_life"),
     ("courier", ForgetsToLeave, "test_replica_that_has_left_is_dead"),
-    ("seen", LooksFirst, "test_one_of_many_who_use_a_value_succeeds"),
-    ("seen", RemembersRefusedUses, "test_value_is_forgotten_after_its_time"),
-    ("rates", HasBucketsOfItsOwn, "test_bucket_has_its_burst_at_first"),
-    ("rates", CountsRefusedTakes, "test_bucket_has_its_burst_at_first"),
-    ("rates", RoundsDown, "test_tokens_come_at_their_rate"),
+    ("replay_guard", LooksFirst, "test_one_of_many_who_use_a_value_succeeds"),
+    ("replay_guard", RemembersRefusedUses, "test_value_is_forgotten_after_its_time"),
+    ("rate_limits", HasBucketsOfItsOwn, "test_bucket_has_its_burst_at_first"),
+    ("rate_limits", CountsRefusedTakes, "test_bucket_has_its_burst_at_first"),
+    ("rate_limits", RoundsDown, "test_tokens_come_at_their_rate"),
 ]
 
 
@@ -286,7 +288,7 @@ def run(test: str, part: str, make: Callable[[Any], Any]) -> None:
     clock of this storage is trio's."""
     storage = Memory()
 
-    class Suite(SharedSuite):
+    class Suite(SharedStorageSuite):
         @asynccontextmanager
         async def open_replica(self, name: str = "tested") -> AsyncGenerator[Replica]:
             async with storage.join(name) as replica:
@@ -306,4 +308,4 @@ def test_a_defect_of_what_is_shared_fails_the_test_of_that_sentence(
 
 async def test_who_forgets_to_open_a_replica_is_told():
     with pytest.raises(NotImplementedError, match=r"defines open_replica\(\)"):
-        await SharedSuite().test_note_of_nothing_changes_nothing()
+        await SharedStorageSuite().test_note_of_nothing_changes_nothing()

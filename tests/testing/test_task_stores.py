@@ -11,8 +11,9 @@ import pytest
 import trio
 
 from trio_mcp import MemoryTaskStore, StoreFull, TaskRecord, TaskStore
-from trio_mcp.stores.task_store import GAP
-from trio_mcp.testing import TaskStoreSuite, store_suite
+from trio_mcp.stores.task_store import HINTS_LOST
+from trio_mcp.testing import TaskStoreSuite
+from trio_mcp.testing.stores import task_store as store_suite
 
 
 class TellsAll(MemoryTaskStore):
@@ -22,15 +23,15 @@ class TellsAll(MemoryTaskStore):
 
 class TakesAll(MemoryTaskStore):
     async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
-        return await super().create(new, **options | {"most_of_scope": options["most"]})
+        return await super().create(new, **options | {"scope_limit": options["limit"]})
 
 
 class CountsFirst(MemoryTaskStore):
     async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
-        if len(await self.page(new.scope, None, options["most"])) >= options["most_of_scope"]:
+        if len(await self.page(new.scope, None, options["limit"])) >= options["scope_limit"]:
             raise StoreFull
         await trio.lowlevel.checkpoint()
-        return await super().create(new, **options | {"most_of_scope": options["most"]})
+        return await super().create(new, **options | {"scope_limit": options["limit"]})
 
 
 class BelievesTheCaller(MemoryTaskStore):
@@ -44,23 +45,23 @@ class HasNoPlaces(MemoryTaskStore):
     async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
         record = await super().create(new, **options)
         order = self._order[record.scope]
-        order.remove((record.place, record.id))
-        self._records[record.id] = attrs.evolve(record, place=record.created_at)
+        order.remove((record.position, record.id))
+        self._records[record.id] = attrs.evolve(record, position=record.created_at)
         order.append((record.created_at, record.id))
         order.sort()
         return self._records[record.id]
 
 
 class ForgetsTheVoid(MemoryTaskStore):
-    async def void(self, task_id: str, *, keep: int) -> bool:
-        return await super().void(task_id, keep=0)
+    async def discard(self, task_id: str, *, retention_ms: int) -> bool:
+        return await super().discard(task_id, retention_ms=0)
 
 
 class ComparesNumbers(MemoryTaskStore):
     async def change(self, record: TaskRecord, **options: Any) -> bool:
         kept = self._records.get(record.id)
         is_next = kept is not None and kept.version + 1 == record.version
-        return await super().change(record, **options | ({"was": kept.mark} if kept and is_next else {}))
+        return await super().change(record, **options | ({"expected_mark": kept.mark} if kept and is_next else {}))
 
 
 class ForgetsHolders(MemoryTaskStore):
@@ -69,9 +70,11 @@ class ForgetsHolders(MemoryTaskStore):
 
 
 class ComparesFirst(MemoryTaskStore):
-    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
+    async def change(
+        self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
+    ) -> bool:
         kept = self._records.get(record.id)
-        if kept is None or kept.mark != was:
+        if kept is None or kept.mark != expected_mark:
             return False
         await trio.lowlevel.checkpoint()
         self._records[record.id] = record
@@ -98,7 +101,7 @@ class KeepsTheHolder(MemoryTaskStore):
 
 class ClaimsAll(MemoryTaskStore):
     async def claim(self, holder: str, **options: Any) -> Any:
-        return await super().claim(holder, **options | {"most": 1000})
+        return await super().claim(holder, **options | {"limit": 1000})
 
 
 class ClaimsOthersTasks(MemoryTaskStore):
@@ -116,36 +119,36 @@ class ClaimsTheLiving(MemoryTaskStore):
 
 
 class LosesNothing(MemoryTaskStore):
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Any:
-        await super().renew(held, lease=lease)
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Any:
+        await super().renew(held, lease_ms=lease_ms)
         return ()
 
 
 class RenewsForAnybody(MemoryTaskStore):
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Any:
-        return await super().renew({name: self._records[name].holder or "" for name in held}, lease=lease)
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Any:
+        return await super().renew({name: self._records[name].holder or "" for name in held}, lease_ms=lease_ms)
 
 
 class DeletesEarly(MemoryTaskStore):
-    async def expire(self, *, most: int) -> int:
+    async def expire(self, *, limit: int) -> int:
         clock, self._now = self._now, lambda: clock() + 8_000_000  # type: ignore[assignment]
         try:
-            return await super().expire(most=most)
+            return await super().expire(limit=limit)
         finally:
             self._now = clock
 
 
 class StartsAnew(MemoryTaskStore):
-    async def page(self, scope: str, after: Any, most: int) -> Any:
-        is_there = after is not None and after[1] in self._records
-        return await super().page(scope, after if is_there else None, most)
+    async def page(self, scope: str, cursor: Any, limit: int) -> Any:
+        is_there = cursor is not None and cursor[1] in self._records
+        return await super().page(scope, cursor if is_there else None, limit)
 
 
 class ListsAll(MemoryTaskStore):
-    async def page(self, scope: str, after: Any, most: int) -> Any:
+    async def page(self, scope: str, cursor: Any, limit: int) -> Any:
         clock, self._now = self._now, lambda: 0  # type: ignore[assignment]
         try:
-            return await super().page(scope, after, most)
+            return await super().page(scope, cursor, limit)
         finally:
             self._now = clock
 
@@ -158,10 +161,10 @@ class GivesUpHalfway(MemoryTaskStore):
 
 
 class SaysNothing(MemoryTaskStore):
-    async def expire(self, *, most: int) -> int:
+    async def expire(self, *, limit: int) -> int:
         watchers, self._watchers = self._watchers, type(self._watchers)()
         try:
-            return await super().expire(most=most)
+            return await super().expire(limit=limit)
         finally:
             self._watchers = watchers
 
@@ -170,7 +173,7 @@ class HidesGaps(MemoryTaskStore):
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[Any]:
         async with super().watch() as store_suite:
-            yield (hint async for hint in store_suite if hint is not GAP)
+            yield (hint async for hint in store_suite if hint is not HINTS_LOST)
 
 
 DEFECTS: dict[Callable[[], MemoryTaskStore], str] = {

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import trio
 
-from trio_mcp.transports.streams import let_go_of_cause, until_broken
+from trio_mcp.transports.streams import drop_tracebacks, until_broken
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def test_the_error_of_the_system_keeps_its_text_and_no_frames(stream: trio
     cause = caught.value.__cause__
     assert isinstance(cause, BrokenPipeError)
     assert cause.__traceback__ is not None
-    let_go_of_cause(caught.value)
+    drop_tracebacks(caught.value)
     assert caught.value.__cause__ is cause
     assert cause.__traceback__ is None
 
@@ -38,7 +38,7 @@ async def test_a_stream_closed_here_is_translated_too(stream: trio.SocketStream)
     translated = caught.value.__context__
     assert isinstance(translated, OSError)
     assert translated.__traceback__ is not None
-    let_go_of_cause(caught.value)
+    drop_tracebacks(caught.value)
     assert translated.__traceback__ is None
 
 

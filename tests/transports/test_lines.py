@@ -133,9 +133,9 @@ async def test_lines_that_came_together_are_at_hand_after_the_first() -> None:
     channel = LineTransport(Chunks([b"{1}\n", b"{2}\n{3", b"}\n{4}\n{5}\n{", b"6}\n"]), 1000)
     received = list[tuple[bytes, list[bytes]]]()
     for _ in range(3):
-        received.append((bytes(await channel.receive()), [bytes(line) for line in channel.at_hand]))
+        received.append((bytes(await channel.receive()), [bytes(line) for line in channel.buffered]))
     assert received == [(b"{1}", []), (b"{2}", []), (b"{3}", [b"{5}", b"{4}"])]
-    assert channel.at_hand.pop() == b"{4}"
+    assert channel.buffered.pop() == b"{4}"
     assert [await channel.receive() for _ in range(2)] == [b"{5}", b"{6}"]
     with pytest.raises(trio.EndOfChannel):
         await channel.receive()
@@ -151,7 +151,7 @@ async def test_lines_beside_an_odd_one_are_not_at_hand(odd: bytes, place: int) -
     while b"{4}" not in received:
         with suppress(UnreadableFrame):
             received.append(bytes(await channel.receive()))
-        assert channel.at_hand == []
+        assert channel.buffered == []
     assert [line for line in received if line != odd] == [b"{0}", b"{1}", b"{2}", b"{3}", b"{4}"]
 
 

@@ -139,14 +139,14 @@ def test_a_retry_of_thousands_of_digits_is_a_long_time_and_no_failure() -> None:
 def test_an_event_that_ends_with_the_connection_is_dropped() -> None:
     reader = EventReader(99)
     assert reader.feed(b"id: 1\ndata: a\n\nid: 2\nevent: x\ndata: b\nda") == [Event("message", b"a", "1")]
-    reader.end()
+    reader.drop_unfinished()
     assert reader.feed(b"\ndata: c\n\n") == [Event("message", b"c", "1")]
 
 
 def test_a_new_connection_begins_anew_and_keeps_cursor_and_delay() -> None:
     reader = EventReader(99)
     reader.feed(b"retry: 5\nid: 1\ndata\n\n:\r")
-    reader.end()
+    reader.drop_unfinished()
     assert (reader.last_event_id, reader.retry) == ("1", 5)
     assert reader.feed(b"\xef\xbb\xbfdata: a\n\n") == [Event("message", b"a", "1")]
 

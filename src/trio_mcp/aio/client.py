@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Coroutine
 from functools import wraps
 from typing import Any
 
-from ..bridging.calls import Begin
-from ..bridging.views import Same, View, at_once
+from ..bridging.calls import StartWork
+from ..bridging.wrappers import PassThrough, Wrapper, sync_method
 from ..client import client as of_client
 from ..client import remote_tasks as of_tasks
 from ..client import subscriptions as of_streams
@@ -21,100 +21,100 @@ from ..protocol.types.notifications import SubscriptionFilter
 from ..protocol.types.skills import Skill
 from ..runtime.transport import ConnectionLost
 from ..skills import loading as of_skills
-from .loop import Steps
-from .members import awaited, iterated, opened_by, opening, viewed
+from .loop import AsyncBridgedIterator
+from .members import async_method, context_method, iterator_method, open_function, wrapped_method
 
 
-class RunningTask(View):
+class RunningTask(Wrapper):
     """`trio_mcp.RunningTask` for tasks of asyncio."""
 
-    id = Same[str | None]()
+    id = PassThrough[str | None]()
     """The id of the task; `None` where there is none. See `trio_mcp.RunningTask.id`."""
-    get = awaited(of_tasks.RunningTask.get)
-    result = awaited(of_tasks.RunningTask.result)
-    cancel = awaited(of_tasks.RunningTask.cancel)
+    get = async_method(of_tasks.RunningTask.get)
+    result = async_method(of_tasks.RunningTask.result)
+    cancel = async_method(of_tasks.RunningTask.cancel)
 
 
-class Changes(View, AsyncIterator[Change]):
+class Changes(Wrapper, AsyncIterator[Change]):
     """`trio_mcp.Changes` for tasks of asyncio."""
 
-    acknowledged = Same[SubscriptionFilter]()
+    acknowledged = PassThrough[SubscriptionFilter]()
     """Changes that the server agreed to tell of. See `trio_mcp.Changes`."""
-    dropped = Same[int]()
+    dropped = PassThrough[int]()
     """Number of changes that had no room."""
-    take_all = at_once(of_streams.Changes.take_all)
+    take_all = sync_method(of_streams.Changes.take_all)
 
-    def __init__(self, original: of_streams.Changes, begin: Begin) -> None:
+    def __init__(self, original: of_streams.Changes, begin: StartWork) -> None:
         super().__init__(original, begin)
-        self._steps = Steps(begin, lambda: original)
+        self._iterator = AsyncBridgedIterator(begin, lambda: original)
 
     def __anext__(self) -> Coroutine[Any, Any, Change]:
-        return anext(self._steps)
+        return anext(self._iterator)
 
 
-class LoadedSkill(View):
+class LoadedSkill(Wrapper):
     """`trio_mcp.LoadedSkill` for tasks of asyncio."""
 
-    entry = Same[Skill]()
+    entry = PassThrough[Skill]()
     """The entry that all files are compared with."""
-    text = Same[str]()
+    text = PassThrough[str]()
     """The ``SKILL.md``, with its front matter."""
-    read = awaited(of_skills.LoadedSkill.read)
+    read = async_method(of_skills.LoadedSkill.read)
 
 
-class Client(View):
+class Client(Wrapper):
     """`trio_mcp.Client` for tasks of asyncio, any number at a time."""
 
-    server_info = Same[Implementation | None]()
+    server_info = PassThrough[Implementation | None]()
     """The server's name and version. Self-reported: for display, never for decisions."""
-    server_capabilities = Same[ServerCapabilities]()
+    server_capabilities = PassThrough[ServerCapabilities]()
     """The capabilities of the server."""
-    instructions = Same[str | None]()
+    instructions = PassThrough[str | None]()
     """The server's advice to the model."""
-    revision = Same[Revision]()
+    revision = PassThrough[Revision]()
     """The protocol revision of the connection."""
-    settings = Same[ClientSettings]()
+    settings = PassThrough[ClientSettings]()
     """The settings that the client was opened with."""
-    capabilities = Same[ClientCapabilities]()
+    capabilities = PassThrough[ClientCapabilities]()
     """The capabilities that the client declares to servers."""
-    lost = Same[ConnectionLost | None]()
+    lost = PassThrough[ConnectionLost | None]()
     """The reason why the connection is gone; `None` while the connection is open, as far as known."""
-    unreadable_messages = Same[int]()
+    unreadable_messages = PassThrough[int]()
     """The number of lines of the server that were no messages so far."""
 
-    server_extension = at_once(of_client.Client.server_extension)
-    call_tool = awaited(of_client.Client.call_tool)
-    start_task = viewed(of_client.Client.start_task, RunningTask)
-    list_tasks = iterated(of_client.Client.list_tasks)
-    read_resource = awaited(of_client.Client.read_resource)
-    get_prompt = awaited(of_client.Client.get_prompt)
-    complete = awaited(of_client.Client.complete)
-    list_tools = iterated(of_client.Client.list_tools)
-    list_resources = iterated(of_client.Client.list_resources)
-    list_resource_templates = iterated(of_client.Client.list_resource_templates)
-    list_prompts = iterated(of_client.Client.list_prompts)
-    list_skills = iterated(of_client.Client.list_skills)
-    get_skill = awaited(of_client.Client.get_skill)
-    load_skill = viewed(of_client.Client.load_skill, LoadedSkill)
-    list_directory = iterated(of_client.Client.list_directory)
-    listen = opened_by(of_client.Client.listen, Changes)
-    subscribe = awaited(of_client.Client.subscribe)
-    unsubscribe = awaited(of_client.Client.unsubscribe)
-    set_log_level = awaited(of_client.Client.set_log_level)
-    ping = awaited(of_client.Client.ping)
-    until_lost = awaited(of_client.Client.until_lost)
-    roots_changed = awaited(of_client.Client.roots_changed)
-    request = awaited(of_client.Client.request)
-    send_notification = awaited(of_client.Client.send_notification)
+    server_extension = sync_method(of_client.Client.server_extension)
+    call_tool = async_method(of_client.Client.call_tool)
+    start_task = wrapped_method(of_client.Client.start_task, RunningTask)
+    list_tasks = iterator_method(of_client.Client.list_tasks)
+    read_resource = async_method(of_client.Client.read_resource)
+    get_prompt = async_method(of_client.Client.get_prompt)
+    complete = async_method(of_client.Client.complete)
+    list_tools = iterator_method(of_client.Client.list_tools)
+    list_resources = iterator_method(of_client.Client.list_resources)
+    list_resource_templates = iterator_method(of_client.Client.list_resource_templates)
+    list_prompts = iterator_method(of_client.Client.list_prompts)
+    list_skills = iterator_method(of_client.Client.list_skills)
+    get_skill = async_method(of_client.Client.get_skill)
+    load_skill = wrapped_method(of_client.Client.load_skill, LoadedSkill)
+    list_directory = iterator_method(of_client.Client.list_directory)
+    listen = context_method(of_client.Client.listen, Changes)
+    subscribe = async_method(of_client.Client.subscribe)
+    unsubscribe = async_method(of_client.Client.unsubscribe)
+    set_log_level = async_method(of_client.Client.set_log_level)
+    ping = async_method(of_client.Client.ping)
+    until_lost = async_method(of_client.Client.until_lost)
+    roots_changed = async_method(of_client.Client.roots_changed)
+    request = async_method(of_client.Client.request)
+    send_notification = async_method(of_client.Client.send_notification)
 
     @wraps(of_client.Client.resume_task)
     def resume_task(self, task_id: str) -> RunningTask:
         return RunningTask(self._original.resume_task(task_id), self._begin)
 
 
-open_stdio = opening(stdio.open_stdio, Client, "client")
-open_http = opening(http.open_http, Client, "client")
-open_websocket = opening(websocket.open_websocket, Client, "client")
-open_tcp = opening(lines.open_tcp, Client, "client")
-open_unix = opening(lines.open_unix, Client, "client")
-open_memory = opening(memory.open_memory, Client, "client")
+open_stdio = open_function(stdio.open_stdio, Client, "client")
+open_http = open_function(http.open_http, Client, "client")
+open_websocket = open_function(websocket.open_websocket, Client, "client")
+open_tcp = open_function(lines.open_tcp, Client, "client")
+open_unix = open_function(lines.open_unix, Client, "client")
+open_memory = open_function(memory.open_memory, Client, "client")

@@ -21,22 +21,22 @@ import trio
 
 from ..bridging.calls import (
     CALLBACKS,
-    TABLES,
-    Begin,
+    METHOD_TABLES,
     BridgedCall,
-    Errand,
-    Hold,
-    begin,
-    contained,
+    Callback,
+    OpenContext,
+    StartWork,
+    call_contained,
     is_async,
+    reason_of,
+    start_call,
     with_contained,
-    words_of,
 )
-from ..bridging.thread import ThreadWork, TrioThread
-from ..bridging.views import View
+from ..bridging.portal import ThreadWork, TrioPortal
+from ..bridging.wrappers import Wrapper
 
 T = TypeVar("T")
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=Wrapper)
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -55,14 +55,14 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
-async def run_in_trio(by: Begin, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
+async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
     """Run the coroutine that ``make`` returns in the trio thread, and return the result. This task waits, and runs the
     errands of the call. A cancel of this task cancels the call, and is raised when the call has ended."""
-    inbox: asyncio.Queue[Errand | None] = asyncio.Queue()
+    inbox: asyncio.Queue[Callback | None] = asyncio.Queue()
     call: BridgedCall[T] = BridgedCall(
         lambda: make(call), partial(running_loop().call_soon_threadsafe, inbox.put_nowait)
     )
-    begin(call, by)
+    start_call(call, start)
     failure: BaseException | None = None
     while True:
         try:
@@ -70,16 +70,16 @@ async def run_in_trio(by: Begin, make: Callable[[BridgedCall[Any]], Awaitable[T]
             if errand is None:
                 break
             if failure is None:
-                await _carry_out(errand)
+                await _run_callback(errand)
             else:
-                errand.done()
+                errand.on_done()
         except GeneratorExit:  # nobody runs this task any more
             call.cancel("the caller is gone")
             raise
         except BaseException as error:
             if failure is None:
                 failure = error
-                call.cancel(_words_of(error))
+                call.cancel(_reason_of(error))
     if failure is not None:
         try:
             raise failure
@@ -88,68 +88,70 @@ async def run_in_trio(by: Begin, make: Callable[[BridgedCall[Any]], Awaitable[T]
     return call.result()
 
 
-async def _carry_out(errand: Errand) -> None:
+async def _run_callback(errand: Callback) -> None:
     try:
         pending = errand.function()
         if inspect.isawaitable(pending):
             await pending
     finally:
-        errand.done()
+        errand.on_done()
 
 
-def _words_of(failure: BaseException) -> str:
+def _reason_of(failure: BaseException) -> str:
     if isinstance(failure, asyncio.CancelledError):
         given = failure.args[0] if failure.args else None
         return given if isinstance(given, str) and given else "the asyncio task was cancelled"
-    return words_of(failure)
+    return reason_of(failure)
 
 
-class Opened(AbstractAsyncContextManager[V]):
+class AsyncBridgedContext(AbstractAsyncContextManager[V]):
     """A context manager of trio's that any tasks of asyncio enter and leave, with a ``view`` of its value.
 
-    ``manager`` makes the trio one, for handlers in the given loop; ``by`` begins its life in the trio thread. The end
-    of the loop closes all that is open.
+    ``manager`` makes the trio one, for handlers in the given loop; ``start`` begins its life in the trio thread. The
+    end of the loop closes all that is open.
     """
 
     _call: BridgedCall[None]
-    _hold: Hold[Any]
-    _keeper: AsyncGenerator[None]
+    _context: OpenContext[Any]
+    _loop_closer: AsyncGenerator[None]
 
-    def __init__(self, manager: Callable[[Loop], AbstractAsyncContextManager[Any]], view: type[V], by: Begin) -> None:
+    def __init__(
+        self, manager: Callable[[HandlerLoop], AbstractAsyncContextManager[Any]], view: type[V], start: StartWork
+    ) -> None:
         self._manager = manager
         self._view = view
-        self._by = by
-        self._ended = _news()
+        self._start = start
+        self._finished = _uncancellable_future()
 
     async def __aenter__(self) -> V:
         loop = running_loop()
-        opened, ended = _news(), self._ended
+        opened, ended = _uncancellable_future(), self._finished
 
-        def tell(_: Errand | None) -> None:  # without this object, which is closed when nobody else refers to it
+        def tell(_: Callback | None) -> None:  # without this object, which is closed when nobody else refers to it
             ended.set_result(None)
             if not opened.done():
                 opened.set_result(None)
 
-        manager = self._manager(Loop(loop))
-        self._hold = hold = Hold(manager, partial(opened.set_result, None), loop.is_closed)
+        manager = self._manager(HandlerLoop(loop))
+        self._context = hold = OpenContext(manager, partial(opened.set_result, None), loop.is_closed)
         self._call = call = BridgedCall(hold.run, tell)
-        hold.thread = begin(call, self._by)
+        hold.portal = start_call(call, self._start)
         try:
             await asyncio.wrap_future(opened)
         except BaseException as error:
-            call.cancel(_words_of(error))
+            call.cancel(_reason_of(error))
             await self._close()
             raise
         if ended.done():
-            hold.thread.join()
+            hold.portal.join()
             call.result()
-        self._keeper = self._keep()
-        await anext(self._keeper)
-        return self._view(hold.value, self.begin)
+        self._loop_closer = self._close_with_loop()
+        await anext(self._loop_closer)
+        return self._view(hold.value, self.start)
 
-    def begin(self, work: ThreadWork) -> TrioThread:
+    def start(self, work: ThreadWork) -> TrioPortal:
         """Begin ``work`` in the trio thread; at the latest the end of this context manager ends it."""
-        return self._hold.begin(work)
+        return self._context.start(work)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -157,10 +159,10 @@ class Opened(AbstractAsyncContextManager[V]):
         try:
             await self._close()
         finally:
-            await self._keeper.aclose()
+            await self._loop_closer.aclose()
         self._call.raise_failure()
 
-    async def _keep(self) -> AsyncGenerator[None]:
+    async def _close_with_loop(self) -> AsyncGenerator[None]:
         """Wait to be closed, as each loop does at its end with the generators that began there."""
         try:
             yield
@@ -169,16 +171,16 @@ class Opened(AbstractAsyncContextManager[V]):
 
     async def _close(self) -> None:
         """Close, and return when nothing is left; a cancel is raised then."""
-        self._hold.close()
-        if self._hold.thread.is_inherited:
+        self._context.close()
+        if self._context.portal.is_inherited:
             return
         cancelled: BaseException | None = None
-        while not self._ended.done():
+        while not self._finished.done():
             try:
-                await asyncio.wrap_future(self._ended)
+                await asyncio.wrap_future(self._finished)
             except asyncio.CancelledError as error:
                 cancelled = error
-        self._hold.thread.join()
+        self._context.portal.join()
         if cancelled is not None:
             try:
                 raise cancelled
@@ -186,32 +188,32 @@ class Opened(AbstractAsyncContextManager[V]):
                 del cancelled
 
 
-def _news() -> Future[None]:
+def _uncancellable_future() -> Future[None]:
     """Return a future for any number of tasks, of any loops, that no cancel of a task cancels."""
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
     return future
 
 
-class Steps(AsyncIterator[T], Generic[T]):
+class AsyncBridgedIterator(AsyncIterator[T], Generic[T]):
     """An iterator of trio's, which ``make`` returns, as an iterator of asyncio's. One task at a time; a cancelled step
     loses nothing."""
 
-    def __init__(self, by: Begin, make: Callable[[], AsyncIterator[T]]) -> None:
-        self._by = by
+    def __init__(self, start: StartWork, make: Callable[[], AsyncIterator[T]]) -> None:
+        self._start = start
         self._make = make
         self._made: AsyncIterator[T] | None = None
-        self._taken: deque[T] = deque()
+        self._items: deque[T] = deque()
 
     async def __anext__(self) -> T:
-        if not self._taken:
-            await run_in_trio(self._by, self._take)
-        return self._taken.popleft()
+        if not self._items:
+            await run_in_trio(self._start, self._fetch)
+        return self._items.popleft()
 
-    async def _take(self, _: BridgedCall[Any]) -> None:
+    async def _fetch(self, _: BridgedCall[Any]) -> None:
         if self._made is None:
             self._made = self._make()
-        self._taken.append(await anext(self._made))
+        self._items.append(await anext(self._made))
 
 
 _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots"})
@@ -219,7 +221,7 @@ _MOST_POSTED: Final = 100
 _PATIENCE: Final = 5.0
 
 
-class Loop:
+class HandlerLoop:
     """An event loop, in which the handlers and callbacks of a client run."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -231,7 +233,7 @@ class Loop:
         return {key: self._adapted(key, value) for key, value in options.items()}
 
     def _adapted(self, key: str, value: Any) -> Any:
-        if key in TABLES and value is not None:
+        if key in METHOD_TABLES and value is not None:
             return with_contained(value)
         if not callable(value):
             return value
@@ -240,19 +242,19 @@ class Loop:
         if key in _HANDLERS:
             return partial(self._in_worker, value)
         if key == "on_unreadable" and not is_async(value):
-            return partial(self._post, value)
+            return partial(self._call_soon, value)
         return value
 
     def _in_worker(self, handler: Callable[..., Any], *args: Any) -> Any:
-        answer = contained(handler, *args)
+        answer = call_contained(handler, *args)
         return self._run(lambda: answer) if inspect.isawaitable(answer) else answer
 
-    def _post(self, callback: Callable[..., Any], *args: Any) -> None:
+    def _call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
         """Have a plain callback called soon; not at all while a hundred calls wait for a loop that is busy."""
         if self._room.acquire(blocking=False):
-            self._loop.call_soon_threadsafe(self._called, callback, args)
+            self._loop.call_soon_threadsafe(self._run_posted, callback, args)
 
-    def _called(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _run_posted(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._room.release()
         callback(*args)
 
@@ -260,10 +262,10 @@ class Loop:
         """Run a function in a task of the loop, and return its result. A cancel cancels the task, and is raised when
         the task has ended, or has not ended in five seconds."""
         over = trio.Event()
-        running = _Running(
+        running = _LoopTask(
             partial(function, *args), partial(trio.lowlevel.current_trio_token().run_sync_soon, over.set)
         )
-        self._loop.call_soon_threadsafe(running.begin, copy_context())
+        self._loop.call_soon_threadsafe(running.start, copy_context())
         try:
             await over.wait()
         except trio.Cancelled as cancelled:
@@ -275,7 +277,7 @@ class Loop:
         return running.result()
 
 
-class _Running:
+class _LoopTask:
     """A task of asyncio's that runs ``function``; ``over`` is called at its end."""
 
     _task: asyncio.Task[Any]
@@ -284,15 +286,15 @@ class _Running:
         self._function = function
         self._over = over
 
-    def begin(self, context: Context) -> None:
+    def start(self, context: Context) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), context=context)
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._on_done)
 
     async def _run(self) -> Any:
         answer = self._function()
         return await answer if inspect.isawaitable(answer) else answer
 
-    def _ended(self, _: object) -> None:
+    def _on_done(self, _: object) -> None:
         self._over()
 
     def cancel(self, reason: str | None) -> None:

@@ -9,17 +9,17 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from ..bridging.calls import CALL_HANDLERS
-from ..bridging.thread import TrioThread
-from ..bridging.views import View
-from ..concurrency.misuse import entered
-from .loop import Loop, Opened, Steps, run_in_trio, running_loop
+from ..bridging.portal import TrioPortal
+from ..bridging.wrappers import Wrapper
+from ..concurrency.misuse import async_with_only
+from .loop import AsyncBridgedContext, AsyncBridgedIterator, HandlerLoop, run_in_trio, running_loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=Wrapper)
 
 
-def awaited(
+def async_method(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Return a method that runs the async original in the trio thread."""
@@ -28,17 +28,17 @@ def awaited(
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         original = getattr(self._original, method.__name__)
         if not CALL_HANDLERS.isdisjoint(kwargs):
-            kwargs = Loop(running_loop()).adapt(kwargs)
+            kwargs = HandlerLoop(running_loop()).adapt(kwargs)
         return await run_in_trio(self._begin, lambda call: original(*args, **call.with_callbacks(kwargs)))
 
     return cast("Any", call)
 
 
-def viewed(
+def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, V]]:
     """Return a method as of `awaited`, with a ``view`` of the result."""
-    call = awaited(method)
+    call = async_method(method)
 
     @wraps(method)
     async def call_for_view(self: Any, *args: Any, **kwargs: Any) -> V:
@@ -47,19 +47,19 @@ def viewed(
     return cast("Any", call_for_view)
 
 
-def iterated(
+def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
     """Return a method that iterates as the original does, which begins with the first step."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return Steps(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
+        return AsyncBridgedIterator(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
 
     return cast("Any", call)
 
 
-def opened_by(
+def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractAsyncContextManager[V]]:
     """Return a method whose context manager has a ``view`` of the value of the original's."""
@@ -67,20 +67,20 @@ def opened_by(
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         manager = getattr(self._original, method.__name__)(*args, **kwargs)
-        return Opened(lambda _: manager, view, self._begin)
+        return AsyncBridgedContext(lambda _: manager, view, self._begin)
 
     return cast("Any", call)
 
 
-def opening(
+def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V], name: str
 ) -> Callable[P, AbstractAsyncContextManager[V]]:
     """Return a function that opens as the original, an ``open_*``, does, and gives a ``view`` of what it opens."""
 
-    @entered(name)
+    @async_with_only(name)
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[V]:
         manager = function
-        return Opened(lambda loop: manager(*args, **loop.adapt(kwargs)), view, TrioThread.begin)
+        return AsyncBridgedContext(lambda loop: manager(*args, **loop.adapt(kwargs)), view, TrioPortal.start)
 
     return opened

@@ -67,7 +67,7 @@ def _challenges(value: str) -> Iterator[Challenge]:
     token68: str | None = None
     params: dict[str, str] = {}
     found = parts = 0
-    at = _end(_GAP, value, 0)
+    at = _match_end(_GAP, value, 0)
     while at < len(value) and found < _MOST_CHALLENGES and parts < _MOST_PARTS:
         parts += 1
         if name := _PARAM_NAME.match(value, at):
@@ -77,7 +77,7 @@ def _challenges(value: str) -> Iterator[Challenge]:
                 key = name[1].lower()
                 if scheme is not None and key not in params and len(params) < _MOST_PARAMS:
                     params[key] = token if quoted is None else _ESCAPED.sub(r"\1", quoted[1:-1])
-                at = _end(_GAP, value, read.end())
+                at = _match_end(_GAP, value, read.end())
                 continue
         else:
             if scheme is not None:
@@ -92,12 +92,12 @@ def _challenges(value: str) -> Iterator[Challenge]:
                     continue
         # Beyond an open quote nobody knows what is a comma, so nothing is read.
         rest = _ELEMENT.match(value, at)
-        at = len(value) if rest is None else _end(_GAP, value, rest.end())
+        at = len(value) if rest is None else _match_end(_GAP, value, rest.end())
     if scheme is not None and found < _MOST_CHALLENGES:
         yield Challenge(scheme, MappingProxyType(params), token68)
 
 
-def _end(pattern: re.Pattern[str], value: str, at: int) -> int:
+def _match_end(pattern: re.Pattern[str], value: str, at: int) -> int:
     match = pattern.match(value, at)
     return at if match is None else match.end()
 

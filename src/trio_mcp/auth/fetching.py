@@ -24,7 +24,7 @@ from ..runtime.transport import ConnectionLost
 from ..transports.host_checks import is_loopback
 from ..transports.http_client.client import HttpClient
 from ..transports.http_client.dialing import AddressRule
-from ..transports.http_client.origins import Origin, is_of_this_machine, split_url
+from ..transports.http_client.origins import Origin, is_local_host, split_url
 
 
 class FetchFailed(Exception):
@@ -276,6 +276,6 @@ class HttpFetcher:
             return Fetched(status=reply.status, headers=reply.headers, body=await reply.read(self.max_bytes))
 
     def _proxy_for(self, origin: Origin) -> str | Literal[True] | None:
-        if is_of_this_machine(origin.host) or (self.proxy is True and self.rules.public_addresses_only):
+        if is_local_host(origin.host) or (self.proxy is True and self.rules.public_addresses_only):
             return None
         return self.proxy

@@ -9,68 +9,68 @@ from typing import Unpack, cast
 
 import attrs
 
-from ..bridging.calls import run_at_once
-from ..bridging.thread import TrioThread
-from ..bridging.views import Same, View
+from ..bridging.calls import run_sync
+from ..bridging.portal import TrioPortal
+from ..bridging.wrappers import PassThrough, Wrapper
 from ..client.options import ClientOptions
 from ..concurrency.misuse import check_keywords
 from ..hosting import catalogue as of_catalogue
 from ..hosting import group as of_group
-from ..hosting.catalogue import Entry
+from ..hosting.catalogue import CatalogueEntry
 from ..hosting.descriptions import MemberDescription, MemberStatus
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
 from .client import Client, LoadedSkill
-from .members import blocked, iterated, viewed
-from .waiting import Opened, in_threads
+from .members import blocking_method, iterator_method, wrapped_method
+from .waiting import BridgedContext, with_threaded_handlers
 
 
-class Catalogue(View):
+class Catalogue(Wrapper):
     """`trio_mcp.Catalogue` for threads that wait."""
 
-    tools = Same[Mapping[str, Entry[Tool]]]()
+    tools = PassThrough[Mapping[str, CatalogueEntry[Tool]]]()
     """The tools by name, as they are now. The mapping never changes: a later state is another mapping."""
-    prompts = Same[Mapping[str, Entry[Prompt]]]()
+    prompts = PassThrough[Mapping[str, CatalogueEntry[Prompt]]]()
     """The prompts by name."""
-    resources = Same[Mapping[str, Entry[Resource]]]()
+    resources = PassThrough[Mapping[str, CatalogueEntry[Resource]]]()
     """The resources by URI."""
-    resource_templates = Same[Mapping[str, Entry[ResourceTemplate]]]()
+    resource_templates = PassThrough[Mapping[str, CatalogueEntry[ResourceTemplate]]]()
     """The resource templates by template."""
-    watch = iterated(of_catalogue.Catalogue.watch)
+    watch = iterator_method(of_catalogue.Catalogue.watch)
 
 
-class GroupTask(View):
+class GroupTask(Wrapper):
     """`trio_mcp.GroupTask` for threads that wait."""
 
-    member = Same[str]()
+    member = PassThrough[str]()
     """Name of the member."""
-    id = Same[str | None]()
+    id = PassThrough[str | None]()
     """The id for `Group.resume_task`; `None` where there is no task."""
-    get = blocked(of_group.GroupTask.get)
-    result = blocked(of_group.GroupTask.result)
-    cancel = blocked(of_group.GroupTask.cancel)
+    get = blocking_method(of_group.GroupTask.get)
+    result = blocking_method(of_group.GroupTask.result)
+    cancel = blocking_method(of_group.GroupTask.cancel)
 
 
-class Group(View):
+class Group(Wrapper):
     """`trio_mcp.Group` for threads that wait, any number at a time."""
 
-    remove = blocked(of_group.Group.remove)
-    client = viewed(of_group.Group.client, Client)
-    watch = iterated(of_group.Group.watch)
-    settled = blocked(of_group.Group.settled)
-    call_tool = blocked(of_group.Group.call_tool)
-    call_from_app = blocked(of_group.Group.call_from_app)
-    start_task = viewed(of_group.Group.start_task, GroupTask)
-    get_prompt = blocked(of_group.Group.get_prompt)
-    read_resource = blocked(of_group.Group.read_resource)
-    skills = blocked(of_group.Group.skills)
-    load_skill = viewed(of_group.Group.load_skill, LoadedSkill)
+    remove = blocking_method(of_group.Group.remove)
+    client = wrapped_method(of_group.Group.client, Client)
+    watch = iterator_method(of_group.Group.watch)
+    settled = blocking_method(of_group.Group.settled)
+    call_tool = blocking_method(of_group.Group.call_tool)
+    call_from_app = blocking_method(of_group.Group.call_from_app)
+    start_task = wrapped_method(of_group.Group.start_task, GroupTask)
+    get_prompt = blocking_method(of_group.Group.get_prompt)
+    read_resource = blocking_method(of_group.Group.read_resource)
+    skills = blocking_method(of_group.Group.skills)
+    load_skill = wrapped_method(of_group.Group.load_skill, LoadedSkill)
 
     @wraps(of_group.Group.add)
     def add(self, name: str, description: MemberDescription) -> None:
         described = _described(description)
-        run_at_once(self._begin, lambda: self._original.add(name, described))
+        run_sync(self._begin, lambda: self._original.add(name, described))
 
     @wraps(of_group.Group.resume_task)
     def resume_task(self, task_id: str) -> GroupTask:
@@ -79,7 +79,7 @@ class Group(View):
     @property
     def statuses(self) -> dict[str, MemberStatus]:
         """The status of each member, in order of addition."""
-        return run_at_once(self._begin, lambda: self._original.statuses)
+        return run_sync(self._begin, lambda: self._original.statuses)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -97,10 +97,10 @@ def open_group(
 ) -> AbstractContextManager[Group]:
     check_keywords(of_group.open_group, options)
     described = {name: _described(description) for name, description in (members or {}).items()}
-    return Opened(
+    return BridgedContext(
         lambda: of_group.open_group(described, max_name_length=max_name_length, **_adapted(options)),
         Group,
-        TrioThread.begin,
+        TrioPortal.start,
     )
 
 
@@ -109,4 +109,4 @@ def _described(description: MemberDescription) -> MemberDescription:
 
 
 def _adapted(options: ClientOptions) -> ClientOptions:
-    return cast("ClientOptions", in_threads({**options}))
+    return cast("ClientOptions", with_threaded_handlers({**options}))

@@ -9,17 +9,17 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from ..bridging.calls import CALL_HANDLERS, run_blocking
-from ..bridging.thread import TrioThread
-from ..bridging.views import View
+from ..bridging.portal import TrioPortal
+from ..bridging.wrappers import Wrapper
 from ..concurrency.misuse import check_keywords
-from .waiting import Opened, Steps, in_threads
+from .waiting import BridgedContext, BridgedIterator, with_threaded_handlers
 
 P = ParamSpec("P")
 T = TypeVar("T")
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=Wrapper)
 
 
-def blocked(
+def blocking_method(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], T]:
     """Return a method that runs the async original in the trio thread, and blocks until the return."""
@@ -28,15 +28,17 @@ def blocked(
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         original = getattr(self._original, method.__name__)
         if not CALL_HANDLERS.isdisjoint(kwargs):
-            kwargs = in_threads(kwargs)
+            kwargs = with_threaded_handlers(kwargs)
         return run_blocking(self._begin, lambda call: original(*args, **call.with_callbacks(kwargs)))
 
     return cast("Any", call)
 
 
-def viewed(method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]) -> Callable[Concatenate[Any, P], V]:
+def wrapped_method(
+    method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
+) -> Callable[Concatenate[Any, P], V]:
     """Return a method as of `blocked`, with a ``view`` of the result."""
-    call = blocked(method)
+    call = blocking_method(method)
 
     @wraps(method)
     def call_for_view(self: Any, *args: Any, **kwargs: Any) -> V:
@@ -45,19 +47,19 @@ def viewed(method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V])
     return cast("Any", call_for_view)
 
 
-def iterated(
+def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
     """Return a method that iterates as the original does, which begins with the first step."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return Steps(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
+        return BridgedIterator(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
 
     return cast("Any", call)
 
 
-def opened_by(
+def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V]]:
     """Return a method whose context manager has a ``view`` of the value of the original's."""
@@ -65,12 +67,12 @@ def opened_by(
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         manager = getattr(self._original, method.__name__)(*args, **kwargs)
-        return Opened(lambda: manager, view, self._begin)
+        return BridgedContext(lambda: manager, view, self._begin)
 
     return cast("Any", call)
 
 
-def opening(
+def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[P, AbstractContextManager[V]]:
     """Return a function that opens as the original, an ``open_*``, does, and gives a ``view`` of what it opens."""
@@ -79,6 +81,6 @@ def opening(
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[V]:
         check_keywords(function, kwargs)
         open_in_trio = cast("Callable[..., AbstractAsyncContextManager[Any]]", function)
-        return Opened(lambda: open_in_trio(*args, **in_threads(kwargs)), view, TrioThread.begin)
+        return BridgedContext(lambda: open_in_trio(*args, **with_threaded_handlers(kwargs)), view, TrioPortal.start)
 
     return opened

@@ -14,126 +14,128 @@ import trio
 
 from ..bridging.calls import (
     CALLBACKS,
-    TABLES,
-    Begin,
+    METHOD_TABLES,
     BridgedCall,
-    Errand,
-    Hold,
-    begin,
-    check_may_wait,
-    contained,
-    interrupts_held,
+    Callback,
+    OpenContext,
+    StartWork,
+    call_contained,
+    check_may_block,
+    deferred_interrupts,
     is_async,
+    reason_of,
     run_blocking,
+    start_call,
     wait_for,
     with_contained,
-    words_of,
 )
-from ..bridging.thread import ThreadWork, TrioThread
-from ..bridging.views import View
+from ..bridging.portal import ThreadWork, TrioPortal
+from ..bridging.wrappers import Wrapper
 
 T = TypeVar("T")
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=Wrapper)
 
 
-class Opened(AbstractContextManager[V]):
+class BridgedContext(AbstractContextManager[V]):
     """A context manager of trio's that any threads enter and leave, with a ``view`` of its value.
 
-    ``by`` begins its life in the trio thread. An object that nobody refers to any more is closed, and so are all at the
-    end of the interpreter. A first interrupt is raised when nothing is left, a second one at once.
+    ``start`` begins its life in the trio thread. An object that nobody refers to any more is closed, and so are all at
+    the end of the interpreter. A first interrupt is raised when nothing is left, a second one at once.
     """
 
     _call: BridgedCall[None]
-    _hold: Hold[Any] | None = None
+    _context: OpenContext[Any] | None = None
 
-    def __init__(self, manager: Callable[[], AbstractAsyncContextManager[Any]], view: type[V], by: Begin) -> None:
+    def __init__(
+        self, manager: Callable[[], AbstractAsyncContextManager[Any]], view: type[V], start: StartWork
+    ) -> None:
         self._manager = manager
         self._view = view
-        self._by = by
-        self._ended = threading.Event()
+        self._start = start
+        self._finished = threading.Event()
 
     def __enter__(self) -> V:
-        check_may_wait()
-        news, ended = threading.Event(), self._ended
+        check_may_block()
+        news, ended = threading.Event(), self._finished
 
-        def tell(_: Errand | None) -> None:  # without this object, which is closed when nobody else refers to it
+        def tell(_: Callback | None) -> None:  # without this object, which is closed when nobody else refers to it
             ended.set()
             news.set()
 
-        hold = Hold(self._manager(), news.set)
+        hold = OpenContext(self._manager(), news.set)
         self._call = call = BridgedCall(hold.run, tell)
         try:
-            with interrupts_held():
-                hold.thread = begin(call, self._by)
-                self._hold = hold
+            with deferred_interrupts():
+                hold.portal = start_call(call, self._start)
+                self._context = hold
             wait_for(news)
         except BaseException as error:
-            if call.has_begun:
-                call.cancel(words_of(error))
+            if call.has_started:
+                call.cancel(reason_of(error))
                 self._close(hold)
             raise
         if ended.is_set():
-            hold.thread.join()
+            hold.portal.join()
             call.result()
-        return self._view(hold.value, self.begin)
+        return self._view(hold.value, self.start)
 
-    def begin(self, work: ThreadWork) -> TrioThread:
+    def start(self, work: ThreadWork) -> TrioPortal:
         """Begin ``work`` in the trio thread; at the latest the end of this context manager ends it."""
-        assert self._hold is not None, "it was entered"
-        return self._hold.begin(work)
+        assert self._context is not None, "it was entered"
+        return self._context.start(work)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._hold is not None, "it was entered"
-        self._close(self._hold)
+        assert self._context is not None, "it was entered"
+        self._close(self._context)
         self._call.raise_failure()
 
     def __del__(self) -> None:
-        if self._hold is not None:
-            self._hold.close()
+        if self._context is not None:
+            self._context.close()
 
-    def _close(self, hold: Hold[Any]) -> None:
+    def _close(self, hold: OpenContext[Any]) -> None:
         hold.close()
-        if hold.thread.is_inherited:
+        if hold.portal.is_inherited:
             return
         try:
-            wait_for(self._ended)
+            wait_for(self._finished)
         except KeyboardInterrupt:
-            wait_for(self._ended)
-            hold.thread.join()
+            wait_for(self._finished)
+            hold.portal.join()
             raise
-        hold.thread.join()
+        hold.portal.join()
 
 
-class Steps(Iterator[T], Generic[T]):
+class BridgedIterator(Iterator[T], Generic[T]):
     """An iterator of trio's, which ``make`` returns, as a plain one. One thread at a time; an interrupted step loses
     nothing."""
 
-    def __init__(self, by: Begin, make: Callable[[], AsyncIterator[T]]) -> None:
-        self._by = by
+    def __init__(self, start: StartWork, make: Callable[[], AsyncIterator[T]]) -> None:
+        self._start = start
         self._make = make
         self._made: AsyncIterator[T] | None = None
-        self._taken: deque[T] = deque()
+        self._items: deque[T] = deque()
 
     def __next__(self) -> T:
-        if not self._taken:
+        if not self._items:
             try:
-                run_blocking(self._by, self._take)
+                run_blocking(self._start, self._fetch)
             except StopAsyncIteration:
                 raise StopIteration from None
-        return self._taken.popleft()
+        return self._items.popleft()
 
-    async def _take(self, _: BridgedCall[Any]) -> None:
+    async def _fetch(self, _: BridgedCall[Any]) -> None:
         if self._made is None:
             self._made = self._make()
-        self._taken.append(await anext(self._made))
+        self._items.append(await anext(self._made))
 
 
 _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots", "on_unreadable"})
 
 
-def in_threads(options: dict[str, Any]) -> dict[str, Any]:
+def with_threaded_handlers(options: dict[str, Any]) -> dict[str, Any]:
     """Return ``options`` of a client whose callbacks run in worker threads, as plain handlers do in any case. Raises
     `TypeError` for async functions."""
     for name in options.keys() & (CALLBACKS | _HANDLERS):
@@ -145,10 +147,10 @@ def in_threads(options: dict[str, Any]) -> dict[str, Any]:
 def _threaded(key: str, value: Any) -> Any:
     if key in CALLBACKS and value is not None:
         return partial(_in_thread, value)
-    if key in TABLES and value is not None:
+    if key in METHOD_TABLES and value is not None:
         return with_contained(value)
     return with_contained({key: value})[key] if key in _HANDLERS else value
 
 
 async def _in_thread(callback: Callable[..., Any], *args: Any) -> None:
-    await trio.to_thread.run_sync(partial(contained, callback, *args), abandon_on_cancel=True)
+    await trio.to_thread.run_sync(partial(call_contained, callback, *args), abandon_on_cancel=True)

@@ -19,12 +19,12 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 import trio
 
 from ..classes import define
-from ..client.current_call import CallHandlers, Made, making, present
+from ..client.current_call import CallHandlers, CallRecord, as_current_call, call_variable
 from ..concurrency.contexts import contextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..jsonrpc.errors import CodedError
 from ..runtime.transport import ConnectionLost
-from .thread import ThreadWork, TrioThread, run_soon
+from .portal import ThreadWork, TrioPortal, run_soon
 
 T = TypeVar("T")
 
@@ -32,50 +32,50 @@ CLOSED: Final = "the client was closed"
 
 
 @define(eq=False)
-class Errand:
-    """A callback with its arguments, which the caller of a call runs. ``done`` is called afterwards."""
+class Callback:
+    """A callback with its arguments, which the caller of a call runs. ``on_done`` is called afterwards."""
 
     function: Callable[[], Any]
-    done: Callable[[], object]
+    on_done: Callable[[], object]
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         """Run the callback, a plain function."""
         try:
             answer = self.function()
-            if inspect.iscoroutine(answer) or isinstance(answer, _Serving):
+            if inspect.iscoroutine(answer) or isinstance(answer, _ContextCoroutine):
                 answer.close()
                 raise TypeError(
                     "write a callback with def, not with async def: no event loop runs in a program that waits"
                 )
         finally:
-            self.done()
+            self.on_done()
 
 
-Tell: TypeAlias = Callable[[Errand | None], object]
+DeliverCallback: TypeAlias = Callable[[Callback | None], object]
 """Gives the caller an errand, or tells of the end of its call. Raises `RuntimeError` when the caller is gone."""
 
 
 class BridgedCall(Generic[T]):
-    """A call of ``function`` in the trio thread. ``tell`` is called there."""
+    """A call of ``function`` in the trio thread. ``deliver`` is called there."""
 
-    def __init__(self, function: Callable[[], Awaitable[T]], tell: Tell) -> None:
+    def __init__(self, function: Callable[[], Awaitable[T]], deliver: DeliverCallback) -> None:
         self._function = function
-        self._tell = tell
+        self._deliver = deliver
         self._scope = trio.CancelScope()
         self._results: list[T] = []
         self._error: BaseException | None = None
-        self._thread: TrioThread | None = None
+        self._portal: TrioPortal | None = None
         self.is_over = False
         """True once nothing is left of the call in the trio thread."""
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """True once a thread runs the call, or has run it."""
-        return self._thread is not None
+        return self._portal is not None
 
-    def began(self, thread: TrioThread) -> None:
+    def attach_portal(self, portal: TrioPortal) -> None:
         """Take note of the thread in which the call runs."""
-        self._thread = thread
+        self._portal = portal
 
     # In the trio thread
 
@@ -89,22 +89,22 @@ class BridgedCall(Generic[T]):
             except trio.Cancelled:
                 raise
             except BaseException as error:  # for example SystemExit, which would end all clients if raised here
-                cancelled, self._error = _split(error)
+                cancelled, self._error = _split_cancelled(error)
                 if cancelled is not None:
                     raise cancelled from None
 
-    def end(self) -> None:
-        """See `ThreadWork.end`."""
+    def finish(self) -> None:
+        """See `ThreadWork.finish`."""
         self.is_over = True
         with suppress(RuntimeError):
-            self._tell(None)
+            self._deliver(None)
 
     # In the thread of the caller
 
     def cancel(self, reason: str) -> None:
         """Cancel the call with ``reason``, which a server is told."""
-        if self._thread is not None:
-            self._thread.run_soon(partial(self._scope.cancel, reason=reason))
+        if self._portal is not None:
+            self._portal.run_soon(partial(self._scope.cancel, reason=reason))
 
     def result(self) -> T:
         """Return the result of the call that has ended, or raise its exception; `ConnectionLost` for a call that the
@@ -125,39 +125,39 @@ class BridgedCall(Generic[T]):
 
     # For callbacks
 
-    def asking(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    def awaited_callback(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
         """Return a function for trio's thread that has the caller run ``callback``, and waits until that is done."""
 
         async def ask(*args: Any) -> None:
             done = trio.Event()
             wake = partial(run_soon, trio.lowlevel.current_trio_token(), done.set)
-            self._tell(Errand(partial(_serving, present.get(), callback, *args), wake))
+            self._deliver(Callback(partial(_call_in_context, call_variable.get(), callback, *args), wake))
             await done.wait()
 
         return ask
 
-    def telling(self, callback: Callable[..., Any]) -> Callable[..., None]:
+    def deferred_callback(self, callback: Callable[..., Any]) -> Callable[..., None]:
         """Return a function for trio's thread that has the caller run ``callback`` later."""
 
         def tell(*args: Any) -> None:
-            self._tell(Errand(partial(callback, *args), _nobody_waits))
+            self._deliver(Callback(partial(callback, *args), _do_nothing))
 
         return tell
 
     def with_callbacks(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments of a method, with callbacks that the caller runs."""
-        ways = {"on_progress": self.asking, "on_task": self.telling}
+        ways = {"on_progress": self.awaited_callback, "on_task": self.deferred_callback}
         return {key: ways[key](value) if value and key in ways else value for key, value in options.items()}
 
 
-def _split(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
+def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
     """Split ``error`` into the cancels, which trio must see, and the other exceptions."""
     if isinstance(error, BaseExceptionGroup):
         return cast("BaseExceptionGroup[BaseException]", error).split(trio.Cancelled)
     return None, error
 
 
-def contained(handler: Callable[..., T], *args: Any) -> T:
+def call_contained(handler: Callable[..., T], *args: Any) -> T:
     """Call a plain handler in its thread. Raises `RuntimeError` if the handler raises an exception such as
     `SystemExit`: in trio's thread it would end all clients of the program, not only the question."""
     try:
@@ -173,7 +173,7 @@ def contained(handler: Callable[..., T], *args: Any) -> T:
 def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return ``functions`` with each plain function wrapped by `contained`; others are unchanged."""
     return {
-        key: partial(contained, each) if callable(each) and not is_async(each) else each
+        key: partial(call_contained, each) if callable(each) and not is_async(each) else each
         for key, each in functions.items()
     }
 
@@ -183,26 +183,26 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def _nobody_waits() -> None:
+def _do_nothing() -> None:
     pass
 
 
-def _serving(call: Made | None, callback: Callable[..., Any], *args: Any) -> Any:
+def _call_in_context(call: CallRecord | None, callback: Callable[..., Any], *args: Any) -> Any:
     """Call ``callback`` in the caller's thread, with ``call`` as the current call."""
-    with making(call):
+    with as_current_call(call):
         answer = callback(*args)
-    return _Serving(call, answer) if inspect.iscoroutine(answer) else answer
+    return _ContextCoroutine(call, answer) if inspect.iscoroutine(answer) else answer
 
 
 @define(eq=False)
-class _Serving:
+class _ContextCoroutine:
     """Wraps the coroutine of a callback, with ``call`` as the current call."""
 
-    call: Made | None
+    call: CallRecord | None
     coroutine: Coroutine[Any, Any, Any]
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        with making(self.call):
+        with as_current_call(self.call):
             return (yield from self.coroutine.__await__())
 
     def close(self) -> None:
@@ -213,25 +213,29 @@ CALL_HANDLERS: Final = frozenset(CallHandlers.__annotations__)
 """The keyword arguments of calls that are handlers."""
 CALLBACKS: Final = frozenset({"on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete"})
 """The options of a client that are callbacks, each called in turn."""
-TABLES: Final = frozenset({"handlers", "on_notification"})
+METHOD_TABLES: Final = frozenset({"handlers", "on_notification"})
 """The options of a client with functions by methods."""
 
 
-class Hold(Generic[T]):
+class OpenContext(Generic[T]):
     """A context manager of trio's, entered and left in the trio thread, and the calls that are made while it is open.
 
-    ``opened`` is called there after entering, and ``is_over`` now and then, to return whether nobody can call `close`
-    any more. The calls outlive the context manager, so that its end is their end, and the rest of them is cancelled.
+    ``on_opened`` is called there after entering, and ``is_over`` now and then, to return whether nobody can call
+    `close` any more. The calls outlive the context manager, so that its end is their end, and the rest of them is
+    cancelled.
     """
 
     value: T
-    thread: TrioThread
+    portal: TrioPortal
 
     def __init__(
-        self, manager: AbstractAsyncContextManager[T], opened: Callable[[], object], is_over: Callable[[], bool] = bool
+        self,
+        manager: AbstractAsyncContextManager[T],
+        on_opened: Callable[[], object],
+        is_over: Callable[[], bool] = bool,
     ) -> None:
         self._manager = manager
-        self._opened = opened
+        self._on_opened = on_opened
         self._is_over = is_over
         self._closing = trio.Event()
         self._nursery: ServiceNursery | None = None
@@ -241,9 +245,9 @@ class Hold(Generic[T]):
         async with open_service_nursery(CLOSED) as self._nursery:
             try:
                 async with self._manager as self.value:
-                    self._opened()
+                    self._on_opened()
                     while not (self._closing.is_set() or self._is_over()):
-                        with trio.move_on_after(_LOOKS_EVERY):
+                        with trio.move_on_after(_POLL_INTERVAL):
                             await self._closing.wait()
             finally:
                 self._nursery = None
@@ -251,47 +255,47 @@ class Hold(Generic[T]):
     def close(self) -> None:
         """Exit the context manager. May be called from any thread, any number of times. Does nothing in a fork of the
         process, which doesn't own the context manager."""
-        if not self.thread.is_inherited:
-            self.thread.run_soon(self._closing.set)
+        if not self.portal.is_inherited:
+            self.portal.run_soon(self._closing.set)
 
-    def begin(self, work: ThreadWork) -> TrioThread:
-        """Begin ``work``, as `TrioThread.begin` does; at the latest the end of this hold ends it. Raises
+    def start(self, work: ThreadWork) -> TrioPortal:
+        """Begin ``work``, as `TrioPortal.start` does; at the latest the end of this hold ends it. Raises
         `RuntimeError` in a fork of the process."""
-        self.thread.check_process()
-        if not self.thread.run_soon(copy_context().run, self._start, work):
-            work.end()
-        return self.thread
+        self.portal.check_process()
+        if not self.portal.run_soon(copy_context().run, self._start, work):
+            work.finish()
+        return self.portal
 
     def _start(self, work: ThreadWork) -> None:
         if self._nursery is None:
-            work.end()
+            work.finish()
         else:
-            self._nursery.start_soon(_do, work)
+            self._nursery.start_soon(_run_work, work)
 
 
-_LOOKS_EVERY: Final = 1.0
+_POLL_INTERVAL: Final = 1.0
 
 
-async def _do(work: ThreadWork) -> None:
+async def _run_work(work: ThreadWork) -> None:
     try:
         await work.run()
     finally:
-        work.end()
+        work.finish()
 
 
-Begin: TypeAlias = Callable[[ThreadWork], TrioThread]
-"""`TrioThread.begin` or `Hold.begin`."""
+StartWork: TypeAlias = Callable[[ThreadWork], TrioPortal]
+"""`TrioPortal.start` or `OpenContext.start`."""
 
 
-def begin(call: BridgedCall[Any], by: Begin) -> TrioThread:
+def start_call(call: BridgedCall[Any], start: StartWork) -> TrioPortal:
     """Begin ``call``."""
-    thread = by(call)
-    call.began(thread)
+    thread = start(call)
+    call.attach_portal(thread)
     return thread
 
 
 @contextmanager
-def interrupts_held() -> Generator[None]:
+def deferred_interrupts() -> Generator[None]:
     """Raise at the end of the body what a Ctrl-C raises in it: a call that began without its caller's knowledge could
     neither be cancelled nor waited for."""
     interrupt = signal.getsignal(signal.SIGINT)
@@ -308,7 +312,7 @@ def interrupts_held() -> Generator[None]:
         interrupt(*held[0])
 
 
-def words_of(failure: BaseException) -> str:
+def reason_of(failure: BaseException) -> str:
     """Return the reason that a server is told when its caller leaves a call by ``failure``."""
     if isinstance(failure, KeyboardInterrupt):
         return "the user pressed Ctrl-C"
@@ -317,7 +321,7 @@ def words_of(failure: BaseException) -> str:
     return "the caller is gone"
 
 
-def check_may_wait() -> None:
+def check_may_block() -> None:
     """Raise `RuntimeError` in a thread where trio runs, since all of its tasks would wait."""
     if trio.lowlevel.in_trio_run():
         raise RuntimeError(
@@ -326,52 +330,52 @@ def check_may_wait() -> None:
         )
 
 
-_LOOK: Final = 0.2
+_WAIT_INTERVAL: Final = 0.2
 """Seconds between two looks of a thread that waits: an interrupt that comes right before the wait does not end it, and
 would be seen only after it."""
 
 
 def wait_for(event: threading.Event) -> None:
     """Wait for ``event``, so that an interrupt is raised soon, whenever it comes."""
-    while not event.wait(_LOOK):
+    while not event.wait(_WAIT_INTERVAL):
         pass
 
 
-def _next(inbox: queue.SimpleQueue[Errand | None], call: BridgedCall[Any]) -> Errand | None:
+def _next_callback(inbox: queue.SimpleQueue[Callback | None], call: BridgedCall[Any]) -> Callback | None:
     while True:
         is_over = call.is_over
         try:
-            return inbox.get(timeout=_LOOK)
+            return inbox.get(timeout=_WAIT_INTERVAL)
         except queue.Empty:
             if is_over:  # an interrupt took what told of it
                 return None
 
 
-def run_blocking(by: Begin, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
+def run_blocking(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
     """Run the coroutine that ``make`` returns in the trio thread, and return the result. This thread waits, and runs
     the errands of the call. An interrupt cancels the call, and is raised when the call has ended; a second one is
     raised at once."""
-    check_may_wait()
-    inbox: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
+    check_may_block()
+    inbox: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), inbox.put)
     try:
-        with interrupts_held():
-            begin(call, by)
-        while (errand := _next(inbox, call)) is not None:
-            errand.carry_out()
+        with deferred_interrupts():
+            start_call(call, start)
+        while (errand := _next_callback(inbox, call)) is not None:
+            errand.run()
     except BaseException as failure:
-        if call.has_begun:
-            call.cancel(words_of(failure))
-            while (errand := _next(inbox, call)) is not None:
-                errand.done()
+        if call.has_started:
+            call.cancel(reason_of(failure))
+            while (errand := _next_callback(inbox, call)) is not None:
+                errand.on_done()
         raise
     return call.result()
 
 
-def run_at_once(by: Begin, function: Callable[[], T]) -> T:
+def run_sync(start: StartWork, function: Callable[[], T]) -> T:
     """Call ``function``, which waits for nothing, in the trio thread, and return its result. This thread waits."""
 
     async def call() -> T:
         return function()
 
-    return run_blocking(by, lambda _: call())
+    return run_blocking(start, lambda _: call())

@@ -18,16 +18,16 @@ from ..classes import define, frozen
 from ..concurrency.nurseries import open_service_nursery
 from ..server.servable import Servable
 from ..server.server import FROM_LIFESPAN, Server
-from ..serving.process import process_is_the_server, quieten_collector
+from ..serving.process import exclusive_process, tune_gc
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path
 from .option_kinds import choice, repeatable
-from .printable import Unusable, say
+from .printable import CommandError, say
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Protected
     from ..serving.callers import TrustedProxies
-    from ..stores.shared import Shared
+    from ..stores.shared import SharedStorage
     from .workers import WorkerLink
 
 
@@ -45,7 +45,7 @@ class Addresses:
     proxies: tuple[str, ...] = ()
     stateless: bool = attrs.field(default=False, kw_only=True)
     """The option of that name, which not all commands have, as the following."""
-    shared: Shared | None = attrs.field(default=None, kw_only=True)
+    shared: SharedStorage | None = attrs.field(default=None, kw_only=True)
     """The storage that the server shares with its replicas."""
     health: bool = attrs.field(default=False, kw_only=True)
     auth: Protected | None = attrs.field(default=None, kw_only=True)
@@ -58,21 +58,22 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
     """Return the function that serves there and reports the address on standard error; `None` for standard input and
     output.
 
-    Raises `Unusable` for senseless options, and the function, for an address that is in use, or not of this machine.
+    Raises `CommandError` for senseless options, and the function, for an address that is in use, or not of this
+    machine.
     """
     given = [
         value for value in (addresses.http, addresses.websocket, addresses.tcp, addresses.unix) if value is not None
     ]
     if len(given) > 1:
-        raise Unusable("--http, --websocket, --tcp and --unix: give one of them")
+        raise CommandError("--http, --websocket, --tcp and --unix: give one of them")
     if addresses.http is None and addresses.websocket is None:
         if addresses.origins or addresses.names or addresses.proxies or addresses.path is not None:
-            raise Unusable("--path, --origin, --host and --proxy go with --http and --websocket")
+            raise CommandError("--path, --origin, --host and --proxy go with --http and --websocket")
     elif addresses.path is not None and not addresses.path.startswith("/"):
-        raise Unusable(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
+        raise CommandError(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
     for_http = {name: getattr(addresses, name) for name in ("stateless", "shared", "health", "auth")}
     for name in (name for name, value in for_http.items() if value and addresses.http is None):
-        raise Unusable(f"--{'issuer' if name == 'auth' else name} goes with --http")
+        raise CommandError(f"--{'issuer' if name == 'auth' else name} goes with --http")
     if not given:
         return None
 
@@ -123,7 +124,7 @@ def _socket_path(text: str) -> str:
     try:
         return socket_path(text)
     except (OSError, ValueError) as error:
-        raise Unusable(f"cannot listen there: {error}") from None
+        raise CommandError(f"cannot listen there: {error}") from None
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
@@ -147,16 +148,16 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
 
 async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
     """Return listening sockets for workers, at the address of ``--http``, with the words that announce them. Raises
-    `Unusable` as `serving_on`."""
+    `CommandError` as `serving_on`."""
     if addresses.http is None:
-        raise Unusable("--workers and --reload go with --http")
+        raise CommandError("--workers and --reload go with --http")
     options = _checked(addresses.http, addresses)
     if "unix" in options:
-        raise Unusable("--workers and --reload go with --http at a port, not on a Unix socket")
+        raise CommandError("--workers and --reload go with --http at a port, not on a Unix socket")
     try:
         opened = await _open_listeners(options["host"], options["port"])
     except OSError as error:
-        raise Unusable(f"cannot listen there: {error}") from error
+        raise CommandError(f"cannot listen there: {error}") from error
     sockets = [socket.socket(fileno=os.dup(each.socket.fileno())) for each in opened]
     for each in opened:
         each.socket.close()
@@ -183,12 +184,12 @@ def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
     try:
         return TrustedProxies(proxies) if proxies else None
     except ValueError as error:
-        raise Unusable(str(error)) from None
+        raise CommandError(str(error)) from None
 
 
 def _check_decided(host: str) -> None:
     if not is_loopback(host):
-        raise Unusable(
+        raise CommandError(
             f"other machines can reach {host}: say which web pages may connect and under which names they reach it, "
             "for example --origin https://app.example.com --host mcp.example.com, or --origin none"
         )
@@ -198,22 +199,22 @@ def _check_names(host: str, origins: list[str] | None, hosts: list[str] | None) 
     try:
         host_checks_for(host, origins, hosts)
     except ValueError as error:
-        raise Unusable(f"--host and --origin set hosts= and origins= of serve_http: {error}") from None
+        raise CommandError(f"--host and --origin set hosts= and origins= of serve_http: {error}") from None
 
 
 def _host_and_port(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
-        raise Unusable(f"an address must be PORT or HOST:PORT, not {text!r}")
+        raise CommandError(f"an address must be PORT or HOST:PORT, not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) -> None:
-    """Serve, and ``announce`` the listeners once the server listens. Raises `Unusable` for a storage or an address that
-    cannot be used."""
+    """Serve, and ``announce`` the listeners once the server listens. Raises `CommandError` for a storage or an address
+    that cannot be used."""
     announcement = _Announcement(announce)
-    quieten_collector()
-    process_is_the_server()
+    tune_gc()
+    exclusive_process()
     try:
         await serve(server, task_status=announcement)
     except OSError as error:
@@ -222,7 +223,7 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
         from ..stores.task_store import StoreDown  # loaded by the server, where there is such a storage
 
         what = "the storage of --shared cannot be used" if isinstance(error, StoreDown) else "cannot listen there"
-        raise Unusable(f"{what}: {error}") from error
+        raise CommandError(f"{what}: {error}") from error
 
 
 @define

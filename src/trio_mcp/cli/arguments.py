@@ -148,12 +148,12 @@ class SchemaReader:
         """Return ``schema``, or the target of its references into ``root``; ``{}`` for anything that is not a schema,
         cannot be found, or refers to itself in a circle."""
         seen: set[str] = set()
-        while self._take(1) and isinstance(schema, dict):
+        while self._spend_steps(1) and isinstance(schema, dict):
             members = cast("JSONObject", schema)
             reference = members.get("$ref")
             if not isinstance(reference, str):
                 return members
-            if not self._take(len(reference) // _LENGTH_A_STEP) or reference in seen:
+            if not self._spend_steps(len(reference) // _LENGTH_A_STEP) or reference in seen:
                 break
             seen.add(reference)
             schema = at_pointer(root, reference) if reference.startswith("#") else None
@@ -190,7 +190,7 @@ class SchemaReader:
             return "…"
         return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
 
-    def _take(self, steps: int) -> bool:
+    def _spend_steps(self, steps: int) -> bool:
         """Take ``steps`` and return whether so many were left."""
         self._left -= steps
         return not self.exhausted
@@ -203,21 +203,23 @@ class SchemaReader:
         if isinstance(kind, list):
             names = cast("list[Any]", kind)
             return (
-                {name[:_LONGEST_CHOICE] for name in names if isinstance(name, str)} if self._take(len(names)) else set()
+                {name[:_LONGEST_CHOICE] for name in names if isinstance(name, str)}
+                if self._spend_steps(len(names))
+                else set()
             )
         if "const" in members:
             return {json_type(members["const"])}
         choices = members.get("enum")
         if isinstance(choices, list):
             values = cast("list[Any]", choices)
-            return {json_type(value) for value in values} if self._take(len(values)) else set()
+            return {json_type(value) for value in values} if self._spend_steps(len(values)) else set()
         return None
 
     def _branches(self, members: JSONObject) -> list[Any]:
         branches: list[Any] = []
         for keyword in _KEYWORDS:
             more = members.get(keyword)
-            if isinstance(more, list) and self._take(len(cast("list[Any]", more))):
+            if isinstance(more, list) and self._spend_steps(len(cast("list[Any]", more))):
                 branches += cast("list[Any]", more)
         return branches
 

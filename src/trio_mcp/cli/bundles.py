@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from ..classes import frozen
-from .printable import Unusable, name_shown
+from .printable import CommandError, name_shown
 from .secret_files import why_secret
 
 MANIFEST: Final = "manifest.json"
@@ -45,7 +45,7 @@ def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequen
     """Return the files of ``folder`` to pack.
 
     Leaves out hidden files, environments, caches, the folder ``output``, and files whose name or path matches a pattern
-    of ``exclude``. A bundle goes to strangers, so this raises `Unusable` for:
+    of ``exclude``. A bundle goes to strangers, so this raises `CommandError` for:
 
     - files that look like secrets and aren't in ``include``
     - links that leave the folder or lead to folders
@@ -57,16 +57,16 @@ def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequen
     try:
         for path, name in _walk(root, _resolved(output), exclude, left_out):
             if not path.is_file():
-                raise Unusable(f"{name} is not a file: {_MEND}")
+                raise CommandError(f"{name} is not a file: {_MEND}")
             real = _resolved(path)
             if not real.is_relative_to(root):
-                raise Unusable(f"{name} is a link that leaves the folder: {_MEND}")
+                raise CommandError(f"{name} is a link that leaves the folder: {_MEND}")
             place = real.relative_to(root).as_posix()
             if any(_is_left_out(part, place, exclude) for part in real.relative_to(root).parts):
-                raise Unusable(f"{name} is a link to {place}, which is left out: {_MEND}")
+                raise CommandError(f"{name} is a link to {place}, which is left out: {_MEND}")
             size += path.stat().st_size
             if len(files) == _MOST_FILES or size > _MOST_BYTES:
-                raise Unusable(
+                raise CommandError(
                     f"{folder} has more than {_MOST_FILES} files or {_MOST_BYTES} bytes: choose with --folder"
                 )
             files[name] = path
@@ -76,17 +76,17 @@ def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequen
             published = _published(files)
             secrets = {name: why for name, why in secrets.items() if name not in published}
     except OSError as error:
-        raise Unusable(f"{error.filename} cannot be read: {error.strerror}; {_MEND}") from None
+        raise CommandError(f"{error.filename} cannot be read: {error.strerror}; {_MEND}") from None
     if secrets:
         named = [f"{name} looks like a secret ({why})" for name, why in sorted(secrets.items())[:_MOST_NAMED]]
         named += [f"so do {len(secrets) - _MOST_NAMED} more"] if len(secrets) > _MOST_NAMED else []
-        raise Unusable(
+        raise CommandError(
             f"{'; '.join(named)}. Anyone may open a bundle: {_MEND}. If a file holds no secret, pass its path to "
             "--include"
         )
     for name in (MANIFEST, ENTRY):
         if name in files:
-            raise Unusable(f"{name} is made for the bundle: {_MEND}")
+            raise CommandError(f"{name} is made for the bundle: {_MEND}")
     return BundledFiles(dict(sorted(files.items())), sorted(left_out))
 
 
@@ -114,7 +114,7 @@ def _content(path: Path) -> bytes:
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
-        raise Unusable(f"{path} has more than {_MOST_BYTES} bytes: {_MEND}")
+        raise CommandError(f"{path} has more than {_MOST_BYTES} bytes: {_MEND}")
     return data
 
 
@@ -131,7 +131,7 @@ def _walk(root: Path, output: Path, exclude: Sequence[str], left_out: list[str])
             if _is_left_out(name, inside, exclude) or path == output or (path / "pyvenv.cfg").exists():
                 left_out.append(f"{inside}/")
             elif path.is_symlink():
-                raise Unusable(f"{inside} is a link to a folder: {_MEND}")
+                raise CommandError(f"{inside} is a link to a folder: {_MEND}")
             else:
                 kept.append(name)
         folders[:] = kept
@@ -190,5 +190,5 @@ def _encodable(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise Unusable(f"{name_shown(name)} is no name in UTF-8: {_MEND}") from None
+        raise CommandError(f"{name_shown(name)} is no name in UTF-8: {_MEND}") from None
     return name

@@ -16,14 +16,14 @@ import trio
 from trio_mcp import RequestContext, Server, TaskSettings, ToolAnnotations, serve_stdio
 
 
-class Ending:
+class EndTime:
     """An end: its time, for tasks that wait for the end."""
 
     def __init__(self) -> None:
         self._at = 0.0
         self._reached = trio.Event()
 
-    def reached(self) -> None:
+    def mark(self) -> None:
         """Note that the end is reached now."""
         self._at = time.monotonic()
         self._reached.set()
@@ -39,7 +39,7 @@ class LastWatch:
     """The end of the last watch, which outlives the watch itself."""
 
     def __init__(self) -> None:
-        self.handler, self.child_task = Ending(), Ending()
+        self.handler, self.child_task = EndTime(), EndTime()
         self.reason: str | None = None
 
 
@@ -107,7 +107,7 @@ async def watch(folder: str, ctx: RequestContext) -> None:
         await trio.sleep_forever()
     finally:
         last.reason = ctx.cancellation.reason if ctx.cancellation is not None else None
-        last.handler.reached()
+        last.handler.mark()
 
 
 async def look_around(last: LastWatch) -> None:
@@ -116,7 +116,7 @@ async def look_around(last: LastWatch) -> None:
         while True:  # noqa: ASYNC110 - it would look at the folder here
             await trio.sleep(0.05)
     finally:
-        last.child_task.reached()
+        last.child_task.mark()
 
 
 @dataclass

@@ -53,7 +53,7 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
     if not servers:
         say(f"the catalogue of {origin} names no server, so the URL itself is asked")
         return typed, None
-    visit = _Visit(origin)
+    visit = _DiscoveryDialog(origin)
     server = visit.chosen(servers)
     if server.url is not None:
         visit.agree(server.url, "the card of the server is")
@@ -71,7 +71,7 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
     return attrs.evolve(typed, url=url, auth=typed.auth if is_confidential(url) else None), card
 
 
-class _Visit:
+class _DiscoveryDialog:
     """Hosts that the user has agreed to, beginning with the host that was typed."""
 
     def __init__(self, typed: Origin) -> None:

@@ -22,7 +22,7 @@ import trio_mcp
 from ..concurrency.contexts import contextmanager
 from ..server.server import Server
 from ..serving import process
-from .printable import Unusable
+from .printable import CommandError
 
 _STAND_IN_NAME: Final = "__trio_mcp_main__"
 _LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
@@ -46,8 +46,8 @@ def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool =
     ``target`` is no file. Returns `None` when the file, unguarded, has called ``serve_stdio`` itself and the call has
     returned; during the call the file had the real standard output and input.
 
-    Raises `Unusable`, also for a file that would listen by itself, and never come to its end, and `LoadingFailed` when
-    the file raises. `SystemExit` is let through.
+    Raises `CommandError`, also for a file that would listen by itself, and never come to its end, and `LoadingFailed`
+    when the file raises. `SystemExit` is let through.
     """
     source, name = _split(target, is_module=is_module)
     with _may_not_listen() as called, wire_held_back() as wire, _may_serve_itself(wire) as served:
@@ -58,7 +58,7 @@ def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool =
             return _only(source, module) if name is None else _named(source, name, module)
         finally:
             if called:
-                raise Unusable(
+                raise CommandError(
                     f'{source} calls {called[0]} while it is loaded; put what serves under: if __name__ == "__main__":'
                 ) from None
 
@@ -75,9 +75,9 @@ def _split(target: str, *, is_module: bool) -> tuple[Path | str, str | None]:
         sys.path.insert(0, os.getcwd())
         return source, name
     if not path.exists():
-        raise Unusable(f"no such file: {path}")
+        raise CommandError(f"no such file: {path}")
     if path.is_dir():
-        raise Unusable(f"{path} is a directory, not a Python file")
+        raise CommandError(f"{path} is a directory, not a Python file")
     return path, name
 
 
@@ -85,12 +85,12 @@ def _named(source: Path | str, name: str, module: ModuleType) -> Server:
     found = getattr(module, name, None)
     if found is None:
         servers = [key for key, value in vars(module).items() if isinstance(value, Server)]
-        raise Unusable(f"{source} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
+        raise CommandError(f"{source} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
     if isinstance(found, Server):
         return found
     # From CPython 3.14 on, inspect.isroutine() is true for functools.partial.
     if not (inspect.isroutine(found) or inspect.isclass(found) or issubclass(type(found), partial)):
-        raise Unusable(f"{source}:{name} is no Server but of type {type(found).__name__}")
+        raise CommandError(f"{source}:{name} is no Server but of type {type(found).__name__}")
     try:
         made = found()
     except Exception as error:
@@ -99,8 +99,10 @@ def _named(source: Path | str, name: str, module: ModuleType) -> Server:
         return made
     if inspect.iscoroutine(made):
         made.close()
-        raise Unusable(f"{source}:{name} is async; what makes a server is a plain def, and its lifespan may be async")
-    raise Unusable(f"{source}:{name}() gave no Server but a value of type {type(made).__name__}")
+        raise CommandError(
+            f"{source}:{name} is async; what makes a server is a plain def, and its lifespan may be async"
+        )
+    raise CommandError(f"{source}:{name}() gave no Server but a value of type {type(made).__name__}")
 
 
 def _only(source: Path | str, module: ModuleType) -> Server:
@@ -109,9 +111,9 @@ def _only(source: Path | str, module: ModuleType) -> Server:
         return servers["server"]
     different = list({id(server): server for server in servers.values()}.values())
     if not different:
-        raise Unusable(f'no server in {source}; it needs a global variable like: server = Server("name")')
+        raise CommandError(f'no server in {source}; it needs a global variable like: server = Server("name")')
     if len(different) > 1:
-        raise Unusable(f"several servers in {source}; choose one with {source}:NAME, of: {', '.join(servers)}")
+        raise CommandError(f"several servers in {source}; choose one with {source}:NAME, of: {', '.join(servers)}")
     return different[0]
 
 
@@ -141,7 +143,7 @@ def _imported(name: str, arguments: Sequence[str]) -> ModuleType:
     except ModuleNotFoundError:  # of a package around it
         spec = None
     if spec is None:
-        raise Unusable(f"there is neither a file nor a module {name!r}")
+        raise CommandError(f"there is neither a file nor a module {name!r}")
     sys.argv = [spec.origin or name, *arguments]
     try:
         return import_module(name)
@@ -196,7 +198,7 @@ def _may_not_listen() -> Generator[list[str]]:
 def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:
     async def refuse(*_: Any, **__: Any) -> NoReturn:
         called.append(name)
-        raise Unusable(f"{name} was called")
+        raise CommandError(f"{name} was called")
 
     return refuse
 

@@ -16,7 +16,7 @@ from ..protocol.types.content import (
     EmbeddedResource,
     ImageContent,
 )
-from .printable import Unusable
+from .printable import CommandError
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,10}")
@@ -25,7 +25,7 @@ _SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,10}")
 def saved(block: ContentBlock, folder: Path, name: str) -> Path | None:
     """Write the data of ``block`` into ``folder`` under ``name``, with a number where that is taken, and a suffix for
     its type; return the path, `None` for a block that is text. Nothing of the server's own names is used. Raises
-    `Unusable` where nothing can be written, or the data is no base64."""
+    `CommandError` where nothing can be written, or the data is no base64."""
     match block:
         case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):
             pass
@@ -47,7 +47,7 @@ def saved(block: ContentBlock, folder: Path, name: str) -> Path | None:
                 continue
             return path
     except binascii.Error:
-        raise Unusable("the server sent data that is no base64") from None
+        raise CommandError("the server sent data that is no base64") from None
     except OSError as error:
-        raise Unusable(f"nothing can be saved in {folder}: {error}") from None
-    raise Unusable(f"there are too many files of that name in {folder}")
+        raise CommandError(f"nothing can be saved in {folder}: {error}") from None
+    raise CommandError(f"there are too many files of that name in {folder}")

@@ -31,16 +31,16 @@ def printable(text: str) -> str:
     return _HIDDEN.sub(_escape, _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")))
 
 
-def on_one_line(text: str, most: int = 200) -> str:
-    """Return the first line of ``text`` that is not blank, `printable`, cut to ``most`` characters."""
-    return _cut(next((line.strip() for line in printable(text).splitlines() if line.strip()), ""), most)
+def on_one_line(text: str, limit: int = 200) -> str:
+    """Return the first line of ``text`` that is not blank, `printable`, cut to ``limit`` characters."""
+    return _cut(next((line.strip() for line in printable(text).splitlines() if line.strip()), ""), limit)
 
 
-def name_shown(name: str, most: int = 200) -> str:
-    """Return a name cut to ``most`` characters, with escapes for all but plain characters, so that no two names look
+def name_shown(name: str, limit: int = 200) -> str:
+    """Return a name cut to ``limit`` characters, with escapes for all but plain characters, so that no two names look
     the same because of invisible characters."""
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: most + 1])
-    return _cut(_JOINING.sub(_escape, shown), most)
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: limit + 1])
+    return _cut(_JOINING.sub(_escape, shown), limit)
 
 
 def say(line: str) -> None:
@@ -56,7 +56,7 @@ def say(line: str) -> None:
         os.close(null)
 
 
-class Unusable(click.ClickException):
+class CommandError(click.ClickException):
     """The command cannot do what was typed, although the usage is right. The message is one line for the user."""
 
     exit_code = USAGE
@@ -79,8 +79,8 @@ def _escape(found: re.Match[str]) -> str:
     return ascii(found[0])[1:-1]
 
 
-def _cut(line: str, most: int) -> str:
-    return line if len(line) <= most else line[: most - 1] + "…"
+def _cut(line: str, limit: int) -> str:
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 class _Printable(logging.Formatter):

@@ -162,7 +162,7 @@ def run_request(options: RequestOptions, request: CommandRequest[R]) -> int:
     The first Ctrl-C cancels the request and reports the outcome, the next leaves. If the server failed, the server's
     standard error since the start of the request is shown last.
     """
-    run = _Run(options, request)
+    run = _RequestRun(options, request)
     try:
         status = trio.run(run.until_signalled)
         failed = status == TOOL_FAILED
@@ -178,7 +178,7 @@ def run_request(options: RequestOptions, request: CommandRequest[R]) -> int:
     return status
 
 
-class _Run:
+class _RequestRun:
     """The run of one request."""
 
     def __init__(self, options: RequestOptions, request: CommandRequest[Any]) -> None:
@@ -202,13 +202,13 @@ class _Run:
         with Signals() as signals:
             async with open_service_nursery("the command is over") as nursery:
                 with trio.CancelScope() as leaving:
-                    nursery.start_soon(self._obey, signals.numbers, leaving)
+                    nursery.start_soon(self._handle_signals, signals.numbers, leaving)
                     status = await self._connected(signals)
         if leaving.cancelled_caught:
             say("interrupted; the connection is closed")
         return self._ended_by or status
 
-    async def _obey(self, numbers: AsyncIterator[int], leaving: trio.CancelScope) -> None:
+    async def _handle_signals(self, numbers: AsyncIterator[int], leaving: trio.CancelScope) -> None:
         async for number in numbers:
             if number != signal.SIGINT:
                 self._ended_by = SIGNALLED + number
@@ -225,16 +225,16 @@ class _Run:
         async with self._options.target.open(**self._client_options()) as client:
             if client.server_info is not None:
                 self._server = name_shown(client.server_info.name, _LONGEST_NAME) or self._server
-            with signals.limited(self._time_left(begun + client.timeouts.stood_still)):
+            with signals.limited(self._time_left(begun + client.timeouts.paused_seconds)):
                 await self._request.prepare(client)
-                await self._want_logs(client)
+                await self._request_logs(client)
                 if self._options.recent_stderr is not None:
-                    self._options.recent_stderr.begin()
+                    self._options.recent_stderr.clear()
                 result = None
                 with self._terminal.progress() as show, trio.CancelScope() as self._scope:
                     result = await self._request.send(client, show)
             if result is None:
-                await _tell_of_cancel(client)
+                await _report_cancel(client)
                 return INTERRUPTED
             self._questions.leave_alone()  # what is shown now is the last word
             return self._request.show(result, client.revision)
@@ -250,7 +250,7 @@ class _Run:
             options["connect_timeout"] = self._options.timeout
         return {**options, **self._questions.options()}
 
-    async def _want_logs(self, client: Client) -> None:
+    async def _request_logs(self, client: Client) -> None:
         # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.
         if self._options.log_level is not None and client.server_capabilities.logging is not None:
             try:
@@ -259,7 +259,7 @@ class _Run:
                 say(f"no log level could be set: {error}")
 
 
-async def _tell_of_cancel(client: Client) -> None:
+async def _report_cancel(client: Client) -> None:
     """Report that the call was cancelled, and whether the server knows. Messages are read in order, so a server that
     answers a ping sent after the cancel has read the cancel, too."""
     started = trio.current_time()
@@ -284,22 +284,22 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 class RecentStderr:
-    """A sink that keeps the last 200 lines of the server's standard error since `begin`."""
+    """A sink that keeps the last 200 lines of the server's standard error since `clear`."""
 
     def __init__(self) -> None:
-        self.begin()
+        self.clear()
 
-    def begin(self) -> None:
+    def clear(self) -> None:
         """Forget the lines so far."""
-        self._kept = LastLines(most=_MOST_LINES)
+        self._lines = LastLines(limit=_MOST_LINES)
 
     def write(self, text: str, /) -> None:
         """Take ``text``: see `TextSink`."""
-        self._kept.write(text)
+        self._lines.write(text)
 
     def say_crash(self) -> None:
         """Show the tracebacks, from the first one on; nothing without a traceback."""
-        lines = self._kept.lines
+        lines = self._lines.lines
         first = next((number for number, line in enumerate(lines) if _TRACEBACK in line), None)
         if first is not None:
             say("\n  ".join(["the server wrote meanwhile, on stderr:", *lines[max(first - 1, 0) :]]))
@@ -320,7 +320,8 @@ def show_result(
 ) -> None:
     """Print a result to standard output, or to standard error if the tool failed. With ``raw`` the whole result is
     printed as JSON, always to standard output. Images, sounds and files go into the folder ``save``, under ``name``; in
-    a terminal, text that only repeats structured content is indented. Raises `Unusable` where nothing can be saved."""
+    a terminal, text that only repeats structured content is indented. Raises `CommandError` where nothing can be
+    saved."""
     if raw:
         print_json(unstructure(result, revision))
         return
@@ -332,7 +333,7 @@ def show_result(
         elif out.isatty() and isinstance(block, TextContent) and _repeats(block.text, result.structured_content):
             print_line(json.dumps(result.structured_content, indent=2), out)
         else:
-            print_line(words_of_block(block), out)
+            print_line(block_text(block), out)
     if not result.content and result.structured_content is not None:
         print_line(json.dumps(result.structured_content, indent=2, ensure_ascii=out.isatty()), out)
 
@@ -345,7 +346,7 @@ def _repeats(text: str, structured: Any) -> bool:
         return False
 
 
-def words_of_block(block: ContentBlock) -> str:
+def block_text(block: ContentBlock) -> str:
     """Return the text of a block, or a description of a block that is no text."""
     match block:
         case TextContent():
@@ -357,10 +358,10 @@ def words_of_block(block: ContentBlock) -> str:
         case UnknownContent():
             return json.dumps(block.raw, ensure_ascii=False)
         case _:
-            return words_of_resource(block.resource)
+            return resource_text(block.resource)
 
 
-def words_of_resource(contents: ResourceContents) -> str:
+def resource_text(contents: ResourceContents) -> str:
     """Return the text of a resource's contents, or a description of contents that are no text."""
     if isinstance(contents, TextResourceContents):
         return contents.text

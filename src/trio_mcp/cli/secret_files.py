@@ -107,7 +107,7 @@ def _by_content(data: bytes) -> str | None:
 
 
 def _is_ours(data: bytes) -> bool:
+    from ..fleet.storage.sqlite.storage import SHARED
     from ..stores.sqlite_database import TASKS
-    from ..stores.sqlite_shared import SHARED
 
     return int.from_bytes(data[_MARK]) in (TASKS.application, SHARED.application)

@@ -15,7 +15,7 @@ import trio
 
 from .addresses import Addresses, address_options, open_sockets, serving_on
 from .option_kinds import repeatable
-from .printable import Unusable, log_to_stderr
+from .printable import CommandError, log_to_stderr
 from .sharing import storage_at
 from .supervisor import report_in_a_thread
 from .workers import WorkerLink, supervise
@@ -110,7 +110,7 @@ def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
             "--workers goes with --shared, or with --stateless: requests of a session come to any of the processes"
         )
     if reloads and find_spec("watchfiles") is None:
-        raise Unusable("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
+        raise CommandError("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
     serving_on(addresses)  # the options are checked here, and once
     log_to_stderr("warning")
 

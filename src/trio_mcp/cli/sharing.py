@@ -6,35 +6,35 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .printable import Unusable
+from .printable import CommandError
 
 if TYPE_CHECKING:
-    from ..stores.shared import Shared
+    from ..stores.shared import SharedStorage
 
 
-def storage_at(text: str) -> Shared:
+def storage_at(text: str) -> SharedStorage:
     """Return the storage that ``text`` names: a URL of Redis, or the path of a file. Nothing is connected yet.
 
-    Raises `Unusable` for what can be no such storage. The message shows no password of a URL."""
+    Raises `CommandError` for what can be no such storage. The message shows no password of a URL."""
     return _redis(text) if "://" in text else _file(Path(text))
 
 
-def _redis(url: str) -> Shared:
+def _redis(url: str) -> SharedStorage:
     if find_spec("coredis") is None:
-        raise Unusable("--shared with a URL needs the package coredis: pip install 'trio-mcp[redis]'")
-    from ..stores.redis.shared import Redis
+        raise CommandError("--shared with a URL needs the package coredis: pip install 'trio-mcp[redis]'")
+    from ..fleet.storage.redis.storage import Redis
 
     try:
         return Redis(url)
     except (ValueError, OSError) as error:  # no such URL, or a certificate that cannot be read
-        raise Unusable(f"--shared: {error}") from None
+        raise CommandError(f"--shared: {error}") from None
 
 
-def _file(path: Path) -> Shared:
+def _file(path: Path) -> SharedStorage:
     if path.is_dir():
-        raise Unusable(f"--shared: {str(path)!r} is a folder, not a file")
+        raise CommandError(f"--shared: {str(path)!r} is a folder, not a file")
     if not path.parent.is_dir():
-        raise Unusable(f"--shared: there is no folder {str(path.parent)!r}")
-    from ..stores.sqlite_shared import SQLite
+        raise CommandError(f"--shared: there is no folder {str(path.parent)!r}")
+    from ..fleet.storage.sqlite.storage import SQLite
 
     return SQLite(path)

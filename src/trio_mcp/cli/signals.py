@@ -50,13 +50,13 @@ class Signals:
         self._token = trio.lowlevel.current_trio_token()
         self._clock = trio.lowlevel.current_clock()
         self._scope: trio.CancelScope | None = None  # the scope of the limit
-        self._asked: int | None = None
-        self._runs = threading.Event()  # set once the event loop has run
+        self._signal: int | None = None
+        self._loop_ran = threading.Event()  # set once the event loop has run
         self._over = False
         self._reads, self._writes = os.pipe()
 
     def __enter__(self) -> Signals:
-        self._before = {number: signal.signal(number, self._note) for number in _ENDING}
+        self._before = {number: signal.signal(number, self._on_signal) for number in _ENDING}
         self._watching = threading.Thread(target=self._watch, name="trio-mcp watch", daemon=True)
         self._watching.start()
         return self
@@ -65,7 +65,7 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._over = True
-        self._runs.set()  # so that the thread that waits for it goes on
+        self._loop_ran.set()  # so that the thread that waits for it goes on
         os.close(self._writes)
         self._watching.join()
         os.close(self._reads)
@@ -85,8 +85,8 @@ class Signals:
 
     # In the main thread, between any two steps of the program
 
-    def _note(self, number: int, _: FrameType | None) -> Any:
-        self._asked = number
+    def _on_signal(self, number: int, _: FrameType | None) -> Any:
+        self._signal = number
         self._token.run_sync_soon(self._arrived.send_nowait, number)
         self._wake()
 
@@ -100,37 +100,37 @@ class Signals:
             ready, _, _ = select.select([self._reads], [], [], self._pause())
             if ready and not os.read(self._reads, 64):
                 return
-            if self._is_to_end() and self._is_stuck():
-                self._leave()
+            if self._should_end() and self._is_stuck():
+                self._exit_process()
 
     def _pause(self) -> float | None:
         """Return the seconds until the next look; `None` when no look is due."""
-        if self._asked is not None:
+        if self._signal is not None:
             return _GRACE
         scope = self._scope
         if scope is None or math.isinf(scope.deadline):
             return None
         return max(self._clock.deadline_to_sleep_time(scope.deadline), _GRACE)
 
-    def _is_to_end(self) -> bool:
+    def _should_end(self) -> bool:
         scope = self._scope
-        return self._asked is not None or (
+        return self._signal is not None or (
             scope is not None and self._clock.deadline_to_sleep_time(scope.deadline) <= 0
         )
 
     def _is_stuck(self) -> bool:
-        self._runs.clear()
+        self._loop_ran.clear()
         if self._over:
             return False
-        self._token.run_sync_soon(self._runs.set)
-        return not self._runs.wait(_GRACE)
+        self._token.run_sync_soon(self._loop_ran.set)
+        return not self._loop_ran.wait(_GRACE)
 
-    def _leave(self) -> None:
-        if self._asked is None:
+    def _exit_process(self) -> None:
+        if self._signal is None:
             words, status = "the time is over, in the middle of a computation", OUT_OF_TIME
         else:
-            words = f"ended by {signal.Signals(self._asked).name} in the middle of a computation"
-            status = SIGNALLED + self._asked
+            words = f"ended by {signal.Signals(self._signal).name} in the middle of a computation"
+            status = SIGNALLED + self._signal
         # `sys.stderr` is not used, because the stuck code may hold its lock.
         text = f"{_CURSOR if sys.stderr.isatty() else ''}\ntrio-mcp: {words}\n".encode()
         speaker = threading.Thread(target=_say, args=(text,), daemon=True)

@@ -42,7 +42,7 @@ _LONGEST_PAUSE: Final = 30.0
 
 
 @frozen
-class Listening:
+class ReadyReport:
     """The report of a worker that listens."""
 
     server: str
@@ -60,7 +60,7 @@ class Process(Protocol):
         """Wait for the end of the process, and return its exit status."""
         ...
 
-    async def listening(self) -> Listening | None:
+    async def listening(self) -> ReadyReport | None:
         """Wait for the report that the worker listens. Return `None` if it can no longer come."""
         ...
 
@@ -84,28 +84,28 @@ class _Worker:
     """Cancel scope of the process. At its deadline the process is killed."""
     ends_within: float = START_ENDS_WITHIN
     listens_since: float | None = None
-    is_to_end: bool = False
+    is_stopping: bool = False
 
     def retire(self) -> None:
         """Stop accepting connections, and end."""
-        if not self.is_to_end and self.process is not None:
+        if not self.is_stopping and self.process is not None:
             self.process.retire()
-        self._end_within(self.ends_within)
+        self._stop_within(self.ends_within)
 
-    def end(self, *, hurry: bool = False) -> None:
+    def stop(self, *, hurry: bool = False) -> None:
         """Stop accepting connections, drain, exit. ``hurry``: within a moment."""
         if self.process is not None:
             self.process.send(signal.SIGTERM)
-        self._end_within(_HURRY if hurry else self.ends_within)
+        self._stop_within(_HURRY if hurry else self.ends_within)
 
-    def _end_within(self, seconds: float) -> None:
-        self.is_to_end = True
+    def _stop_within(self, seconds: float) -> None:
+        self.is_stopping = True
         self.life.deadline = min(self.life.deadline, trio.current_time() + seconds)
 
 
 @define(eq=False)
 class _Slot:
-    present: _Worker | None = None
+    current: _Worker | None = None
     """The worker that listens; `None` if it has ended."""
     starting: _Worker | None = None
     """The starting worker, which takes the slot when it listens."""
@@ -156,13 +156,13 @@ class Supervisor:
         had_terminal = _has_terminal()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with open_service_nursery("the workers have ended") as services:
-                services.start_soon(self._obey, signals, had_terminal)
+                services.start_soon(self._handle_signals, signals, had_terminal)
                 if self._changes is not None:
                     services.start_soon(self._follow, self._changes)
                 async with trio.open_nursery() as self._nursery:
                     while not self._is_ending:
                         self._changed = trio.Event()
-                        with trio.CancelScope(deadline=self._settle()):
+                        with trio.CancelScope(deadline=self._start_due_workers()):
                             await self._changed.wait()
         return self._status
 
@@ -173,19 +173,19 @@ class Supervisor:
             slot.failures, slot.not_before = 0, -math.inf
         self._changed.set()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """End all workers, and then `run`. After a second call, the workers have only a moment to end."""
         hurry, self._is_ending = self._is_ending, True
         for worker in self._workers:
-            worker.end(hurry=hurry)
+            worker.stop(hurry=hurry)
         self._changed.set()
 
-    async def _obey(self, signals: AsyncIterator[int], had_terminal: bool) -> None:
+    async def _handle_signals(self, signals: AsyncIterator[int], had_terminal: bool) -> None:
         async for number in signals:
             if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
                 self.reload()
             else:
-                self.end()
+                self.stop()
 
     async def _follow(self, changes: AsyncIterator[object]) -> None:
         try:
@@ -195,24 +195,24 @@ class Supervisor:
         except Exception as error:  # of the library, or of the system, which limits the number of watched folders
             self._report(f"files can no longer be watched, so --reload has no effect from now on: {error!r}")
 
-    def _settle(self) -> float:
+    def _start_due_workers(self) -> float:
         """Start the workers that are due. Return the time when the next worker is due."""
         now = trio.current_time()
         # Until a worker has listened, start only one, so that a file that raises prints one traceback.
         slots = self._slots if self._has_served else self._slots[:1]
         for slot in slots:
             if slot.starting is not None and slot.starting.generation != self._generation:
-                slot.starting.end()
+                slot.starting.stop()
                 slot.starting = None
-            if slot.present is None and slot.starting is None and slot.not_before <= now:
+            if slot.current is None and slot.starting is None and slot.not_before <= now:
                 self._start(slot)
         # One after another, and only if each slot has a worker: a version that fails may replace at most one.
-        if self._failed != self._generation and all(slot.present and not slot.starting for slot in slots):
+        if self._failed != self._generation and all(slot.current and not slot.starting for slot in slots):
             for slot in slots:
-                if slot.present is not None and slot.present.generation != self._generation:
+                if slot.current is not None and slot.current.generation != self._generation:
                     self._start(slot)
                     break
-        return min((slot.not_before for slot in slots if not slot.present and not slot.starting), default=math.inf)
+        return min((slot.not_before for slot in slots if not slot.current and not slot.starting), default=math.inf)
 
     def _start(self, slot: _Slot) -> None:
         slot.starting = worker = _Worker(self._generation)
@@ -225,11 +225,11 @@ class Supervisor:
         try:
             async with self._open_process() as process:
                 worker.process = process
-                if worker.is_to_end:  # the decision came while the process started
-                    worker.end()
+                if worker.is_stopping:  # the decision came while the process started
+                    worker.stop()
                 with worker.life:
                     async with open_service_nursery("the worker has ended") as services:
-                        services.start_soon(self._hear, slot, worker, process)
+                        services.start_soon(self._wait_for_report, slot, worker, process)
                         status = await process.ended()
                 if worker.life.cancelled_caught:
                     self._report(f"worker {process.pid} did not end in time and is killed")
@@ -243,7 +243,7 @@ class Supervisor:
         self._ended(slot, worker, status)
         self._changed.set()
 
-    async def _hear(self, slot: _Slot, worker: _Worker, process: Process) -> None:
+    async def _wait_for_report(self, slot: _Slot, worker: _Worker, process: Process) -> None:
         """Wait until ``worker`` listens, then give it the slot."""
         report = None
         with trio.move_on_after(_SLOW_START) as patience:
@@ -252,15 +252,15 @@ class Supervisor:
             self._report(f"worker {process.pid} does not listen after {_SLOW_START:g} s; still waiting")
             report = await process.listening()
         if report is None:  # it ends, or can no longer report
-            worker.end()
+            worker.stop()
         elif slot.starting is worker and not self._is_ending:
             self._listening(slot, worker, process, report)
             self._changed.set()
 
-    def _listening(self, slot: _Slot, worker: _Worker, process: Process, report: Listening) -> None:
+    def _listening(self, slot: _Slot, worker: _Worker, process: Process, report: ReadyReport) -> None:
         worker.ends_within = report.ends_within
         worker.listens_since = trio.current_time()
-        old, slot.present, slot.starting = slot.present, worker, None
+        old, slot.current, slot.starting = slot.current, worker, None
         if slot.last is not None:
             self._report(f"worker {process.pid} serves in the place of {slot.last}")
         slot.last = process.pid
@@ -272,17 +272,17 @@ class Supervisor:
 
     def _ended(self, slot: _Slot, worker: _Worker, status: int) -> None:
         """Free the slot of a worker that has ended, and decide when the next worker may start."""
-        was_present, was_starting = slot.present is worker, slot.starting is worker
+        was_present, was_starting = slot.current is worker, slot.starting is worker
         if was_present:
-            slot.present = None
+            slot.current = None
         elif was_starting:
             slot.starting = None
         if self._is_ending or not (was_present or was_starting):
             return
         if not self._has_served:  # and none will
             self._status = max(status, 1)
-            self.end()
-        elif slot.present is not None:
+            self.stop()
+        elif slot.current is not None:
             self._failed = worker.generation
             self._report("the new version did not start; the old one goes on")
         else:

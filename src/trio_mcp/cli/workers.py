@@ -26,9 +26,9 @@ import trio
 
 from ..classes import define
 from ..concurrency.contexts import asynccontextmanager
-from ..diagnostics.log import written_in_a_thread
+from ..diagnostics.log import log_in_thread
 from ..runtime.limits import Limits
-from .supervisor import START_ENDS_WITHIN, Listening, Supervisor
+from .supervisor import START_ENDS_WITHIN, ReadyReport, Supervisor
 
 _VARIABLE: Final = "TRIO_MCP_WORKER"
 _SECRET_BYTES: Final = 32
@@ -148,7 +148,7 @@ class _Process:
         """Wait for the end: see `Process.ended`."""
         return await self._process.wait()
 
-    async def listening(self) -> Listening | None:
+    async def listening(self) -> ReadyReport | None:
         """Wait for the report of the worker: see `Process.listening`."""
         text = b""
         try:
@@ -158,7 +158,7 @@ class _Process:
                 if not data or len(text) > _LONGEST_REPORT:
                     return None
             report = json.loads(text)
-            return Listening(str(report["server"]), float(report["ends_within"]))
+            return ReadyReport(str(report["server"]), float(report["ends_within"]))
         except (trio.BrokenResourceError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
@@ -227,7 +227,7 @@ async def supervise(
         changes = awatch(watched, watch_filter=PythonFilter())
     secret = secrets.token_bytes(_SECRET_BYTES)
     try:
-        async with written_in_a_thread():  # standard error may have no reader
+        async with log_in_thread():  # standard error may have no reader
             return await Supervisor(partial(open_worker, listeners, secret), count, announce, changes).run()
     finally:
         for each in listeners:

@@ -29,7 +29,7 @@ from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, 
 from ..protocol.types.tools import TASKS_EXTENSION
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .current_call import present
+from .current_call import call_variable
 from .options import ClientSettings
 from .timeouts import CallTimeouts
 
@@ -39,7 +39,7 @@ Answer: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the handler for one question, and gives the result in a class of the specification."""
 
 
-class NobodyAnswersHere(CodedError):
+class AnsweredLater(CodedError):
     """The server may ask this question in a task alone, to be answered later (`ClientSettings.answers_later`)."""
 
 
@@ -149,12 +149,12 @@ class Answers:
         """Return the function that answers this question, before any handler runs. ``key``: the name of the question
         among those of its call, for a relay. ``of_task``: a task asks, so that somebody else may answer later.
         Raises `CodedError` for an undeclared method (-32601; an undeclared part of a kind -32602) and for malformed
-        parameters (-32602), and `NobodyAnswersHere`."""
+        parameters (-32602), and `AnsweredLater`."""
         settings = self._settings
         if settings.answers_later is not None and self._is_for_later(settings.answers_later, method, params):
             if not of_task:
                 words = f"{method} is answered later and elsewhere, so only a task can ask"
-                raise NobodyAnswersHere(METHOD_NOT_FOUND, words, {"method": method})
+                raise AnsweredLater(METHOD_NOT_FOUND, words, {"method": method})
             return trio.sleep_forever  # until nobody asks any more: an error would be an answer
         match method:
             case name if self.forwards(name):
@@ -264,7 +264,7 @@ class Answers:
 
 def _own(kind: str, handler: Any) -> Any:
     """Return the call's own handler of this ``kind``, otherwise ``handler``."""
-    made = present.get()
+    made = call_variable.get()
     return handler if made is None or not made[3] else made[3].get(kind, handler)
 
 
@@ -315,33 +315,33 @@ class Turn:
         self._calls = 0
         self._over = False
 
-    def step_aside(self) -> None:
+    def yield_turn(self) -> None:
         """Let another question have the turn: the handler calls a server, which may ask before its answer. Each call is
-        undone by one call of `step_back`."""
+        undone by one call of `resume`."""
         self._calls += 1
-        self._leave()
+        self._release()
 
-    async def step_back(self) -> None:
+    async def resume(self) -> None:
         """Wait until the handler may go on, ahead of the questions that have not begun. After a cancel, the handler has
         no turn."""
         self._calls -= 1
         if self._counts or self._calls or self._over:
             return
-        await self._turns.take(first=True)
+        await self._turns.acquire(first=True)
         if self._counts or self._calls or self._over:  # another task of the handler has come back or called meanwhile
-            self._turns.give_back()
+            self._turns.release()
         else:
             self._counts = True
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Give the turn up, since the handler has ended. Tasks that the handler started elsewhere may still call."""
         self._over = True
-        self._leave()
+        self._release()
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         if self._counts:
             self._counts = False
-            self._turns.give_back()
+            self._turns.release()
 
 
 current_turn: ContextVar[Turn | None] = ContextVar("trio_mcp.current_turn", default=None)
@@ -349,40 +349,40 @@ current_turn: ContextVar[Turn | None] = ContextVar("trio_mcp.current_turn", defa
 
 
 class Turns:
-    """The turns of one kind of question: ``most`` at the same time; further questions wait, first come, first served.
+    """The turns of one kind of question: ``limit`` at the same time; further questions wait, first come, first served.
 
-    ``standing_still`` gives the context in which a question waits.
+    ``paused`` gives the context in which a question waits.
     """
 
-    def __init__(self, most: int, standing_still: Callable[[], AbstractContextManager[None]]) -> None:
-        self._free = most
-        self._standing_still = standing_still
-        self._begun = trio.lowlevel.ParkingLot()
-        self._new = trio.lowlevel.ParkingLot()
+    def __init__(self, limit: int, paused: Callable[[], AbstractContextManager[None]]) -> None:
+        self._free = limit
+        self._paused = paused
+        self._resuming = trio.lowlevel.ParkingLot()
+        self._waiting = trio.lowlevel.ParkingLot()
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
         """Wait for a turn, and hold the turn inside. No checkpoint when a turn is free."""
-        await self.take(first=False)
+        await self.acquire(first=False)
         turn = Turn(self)
         token = current_turn.set(turn)
         try:
             yield
         finally:
             current_turn.reset(token)
-            turn.end()
+            turn.close()
 
-    async def take(self, *, first: bool) -> None:
+    async def acquire(self, *, first: bool) -> None:
         """Wait for a turn. If cancelled, take none."""
         if self._free:
             self._free -= 1
             return
-        with self._standing_still():
-            await (self._begun if first else self._new).park()
+        with self._paused():
+            await (self._resuming if first else self._waiting).park()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let the next question have the turn."""
-        lot = self._begun or self._new
+        lot = self._resuming or self._waiting
         if lot:
             lot.unpark()
         else:

@@ -83,7 +83,7 @@ class RequestKey:
     cursor: str | None = None
 
 
-class _Key(NamedTuple):
+class _CacheKey(NamedTuple):
     server: object
     owner: object
     request: RequestKey
@@ -102,15 +102,15 @@ class PendingAnswer:
 
     partition: CachePartition
     request: RequestKey
-    outdated: bool = False
+    is_outdated: bool = False
     """True when the answer may be older than a change that was seen, or than an earlier answer."""
 
-    def keep(self, result: Any, received: float) -> None:
+    def store(self, result: Any, received: float) -> None:
         """Keep the answer, which came at ``received``, if its hints allow that. Any answer, kept or not, replaces the
         answer kept before, except the answer to an outdated fetch."""
         self.partition.cache.answered(self, result, received)
 
-    def refused(self, code: int) -> None:
+    def record_error(self, code: int) -> None:
         """Take note of an error reply: the kept answer is outdated; after a bad cursor, all pages of the list are
         outdated."""
         request = self.request
@@ -142,8 +142,8 @@ class ResponseCache:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._max_ttl = max_ttl
-        self._entries: OrderedDict[_Key, _CacheEntry] = OrderedDict()
-        self._by_method: dict[tuple[object, str], dict[_Key, None]] = {}
+        self._entries: OrderedDict[_CacheKey, _CacheEntry] = OrderedDict()
+        self._by_method: dict[tuple[object, str], dict[_CacheKey, None]] = {}
         self._fetches: dict[PendingAnswer, None] = {}
         self._bytes = 0
         self._lock = RLock()
@@ -199,8 +199,8 @@ class ResponseCache:
                 del self._fetches[fetch]
 
     def answered(self, fetch: PendingAnswer, result: Any, received: float) -> None:
-        """Keep the answer to a fetch. See `PendingAnswer.keep`."""
-        if fetch.outdated:
+        """Keep the answer to a fetch. See `PendingAnswer.store`."""
+        if fetch.is_outdated:
             return
         self._outdate_earlier(fetch)
         fetch.partition.forget(fetch.request)
@@ -216,7 +216,7 @@ class ResponseCache:
             return  # read where more of the stack was left than here
         private, public = fetch.partition.keys(fetch.request)
         with self._lock:
-            if not fetch.outdated:  # meanwhile, by another thread
+            if not fetch.is_outdated:  # meanwhile, by another thread
                 self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:
@@ -226,7 +226,7 @@ class ResponseCache:
                 if earlier is fetch:
                     return
                 if earlier.partition.server == fetch.partition.server and earlier.request == fetch.request:
-                    earlier.outdated = True
+                    earlier.is_outdated = True
 
     def outdate(self, server: object, method: str, uri: str | None = None) -> None:
         """Forget the answers of ``server`` to ``method``, and do not keep answers that are still under way. With
@@ -235,17 +235,17 @@ class ResponseCache:
         with self._lock:
             for fetch in self._fetches:
                 if (fetch.partition.server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
-                    fetch.outdated = True
+                    fetch.is_outdated = True
             for key in [key for key in self._by_method.get((server, method), ()) if _holds(key.request, uri)]:
                 self._remove(key)
 
-    def forget(self, key: _Key) -> None:
+    def forget(self, key: _CacheKey) -> None:
         """Drop the answer under ``key``, if any."""
         with self._lock:
             if key in self._entries:
                 self._remove(key)
 
-    def _add(self, key: _Key, body: bytes, fresh_until: float) -> None:
+    def _add(self, key: _CacheKey, body: bytes, fresh_until: float) -> None:
         request = key.request
         size = len(body) + len(request.params) + len(request.uri or "") + len(request.cursor or "")
         if size > self._max_bytes:
@@ -256,7 +256,7 @@ class ResponseCache:
         while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
             self._remove(next(iter(self._entries)))
 
-    def _remove(self, key: _Key) -> None:
+    def _remove(self, key: _CacheKey) -> None:
         self._bytes -= self._entries.pop(key).size
         topic = (key.server, key.request.method)
         del self._by_method[topic][key]
@@ -275,9 +275,9 @@ class CachePartition:
     owner: object
     """Principal who may see the private answers."""
 
-    def keys(self, request: RequestKey) -> tuple[_Key, _Key]:
+    def keys(self, request: RequestKey) -> tuple[_CacheKey, _CacheKey]:
         """Return the keys under which a private and a public answer is kept."""
-        return _Key(self.server, self.owner, request), _Key(self.server, _PUBLIC, request)
+        return _CacheKey(self.server, self.owner, request), _CacheKey(self.server, _PUBLIC, request)
 
     def forget(self, request: RequestKey) -> None:
         """Drop the answers that are kept for ``request``."""

@@ -58,7 +58,7 @@ from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
 from .current_call import CallContexts, CallHandlers, check_handlers
-from .listing import Listing, Pages
+from .listing import ListMethod, Pages
 from .options import ClientSettings, UnreadableMessages
 from .requests import Requests
 from .server_messages import Callbacks, ServerMessages
@@ -120,8 +120,8 @@ class Client(Requests):
             calls=CallSettings(settings.tell_deadlines, settings.send_cancels),
             on_unreadable=self._received_unreadable,
         )
-        contexts.follow(self.connection)
-        callbacks.follow(self.connection.outbound)
+        contexts.set_connection(self.connection)
+        callbacks.set_outbound(self.connection.outbound)
         super().__init__(self.connection.outbound, answers, timeouts, settings, callbacks, contexts)
         self.callbacks.watchers += [self.tool_calls.changed, self.output_schemas.changed]
         if settings.cache is not None:
@@ -136,13 +136,13 @@ class Client(Requests):
         """The server's advice to the model."""
 
     def _received_unreadable(self, reason: str, line: bytes | bytearray) -> None:
-        self.connection.outbound.stray(line)
-        Context().run(self._unreadable.received, reason, line)
+        self.connection.outbound.record_stray(line)
+        Context().run(self._unreadable.add, reason, line)
 
     @property
     def lost(self) -> ConnectionLost | None:
         """The reason why the connection is gone; `None` while the connection is open, as far as known."""
-        return self.connection.outbound.over
+        return self.connection.outbound.closed_error
 
     @property
     def unreadable_messages(self) -> int:
@@ -281,7 +281,7 @@ class Client(Requests):
         server has not declared the extension."""
         from ..protocol.types.skills import ListSkillsResult  # late: few servers have skills
 
-        listing = Listing(ListSkillsResult, "skills", "uri")
+        listing = ListMethod(ListSkillsResult, "skills", "uri")
         return Pages(self, "skills/list", refresh=refresh, request=self.request_skills, listing=listing)
 
     async def get_skill(self, uri: str, *, refresh: bool = False) -> Skill:
@@ -315,7 +315,7 @@ class Client(Requests):
             return await self.request_skills(method, ReadDirectoryParams(uri, page.cursor), kind, refresh=refresh)
 
         call = "file async for file in client.list_directory(uri)"
-        listing = Listing(ReadDirectoryResult, "resources", "uri", call=call)
+        listing = ListMethod(ReadDirectoryResult, "resources", "uri", call=call)
         return Pages(self, "resources/directory/read", refresh=False, request=ask, listing=listing)
 
     # Changes, logs, health
@@ -448,7 +448,7 @@ class Client(Requests):
         if not any(SKILLS.name == extension.name for extension in self.settings.extensions):
             self._state.learn(_vocabulary_of(self.settings, SKILLS))
 
-    def told_by_streams(self) -> list[str]:
+    def streamed_extensions(self) -> list[str]:
         """Return the extensions that the server has declared, and that have a notification outside of requests with a
         callback."""
         rows = [row for row in self.settings.on_notification if not row.of_request and row.is_in(self.revision.name)]

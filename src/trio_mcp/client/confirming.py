@@ -27,7 +27,7 @@ from ..runtime.transport import ConnectionLost, HTTPError
 from .requests import Requests, confirming
 
 if TYPE_CHECKING:
-    from ..runtime.calls import Settled
+    from ..runtime.calls import CallOutcome
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ _ROUNDING_MS: Final = 2
 
 
 @frozen
-class Ending:
+class CallEnding:
     """The end of one call that was left inside of `confirm_cancels`.
 
     ``method`` and ``name`` are those of the call: of a tool or prompt, or the URI of a resource. ``state`` is one of
@@ -78,7 +78,7 @@ class Ending:
 
 
 @contextmanager
-def confirm_cancels(within: float = 6.0) -> Generator[list[Ending]]:
+def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
     """Have each call that is left inside of the block wait, shielded, until the server has stopped, at most ``within``
     seconds from then on; and give the list of the endings of such calls, each appended before the cancel goes on.
 
@@ -110,9 +110,9 @@ class ConfirmScope:
 
     def __init__(self, within: float) -> None:
         self.within = within
-        self.endings: list[Ending] = []
+        self.endings: list[CallEnding] = []
 
-    def begin(self, requests: Requests, method: str, data: Mapping[str, Any]) -> Confirmation | None:
+    def track(self, requests: Requests, method: str, data: Mapping[str, Any]) -> Confirmation | None:
         """Return what follows a call; `None` for a call that nothing has to be asked about."""
         if method in _WITHOUT_HANDLER:
             return None
@@ -134,7 +134,7 @@ class Confirmation:
         """Token of the call; `None` where the server cannot be asked."""
         self._sent = math.inf
         """Time of the call, on trio's clock."""
-        self._is_told = False
+        self._server_notified = False
         """True once the server has the call, and knows that it is left."""
         self._outcome: Literal["result", "error"] | None = None
         """The reply that has come, and that nobody reads any more."""
@@ -146,38 +146,38 @@ class Confirmation:
     async def follow(self, sent: Awaitable[T]) -> T:
         """Wait for ``sent``, the call, and where the call is left, for its ending."""
         self._sent = trio.current_time()
-        before = on_leaving.set(self._left)
+        before = on_leaving.set(self._on_left)
         try:
             return await sent
         except GeneratorExit:
             raise
         except BaseException as error:
-            if self._is_told or not isinstance(error, MCPError):
+            if self._server_notified or not isinstance(error, MCPError):
                 await self._confirm(error)
             raise
         finally:
             on_leaving.reset(before)
 
-    def _left(self, outbound: Outbound, end: Settled | None) -> None:
+    def _on_left(self, outbound: Outbound, end: CallOutcome | None) -> None:
         if outbound is self._requests.outbound:
-            self._is_told = self._is_told or end is None
+            self._server_notified = self._server_notified or end is None
             if end is not None:
                 self._outcome = "result" if end.error is None else "error"
 
     async def _confirm(self, error: BaseException) -> None:
         """Note how the call has ended, which ``error`` has left."""
         began = trio.current_time()
-        if not self._is_told:
+        if not self._server_notified:
             state = "unsent" if self._outcome is None else "finished"
-            self._note(CancelResult(state, outcome=self._outcome), 0.0)
+            self._record(CancelResult(state, outcome=self._outcome), 0.0)
         elif self._token is None:
-            self._note(CancelResult("undeclared"), 0.0)
+            self._record(CancelResult("undeclared"), 0.0)
         else:
             on_leaving.set(None)
             result = await self._ask(self._token, error, began)
-            self._note(result, trio.current_time() - began)
+            self._record(result, trio.current_time() - began)
 
-    def _note(self, result: CancelResult, seconds: float) -> None:
+    def _record(self, result: CancelResult, seconds: float) -> None:
         state: Any = result.state
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
         # The cleanup can't be longer than the call, apart from differences between the clocks.
@@ -187,13 +187,13 @@ class Confirmation:
         never_ran = result.never_ran is True
         behind = result.behind if result.behind in CANCEL_STATES else None
         self._scope.endings.append(
-            Ending(self._method, self._name, state, seconds, cleanup, never_ran, outcome, behind)
+            CallEnding(self._method, self._name, state, seconds, cleanup, never_ran, outcome, behind)
         )
 
     async def _ask(self, token: str, error: BaseException, began: float) -> CancelResult:
         """Ask the server how the call has ended, and wait for the answer."""
         requests = self._requests
-        within = min(self._scope.within, _rest_of_grace(began))
+        within = min(self._scope.within, _remaining_grace(began))
         if within <= 0:
             return CancelResult("silent")
         wait = max(within - _TRANSIT, within / 2)
@@ -204,7 +204,7 @@ class Confirmation:
             data = {**data, "_meta": meta}
         with trio.CancelScope(shield=True, deadline=began + within):
             try:
-                found = structure(await requests.outbound.ask_first(CANCEL, data, requests.revision), CancelResult)
+                found = structure(await requests.outbound.request_ahead(CANCEL, data, requests.revision), CancelResult)
             except HTTPError as lost:
                 return CancelResult("unknown" if lost.session_lost or lost.status == HTTPStatus.NOT_FOUND else "lost")
             except ConnectionLost:
@@ -215,7 +215,7 @@ class Confirmation:
         return CancelResult("silent")
 
 
-def _rest_of_grace(now: float) -> float:
+def _remaining_grace(now: float) -> float:
     """Return the seconds that the handler which runs here may still clean up, less a margin; infinity where no handler
     that was cancelled runs here."""
     scope = current_request.get(None)

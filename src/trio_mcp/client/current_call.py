@@ -61,10 +61,10 @@ class CurrentCall:
     """The value that the caller gave (``value=``); `None` without one."""
 
 
-Made: TypeAlias = tuple[str, JSONObject, Any, CallHandlers]
+CallRecord: TypeAlias = tuple[str, JSONObject, Any, CallHandlers]
 """A call: its method, its parameters, the value of the caller, and the handlers of its own."""
 
-present: Final[ContextVar[Made | None]] = ContextVar("trio_mcp.current_call", default=None)
+call_variable: Final[ContextVar[CallRecord | None]] = ContextVar("trio_mcp.current_call", default=None)
 """The call that is made or served here."""
 
 
@@ -75,7 +75,7 @@ def current_call() -> CurrentCall | None:
     `None` where the call cannot be known, and elsewhere. A handler that acts for one of several users looks here first,
     and refuses a question that belongs to no call.
     """
-    made = present.get()
+    made = call_variable.get()
     if made is None:
         return None
     method, params, value, _ = made
@@ -83,13 +83,13 @@ def current_call() -> CurrentCall | None:
 
 
 @contextmanager
-def making(call: Made | None) -> Generator[None]:
+def as_current_call(call: CallRecord | None) -> Generator[None]:
     """Make ``call`` inside, if any."""
-    token = present.set(call)
+    token = call_variable.set(call)
     try:
         yield
     finally:
-        present.reset(token)
+        call_variable.reset(token)
 
 
 def check_handlers(method: Callable[..., Any], handlers: CallHandlers, settings: ClientSettings) -> None:
@@ -120,7 +120,7 @@ class CallContexts:
         self._of_questions = WeakKeyDictionary[Any, Context]()
         self._of_tasks: dict[str, list[Context]] = {}
 
-    def follow(self, connection: Connection) -> None:
+    def set_connection(self, connection: Connection) -> None:
         """Take the connection of the client."""
         self._connection = connection
 
@@ -134,17 +134,17 @@ class CallContexts:
         if type(meta) is dict and RELATED_TASK in meta:
             return self._of_task(cast("JSONObject", meta)[RELATED_TASK])
         outbound = connection.outbound
-        return outbound.caller_of(connection.came_with) if self._names_calls else outbound.only_caller()
+        return outbound.caller_of(connection.related_request_id) if self._names_calls else outbound.only_caller()
 
     def _of_task(self, related: Any) -> Context | None:
         task_id: Any = cast("JSONObject", related).get("taskId") if type(related) is dict else None
         waiting = self._of_tasks.get(task_id) if type(task_id) is str else None
         return waiting[-1] if waiting else None
 
-    def served(self, params: JSONObject) -> Made | None:
+    def call_of(self, params: JSONObject) -> CallRecord | None:
         """Return the call that a message belongs to; `None` if that cannot be known. As `caller_of`."""
         caller = self.caller_of(params)
-        return None if caller is None else caller.get(present)
+        return None if caller is None else caller.get(call_variable)
 
     @contextmanager
     def waiting_for(self, task_id: str) -> Generator[None]:
@@ -158,17 +158,17 @@ class CallContexts:
             if not waiting:
                 del self._of_tasks[task_id]
 
-    def note(self, question: InboundRequest) -> None:
+    def record_caller(self, question: InboundRequest) -> None:
         """Find out which call a question belongs to, which has arrived."""
         if (caller := self.caller_of(question.params)) is not None:
             self._of_questions[question] = caller.copy()
 
     def answering(self, question: InboundRequest, answer: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
         """Return a function that answers ``question`` with the context of its call."""
-        context = self.carried_to(self._of_questions.pop(question, None) or Context())
+        context = self.copy_variables_to(self._of_questions.pop(question, None) or Context())
         return lambda: in_context(context, answer())
 
-    def carried_to(self, context: Context) -> Context:
+    def copy_variables_to(self, context: Context) -> Context:
         """Give ``context`` the variables that the connection has set in this task since the client was opened: the
         server's share of the log, the request that is answered, its trace."""
         for variable, value in copy_context().items():

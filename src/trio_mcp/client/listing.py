@@ -36,7 +36,7 @@ PATIENCE: Final = 2.0
 
 
 @frozen
-class Listing:
+class ListMethod:
     """A list of a server, in pages."""
 
     page: type[Any]
@@ -44,7 +44,7 @@ class Listing:
     """The member of a page that holds the items."""
     identity: str
     """The member of an item that identifies the item."""
-    shown: Callable[[Any], Any] | None = None
+    convert: Callable[[Any], Any] | None = None
     """Makes of an item on the wire the item that callers get; `None`: the same."""
     call: str = ""
     """Code that iterates over the list, if it isn't a method ``list_`` of the client and the member of a page."""
@@ -57,11 +57,11 @@ class Listing:
 
 
 _LISTS: Final = {
-    "tools/list": Listing(ListToolsResult, "tools", "name"),
-    "prompts/list": Listing(ListPromptsResult, "prompts", "name"),
-    "resources/list": Listing(ListResourcesResult, "resources", "uri"),
-    "resources/templates/list": Listing(ListResourceTemplatesResult, "resource_templates", "uri_template"),
-    "tasks/list": Listing(ListTasksResult, "tasks", "task_id", state_of),
+    "tools/list": ListMethod(ListToolsResult, "tools", "name"),
+    "prompts/list": ListMethod(ListPromptsResult, "prompts", "name"),
+    "resources/list": ListMethod(ListResourcesResult, "resources", "uri"),
+    "resources/templates/list": ListMethod(ListResourceTemplatesResult, "resource_templates", "uri_template"),
+    "tasks/list": ListMethod(ListTasksResult, "tasks", "task_id", state_of),
 }
 
 
@@ -81,7 +81,7 @@ class Pages(AsyncIterator[T], Generic[T]):
         *,
         refresh: bool,
         request: Callable[..., Awaitable[Any]] | None = None,
-        listing: Listing | None = None,
+        listing: ListMethod | None = None,
     ) -> None:
         self._client = client
         self._request: Callable[..., Awaitable[Any]] = request or client.request
@@ -93,8 +93,8 @@ class Pages(AsyncIterator[T], Generic[T]):
         self.is_optional = self.is_undeclared or method == "resources/templates/list"
         """True for a list that the server may not know. No capability says whether a server has templates."""
         self._items: deque[T] = deque()
-        self._passed_over: set[int] = set()
-        self._given: set[int] = set()
+        self._skipped: set[int] = set()
+        self._yielded: set[int] = set()
         """Hashes of the identities of all items so far, which may be of any length, as cursors may."""
         self._cursor: str | None = None
         self._seen: set[int] = set()
@@ -119,56 +119,56 @@ class Pages(AsyncIterator[T], Generic[T]):
         while not self._items:
             if self._complete:
                 raise StopAsyncIteration
-            await self._turn()
+            await self._fetch_page()
         return self._items.popleft()
 
-    async def _turn(self) -> None:
+    async def _fetch_page(self) -> None:
         try:
             result = await self._request(self._method, PageParams(self._cursor), dict, refresh=self._refresh)
         except PeerError as error:
             if self._cursor == "":
-                self._end("the server refuses its own empty cursor")
+                self._stop("the server refuses its own empty cursor")
                 return
             if self._refresh or self._cursor is None or error.code != INVALID_PARAMS:
                 raise
             # 2026-07-28 caching, Interaction with Pagination: SHOULD re-fetch from the beginning.
             self._refresh, self._cursor = True, None
             self._seen.clear()
-            self._passed_over, self._given = self._given, set()
+            self._skipped, self._yielded = self._yielded, set()
             return
-        page = structure_result(self._method, result, self._list.page, self._take_faults)
+        page = structure_result(self._method, result, self._list.page, self._report_faults)
         items, cursor = getattr(page, self._list.items), page.next_cursor
-        is_new = self._take(items)
+        is_new = self._add_items(items)
         self._idle = 0 if is_new else self._idle + 1
         self._seen.add(hash(self._cursor))
         self._cursor = cursor
         if cursor is None:
             self._complete = True
         elif hash(cursor) in self._seen:
-            self._end("the server repeats a cursor, so the list never ends")
+            self._stop("the server repeats a cursor, so the list never ends")
         elif (items and not is_new) or self._idle >= _MOST_IDLE:
-            self._end("the server's pages bring nothing new, so the list never ends")
+            self._stop("the server's pages bring nothing new, so the list never ends")
         elif len(self._seen) >= self._client.settings.max_pages:
-            self._end(f"the list has more than {self._client.settings.max_pages} pages")
+            self._stop(f"the list has more than {self._client.settings.max_pages} pages")
 
-    def _take_faults(self, method: str, faults: str) -> None:
+    def _report_faults(self, method: str, faults: str) -> None:
         self.problem = self.problem or f"left out or replaced: {faults}"
         if self.logs_problem:
             self._client.faults(method, faults)
 
-    def _end(self, problem: str) -> None:
+    def _stop(self, problem: str) -> None:
         self._complete = True
         self.problem = problem if self.problem is None else f"{problem}; {self.problem}"
         if self.logs_problem:
             logger.warning("%s: %s", self._method, problem)
 
-    def _take(self, items: list[T]) -> bool:
+    def _add_items(self, items: list[T]) -> bool:
         """Return whether any of ``items`` is new."""
         identities = [hash(getattr(item, self._list.identity)) for item in items]
-        new = [(item, each) for item, each in zip(items, identities, strict=True) if each not in self._given]
-        self._given.update(identities)
-        wanted = [item for item, each in new if each not in self._passed_over]
-        self._items += wanted if self._list.shown is None else map(self._list.shown, wanted)
+        new = [(item, each) for item, each in zip(items, identities, strict=True) if each not in self._yielded]
+        self._yielded.update(identities)
+        wanted = [item for item, each in new if each not in self._skipped]
+        self._items += wanted if self._list.convert is None else map(self._list.convert, wanted)
         return bool(new)
 
 
@@ -195,8 +195,8 @@ SILENT: Final = Collected[Any]([], "the server has not answered", trio.TooSlowEr
 """What is known of a list while the server doesn't answer."""
 
 
-async def collect(pages: AsyncIterator[T], seconds: float = math.inf, most: int = 10_000) -> Collected[T]:
-    """Return the items of ``pages`` that come within ``seconds``, up to ``most`` items and 16 MiB. Lists that the
+async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int = 10_000) -> Collected[T]:
+    """Return the items of ``pages`` that come within ``seconds``, up to ``limit`` items and 16 MiB. Lists that the
     server may not know have 10 seconds at most, since some servers ignore methods that they don't know. Raises nothing
     that a server causes, and logs nothing."""
     assert isinstance(pages, Pages), "the method of a client returns it"
@@ -208,7 +208,7 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, most: int 
         with fail_after_work(seconds):  # not counting the time in which the user signs in
             async for item in pages:
                 size += len(repr(item))
-                if len(items) == most or size > _MOST_BYTES:
+                if len(items) == limit or size > _MOST_BYTES:
                     problem = f"only the first {len(items)} are listed"
                     break
                 items.append(item)
@@ -225,13 +225,14 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, most: int 
 
 
 async def collect_each(
-    lists: Mapping[K, AsyncIterator[Any]], seconds: float, take: Callable[[K, Collected[Any]], None]
+    lists: Mapping[K, AsyncIterator[Any]], seconds: float, on_collected: Callable[[K, Collected[Any]], None]
 ) -> None:
-    """Collect each of ``lists`` within so many ``seconds``, and call ``take`` with its name and the result. A list that
-    isn't complete after `PATIENCE` doesn't delay the next one: ``take`` gets `SILENT` for it first."""
+    """Collect each of ``lists`` within so many ``seconds``, and call ``on_collected`` with its name and the result. A
+    list that isn't complete after `PATIENCE` doesn't delay the next one: ``on_collected`` gets `SILENT` for it
+    first."""
 
     async def collected(name: K, pages: AsyncIterator[Any], done: trio.Event) -> None:
-        take(name, await collect(pages, seconds))
+        on_collected(name, await collect(pages, seconds))
         done.set()
 
     async with trio.open_nursery() as nursery:
@@ -241,4 +242,4 @@ async def collect_each(
             with trio.move_on_after(PATIENCE):
                 await done.wait()
             if not done.is_set():
-                take(name, SILENT)
+                on_collected(name, SILENT)

@@ -1,7 +1,7 @@
 """Opening of a client: finding out the era of the server, and settling the revision.
 
 `open_over` opens a client over any channel. `renew_session` opens a new session with a legacy server that has
-forgotten the last one, and `tell_of_changes` makes good what the client may not have heard meanwhile.
+forgotten the last one, and `notify_changes` makes good what the client may not have heard meanwhile.
 `LegacyServers` remembers the servers that turned out to be legacy ones, so that these are not asked again.
 """
 
@@ -20,7 +20,7 @@ import trio
 from ..classes import define
 from ..concurrency.bounded_dict import BoundedDict
 from ..concurrency.contexts import asynccontextmanager, contextmanager
-from ..concurrency.misuse import entered
+from ..concurrency.misuse import async_with_only
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ..protocol.converters import unstructure
@@ -64,7 +64,7 @@ class LostInProbe(ConnectionLost):
         return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 
-@entered("client")
+@async_with_only("client")
 def open_client(channel: Transport, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Open a client over ``channel``, ready for calls; closed with the block. ``options``: see `ClientSettings`.
 
@@ -81,7 +81,7 @@ def connecting(
     """Limit the time to connect in the block. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``.
     Time in which the ``timeouts`` of the client are paused doesn't count. The error quotes the server's last line that
     answers no request of ``outbound``."""
-    passed = trio.current_time() - begun - timeouts.stood_still
+    passed = trio.current_time() - begun - timeouts.paused_seconds
     with timeouts.move_on_after(settings.connect_timeout - passed) as scope:
         yield
     if scope.cancelled_caught:
@@ -125,7 +125,7 @@ async def open_over(
                         client.server_capabilities, settings.probe_timeout, client.open_stream
                     )
                 if client.revision.changes == "listen" and settings.on_notification:
-                    names = client.told_by_streams()
+                    names = client.streamed_extensions()
                     await client.change_streams.follow_extensions(names, settings.probe_timeout, client.open_stream)
             if settings.keep_alive is not None:
                 nursery.start_soon(settings.keep_alive.run, client.connection, client.ping)
@@ -171,7 +171,7 @@ async def _probe(client: Client) -> None:
     stays open beside the handshake, and a good answer counts until the answer to the handshake is acted on."""
     discovered, initialized = _Attempt(), _Attempt()
     try:
-        await _first_good(client, discovered, initialized)
+        await _first_success(client, discovered, initialized)
     except ConnectionLost as error:
         if isinstance(discovered.error, _REFUSALS):
             raise
@@ -181,7 +181,7 @@ async def _probe(client: Client) -> None:
         discovered.error = initialized.error = None
 
 
-async def _first_good(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
+async def _first_success(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
     """Act on one of the two answers. Only this task acts, so the result doesn't depend on the order in which tasks run:
     the answer to ``server/discover`` counts as soon as the reader has read it."""
     ended = trio.Semaphore(0)  # released at the end of each attempt
@@ -212,7 +212,7 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
 async def _until_read(client: Client, discovered: _Attempt) -> None:
     """Wait for the end of an attempt if the reader already has its answer."""
     asked = any(request.method.name == _DISCOVER for request in client.connection.state.outbound)
-    if discovered.begun and (discovered.offered or not asked):
+    if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()
 
 
@@ -224,16 +224,16 @@ Adopt: TypeAlias = Callable[[], None]
 class _Attempt:
     """A way to open, tried in the background."""
 
-    begun: bool = False
+    is_sent: bool = False
     """True once the request has been sent."""
-    offered: bool = False
+    has_offer: bool = False
     """True once the server has named a modern revision that we support, which needs a second request."""
     adopt: Adopt | None = None
     error: MCPError | None = None
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     async def run(self, ended: trio.Semaphore, opening: Callable[..., Awaitable[Adopt]], *args: Any) -> None:
-        self.begun = True  # sent in this step of the task, since the outbox of a new connection is not full
+        self.is_sent = True  # sent in this step of the task, since the outbox of a new connection is not full
         try:
             self.adopt = await opening(*args)
         except MCPError as error:
@@ -266,17 +266,17 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:
     """Ask in ``revision``, and once more in a revision that the server offers instead (2026-07-28 versioning)."""
     try:
-        return await _ask_in(client, revision)
+        return await _request_discovery(client, revision)
     except PeerError as error:
         offered = [row for row in MODERN_REVISIONS if row.name in _supported(error)]
         if not offered:
             raise
     if attempt is not None:
-        attempt.offered = True
-    return await _ask_in(client, offered[-1])
+        attempt.has_offer = True
+    return await _request_discovery(client, offered[-1])
 
 
-def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
+def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
     return client.connection.request(_DISCOVER, {"_meta": client.meta_in(revision)}, revision)
 
 
@@ -384,16 +384,16 @@ async def renew_session(client: Client) -> None:
             await client.subscribe(uri)
     except PeerError as error:
         logger.warning("the server has forgotten its session, and refuses in the new one: %s", error)
-    tell_of_changes(client)
+    notify_changes(client)
 
 
-def tell_of_changes(client: Client) -> None:
+def notify_changes(client: Client) -> None:
     """Tell the callbacks that everything may have changed that the server tells of."""
     methods = client.revision.methods
     for kind in _watched_lists(client.server_capabilities):
-        _tell_of(client, NotificationReceived(methods[f"notifications/{kind}/list_changed"], {}, client.revision))
+        _notify_change(client, NotificationReceived(methods[f"notifications/{kind}/list_changed"], {}, client.revision))
     for uri in tuple(client.legacy_session.uris):
-        _tell_of(
+        _notify_change(
             client, NotificationReceived(methods["notifications/resources/updated"], {"uri": uri}, client.revision)
         )
 
@@ -408,8 +408,8 @@ def _watched_lists(declared: ServerCapabilities) -> Iterator[str]:
             yield kind
 
 
-def _tell_of(client: Client, event: NotificationReceived) -> None:
-    if client.callbacks.take(event):
+def _notify_change(client: Client, event: NotificationReceived) -> None:
+    if client.callbacks.receive(event):
         client.connection.notified(event, 0)
 
 
@@ -423,11 +423,11 @@ class LegacyServers:
     def __init__(self) -> None:
         self._known = BoundedDict[Hashable, None](_MOST_KNOWN)
 
-    def holds(self, server: Hashable) -> bool:
+    def is_known(self, server: Hashable) -> bool:
         """Return whether ``server`` was a legacy one."""
         return server in self._known
 
-    def note(self, server: Hashable, *, is_legacy: bool) -> None:
+    def record(self, server: Hashable, *, is_legacy: bool) -> None:
         """Note the era of ``server``."""
         if is_legacy:
             self._known[server] = None

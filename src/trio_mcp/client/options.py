@@ -43,7 +43,7 @@ RootsHandler: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root
 
 
 @cache
-def _ourselves() -> Implementation:
+def _default_info() -> Implementation:
     """Return our own name and version. Cached, since the lookup reads files of the distribution."""
     return Implementation("trio-mcp", version("trio-mcp"))
 
@@ -98,18 +98,18 @@ def _recorder(record: Recorder | str | os.PathLike[str] | None) -> Recorder | No
     return recorder_of(record)
 
 
-def _is_legacy(_: Any, __: Any, revision: str | None) -> None:
+def _check_legacy(_: Any, __: Any, revision: str | None) -> None:
     names = [row.name for row in LEGACY_REVISIONS]
     if revision is not None and revision not in names:
         raise ValueError(f"the legacy revisions are {', '.join(names)}, not {revision}")
 
 
-def _is_plain(_: Any, attribute: attrs.Attribute[Any], callback: Any) -> None:
+def _check_plain(_: Any, attribute: attrs.Attribute[Any], callback: Any) -> None:
     if inspect.iscoroutinefunction(callback):
         raise ValueError(f"{attribute.name} is called while reading, so write it with def, not with async def")
 
 
-def _are_handled(settings: ClientSettings, _: Any, handlers: Mapping[Method, Any]) -> None:
+def _check_handlers(settings: ClientSettings, _: Any, handlers: Mapping[Method, Any]) -> None:
     lacking = [row for extension in settings.extensions for row in extension.rows]
     for row in handlers:
         if row not in lacking or not row.sent_by("server"):
@@ -118,14 +118,14 @@ def _are_handled(settings: ClientSettings, _: Any, handlers: Mapping[Method, Any
         raise ValueError(f"{', '.join(missing)} of a declared extension has no function: handlers={{...}}")
 
 
-def _are_told(settings: ClientSettings, _: Any, callbacks: Mapping[Method, Any]) -> None:
+def _check_callbacks(settings: ClientSettings, _: Any, callbacks: Mapping[Method, Any]) -> None:
     rows = [row for extension in settings.extensions for row in extension.rows if not row.is_request]
     for row in callbacks:
         if row not in rows or not row.sent_by("server"):
             raise ValueError(f"{row.name} is no notification of servers in any of the extensions: extensions=[...]")
 
 
-def _is_of_questions(settings: ClientSettings, _: Any, later: ClientCapabilities | None) -> None:
+def _check_answers_later(settings: ClientSettings, _: Any, later: ClientCapabilities | None) -> None:
     if later is None:
         return
     if later != ClientCapabilities(roots=later.roots, sampling=later.sampling, elicitation=later.elicitation):
@@ -145,7 +145,7 @@ class ClientSettings:
     asked.
     """
 
-    info: Implementation = attrs.field(factory=_ourselves)
+    info: Implementation = attrs.field(factory=_default_info)
     """Name and version, shown to the server's people."""
     sampling: SamplingHandler | None = None
     """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no: a legacy server gets
@@ -169,7 +169,7 @@ class ClientSettings:
     forwards: ClientCapabilities | None = None
     """Capabilities that are declared in place of the capabilities of the handlers above, because a `proxy` hands the
     server's questions on to its own clients. The questions are refused while there is no proxy."""
-    answers_later: ClientCapabilities | None = attrs.field(default=None, validator=_is_of_questions)
+    answers_later: ClientCapabilities | None = attrs.field(default=None, validator=_check_answers_later)
     """Kinds of questions (``sampling``, ``elicitation``, ``roots``) that are declared without a handler, besides the
     kinds that have one, since a task that is started here (`Client.start_task`) is resumed later, by another client
     that has handlers (`Client.resume_task`). A question of a task is left unanswered here, and counts among
@@ -192,17 +192,17 @@ class ClientSettings:
     extensions: Sequence[Extension[Any, Any]] = attrs.field(default=(), converter=tuple[Any, ...])
     """The extensions that are declared to the server. `Client.server_extension` tells what the server has declared."""
     handlers: Mapping[ExtensionRequest[Any, Any], Callable[..., Any]] = attrs.field(
-        factory=dict[Any, Any], validator=_are_handled
+        factory=dict[Any, Any], validator=_check_handlers
     )
     """The functions that answer requests of extensions: each takes the parameters and returns the result, objects of
     the classes of the method. Legacy servers alone send requests."""
     on_notification: Mapping[ExtensionNotification[Any], Callable[[Any], Any]] = attrs.field(
-        factory=dict[Any, Any], validator=_are_told
+        factory=dict[Any, Any], validator=_check_callbacks
     )
     """The callbacks for notifications of extensions, each called with the parameters, an object of the class of the
     notification. Those that belong to a request are called in order with the logs, as ``on_log`` is; all others as
     ``on_list_changed``."""
-    on_unreadable: Callable[[UnreadableMessage], None] | None = attrs.field(default=None, validator=_is_plain)
+    on_unreadable: Callable[[UnreadableMessage], None] | None = attrs.field(default=None, validator=_check_plain)
     """Called with output of the server that is no message of JSON-RPC: mostly text printed to its standard output. The
     server gets no answer. The output is logged, too, and counted: `Client.unreadable_messages`. The callback is a plain
     function that must be quick, since the call runs while the server's output is read; exceptions of the callback are
@@ -249,7 +249,7 @@ class ClientSettings:
     ``auto``, a child process that ends without an answer is started once more and greeted with ``initialize``: some
     legacy servers die of the question. All clients of this process then greet the same command with ``initialize`` at
     once."""
-    revision: str | None = attrs.field(default=None, validator=_is_legacy)
+    revision: str | None = attrs.field(default=None, validator=_check_legacy)
     """The legacy revision to offer in ``initialize``; `None` is the latest, and an older one if the server refuses the
     latest."""
     tell_deadlines: bool = True
@@ -311,7 +311,7 @@ class UnreadableMessages:
         self.count = 0
         self._callback = callback
 
-    def received(self, reason: str, line: bytes | bytearray) -> None:
+    def add(self, reason: str, line: bytes | bytearray) -> None:
         """Count a message that begins with ``line``, and tell the callback. Raises nothing."""
         self.count += 1
         if self._callback is not None:

@@ -41,7 +41,7 @@ class OutputSchemas:
     def __init__(self) -> None:
         self.known: dict[str, JSONObject] = {}
         """The schemas by the names of their tools."""
-        self._room = _MOST_BYTES
+        self._free_bytes = _MOST_BYTES
         self._checks: BoundedDict[str, _Check] = BoundedDict(_MOST_COMPILED)
         self._logged: set[str] = set()
 
@@ -51,9 +51,9 @@ class OutputSchemas:
             self.known.clear()
             self._checks.clear()
             self._logged.clear()
-            self._room = _MOST_BYTES
+            self._free_bytes = _MOST_BYTES
 
-    def take(self, page: object) -> None:
+    def add_page(self, page: object) -> None:
         """Take the schemas of a page of ``tools/list``, a result as JSON data."""
         tools: Any = cast("JSONObject", page).get("tools") if isinstance(page, dict) else None
         for tool in cast("list[Any]", tools) if isinstance(tools, list) else ():
@@ -64,8 +64,8 @@ class OutputSchemas:
             self.known.pop(name, None)
             self._checks.pop(name, None)
             if isinstance(schema, dict) and is_small([name, schema], _PARTS, _CHARACTERS, _LEVELS):
-                self._room -= len(name) + len(repr(cast("JSONObject", schema)))
-                if self._room > 0:
+                self._free_bytes -= len(name) + len(repr(cast("JSONObject", schema)))
+                if self._free_bytes > 0:
                     self.known[name] = cast("JSONObject", schema)
 
     def checked(self, name: str, result: CallToolResult) -> CallToolResult:
@@ -97,7 +97,7 @@ def _check_of(schema: JSONObject) -> _Check:
     if patterns > _MOST_PATTERNS:
         return lambda value: None
     try:
-        validator = SchemaValidator(schema, most_of_pattern=_MOST_OF_PATTERN)
+        validator = SchemaValidator(schema, pattern_limit=_MOST_OF_PATTERN)
     except ValueError as error:
         # A pattern may be too large for us, and fine for others.
         unusable = None if patterns else f"the output schema is unusable: {error}"[:_LONGEST_FAULT]

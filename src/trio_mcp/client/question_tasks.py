@@ -9,7 +9,7 @@ import trio
 
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
-from ..tasks.record_writers import Outcomes
+from ..tasks.record_writers import OutcomeReplies
 from ..tasks.request_task import RequestTask
 from ..tasks.task_methods import CoreMethods, asked_ttl
 from .answers import Answer
@@ -23,8 +23,8 @@ class QuestionTasks:
     """The tasks that a client runs for its server, in ``host``: questions answered by ``handler``."""
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
-        self._host = TaskHost(host, handler, Outcomes(), settings, lambda: ("",))  # questions have no names
-        self._methods = CoreMethods(self._host.records, self._host.questions, self._host.own)
+        self._host = TaskHost(host, handler, OutcomeReplies(), settings, lambda: ("",))  # questions have no names
+        self._methods = CoreMethods(self._host.records, self._host.questions, self._host.own_tasks)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look after the tasks until cancelled: see `TaskHost.run`."""
@@ -34,11 +34,11 @@ class QuestionTasks:
         """Cancel all tasks, since the client is being closed. Synchronous."""
         self._host.shut_down(hurry=True)
 
-    def tell(self, scope: RequestScope) -> Awaitable[Any]:
+    def answer(self, scope: RequestScope) -> Awaitable[Any]:
         """Answer a method of tasks. Raises `CodedError`."""
         return self._methods.answer(scope)
 
-    def wanted(self, scope: RequestScope) -> RequestTask | None:
+    def task_for(self, scope: RequestScope) -> RequestTask | None:
         """Return the task that the question of this request, whose parameters were checked, is to be; `None` where no
         task was asked for. Raises `CodedError`."""
         request, host = scope.request, self._host

@@ -20,11 +20,11 @@ from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest
 from ..protocol.types.tools import CallToolResult, CreatedTask, DetailedTask
 from ..runtime.calls import OnProgress, Progress
-from ..tasks.remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state
+from ..tasks.remote_task import Ask, OnState, PollSchedule, RemoteTask, SendCancel, created_state
 from ..tasks.task_state import TaskCancelled, TaskState, state_of
 from .answers import Answers
 from .options import ClientSettings
-from .results import Give, check_result_type, prepared
+from .results import AnswerQuestion, check_result_type, prepared
 
 WaitForResult: TypeAlias = Callable[[RemoteTask, OnProgress | None], Awaitable[CallToolResult]]
 """Waits for the result of a task of the server."""
@@ -78,7 +78,7 @@ class RunningTask:
 
 
 @frozen
-class Answering:
+class AnswerContext:
     """The means of answering the questions of tasks in ``revision``: the handlers, and the settings with their
     bounds."""
 
@@ -91,18 +91,20 @@ class ExtensionRemoteTask(RemoteTask):
     """A task of a server in the form of the extension. Its questions come with its state."""
 
     def __init__(
-        self, task_id: str, ask: Ask, forget: Forget, answering: Answering, known: TaskState | None = None
+        self, task_id: str, ask: Ask, forget: SendCancel, answering: AnswerContext, known: TaskState | None = None
     ) -> None:
         super().__init__(task_id, ask, forget)
         self._answering = answering
         self._known = known
         """The state in the answer that made the task, until `result` has told it."""
-        self.taken: set[int] = set()
+        self.claimed: set[int] = set()
         """Hashes of the keys of questions that are being answered or were answered, by whichever wait for the result: a
         server may make keys of any length."""
 
     @classmethod
-    def created(cls, method: str, result: Any, ask: Ask, forget: Forget, answering: Answering) -> ExtensionRemoteTask:
+    def created(
+        cls, method: str, result: Any, ask: Ask, forget: SendCancel, answering: AnswerContext
+    ) -> ExtensionRemoteTask:
         """Return the task that ``result``, the answer to a request of ``method``, tells of. Raises
         `ProtocolViolation`."""
         state = created_state(method, result, CreatedTask, forget)
@@ -116,112 +118,114 @@ class ExtensionRemoteTask(RemoteTask):
         self.is_over = True
 
     async def _get(self) -> DetailedTask:
-        task = await self._look(DetailedTask)
+        task = await self._fetch_state(DetailedTask)
         self._check(state_of(task))
         _check_parts(task)
         return task
 
-    async def _follow(self, nursery: ServiceNursery, told: Told) -> JSONObject:
-        looks = Looks()
+    async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> JSONObject:
+        looks = PollSchedule()
         questions = _TaskQuestions(self, self._answering, nursery, looks)
         state, self._known = self._known, None
         if state is not None and not state.is_final:
-            looks.follow(state)
-            await told(state)
+            looks.update(state)
+            await on_state(state)
         try:
             while True:
-                is_due = await looks.until_due()
-                given = questions.given()
+                is_due = await looks.wait_until_due()
+                given = questions.unsent_answers()
                 try:
                     if given:
                         await self._update(given, looks)
-                        questions.sent(given)
+                        questions.mark_sent(given)
                     if not is_due:
                         continue
                     task = await self._get()
                 except MCPError as error:
-                    looks.failed(error)
+                    looks.record_failure(error)
                     continue
                 state = state_of(task)
-                looks.follow(state)
-                await told(state)
+                looks.update(state)
+                await on_state(state)
                 if state.is_final:
                     return _outcome(task)
-                questions.are(task.input_requests or {})
+                questions.update(task.input_requests or {})
         finally:
-            questions.end()
+            questions.release()
 
-    async def _update(self, given: dict[str, Any], looks: Looks) -> None:
+    async def _update(self, given: dict[str, Any], schedule: PollSchedule) -> None:
         """Send answers."""
         try:
             await self._ask("tasks/update", {"taskId": self.id, "inputResponses": given})
         except PeerError:
             if not (await self.get()).is_final:
                 raise
-            looks.hurry()  # the task has ended meanwhile, and its end is what counts
+            schedule.poll_now()  # the task has ended meanwhile, and its end is what counts
 
 
 class _TaskQuestions:
     """The questions of a task while its result is waited for: each is answered once, in a task of ``nursery``."""
 
-    def __init__(self, task: ExtensionRemoteTask, by: Answering, nursery: ServiceNursery, looks: Looks) -> None:
+    def __init__(
+        self, task: ExtensionRemoteTask, context: AnswerContext, nursery: ServiceNursery, schedule: PollSchedule
+    ) -> None:
         self._task = task
-        self._by = by
+        self._context = context
         self._nursery = nursery
-        self._looks = looks
+        self._schedule = schedule
         self._rounds = 0
         self._open: dict[str, trio.CancelScope] = {}
-        self._given: dict[str, Any] = {}
+        self._answers: dict[str, Any] = {}
         self._failure: Exception | None = None
 
-    def are(self, questions: dict[str, InputRequest]) -> None:
+    def update(self, questions: dict[str, InputRequest]) -> None:
         """Have new questions answered, and leave off answering those that are asked no more."""
         for key, scope in list(self._open.items()):
             if key not in questions:
                 scope.cancel(reason="the server does not ask any more")
-        settings = self._by.settings
+        settings = self._context.settings
         if len(questions) > settings.max_input_requests:
             raise ProtocolViolation(f"tasks/get: the server asks {len(questions)} questions at once")
-        new = {key: each for key, each in questions.items() if hash(key) not in self._task.taken}
+        new = {key: each for key, each in questions.items() if hash(key) not in self._task.claimed}
         if not new:
             return
         if self._rounds >= settings.max_rounds:
             raise ProtocolViolation(f"tasks/get: the server asked more than {self._rounds} times for input")
         self._rounds += 1
         most = settings.max_input_requests
-        ready = prepared(self._by.answers, "tasks/get", new, self._by.revision, most, of_task=True)
+        ready = prepared(self._context.answers, "tasks/get", new, self._context.revision, most, of_task=True)
         for key, give in ready.items():
-            self._task.taken.add(hash(key))
+            self._task.claimed.add(hash(key))
             scope = self._open[key] = trio.CancelScope()
-            self._nursery.start_soon(self._give, key, give, scope)
+            self._nursery.start_soon(self._answer, key, give, scope)
 
-    async def _give(self, key: str, give: Give, scope: trio.CancelScope) -> None:
+    async def _answer(self, key: str, give: AnswerQuestion, scope: trio.CancelScope) -> None:
         try:
             with scope:
-                self._given[key] = await give()
+                self._answers[key] = await give()
         except Exception as error:
             self._failure = self._failure or error
         finally:
             del self._open[key]
-            if key not in self._given:
-                self._task.taken.discard(hash(key))
-        self._looks.wake()
+            if key not in self._answers:
+                self._task.claimed.discard(hash(key))
+        self._schedule.wake()
 
-    def given(self) -> dict[str, Any]:
+    def unsent_answers(self) -> dict[str, Any]:
         """Return the answers that were not sent yet. Raises the first exception of a handler."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        return dict(self._given)
+        return dict(self._answers)
 
-    def sent(self, given: dict[str, Any]) -> None:
+    def mark_sent(self, given: dict[str, Any]) -> None:
         """Note that these answers were sent."""
         for key in given:
-            del self._given[key]
+            del self._answers[key]
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Let somebody else answer the questions whose answers were not sent."""
-        self._task.taken.difference_update(map(hash, (*self._given, *self._open)))
+        self._task.claimed.difference_update(map(hash, (*self._answers, *self._open)))
 
 
 def _check_parts(task: DetailedTask) -> None:
@@ -256,10 +260,10 @@ class TaskProgress:
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
-        self._limits = tuple(limit for limit in call_limits() if limit.renewed)
+        self._limits = tuple(limit for limit in call_limits() if limit.restarts_on_progress)
         self._progress = 0.0
         self._message: str | None = None
-        self._heard: object = None
+        self._last_state: object = None
 
     @property
     def of_call(self) -> OnProgress | None:
@@ -271,14 +275,14 @@ class TaskProgress:
         self._progress, self._message = max(self._progress, progress.progress), progress.message
         return self._on_progress(progress)
 
-    async def told(self, state: TaskState) -> None:
+    async def report_state(self, state: TaskState) -> None:
         """Take a state of the task. Progress only grows, so each message counts as one step more."""
         heard = (state.status, state.message, state.updated_at)
-        if heard == self._heard:
+        if heard == self._last_state:
             return
-        self._heard = heard
+        self._last_state = heard
         for limit in self._limits:
-            limit.heard()
+            limit.restart()
         if state.message is None or state.message == self._message:
             return
         self._message = state.message

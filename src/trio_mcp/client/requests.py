@@ -35,14 +35,14 @@ from ..protocol.types.notifications import ListenParams, SubscriptionFilter
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnNotification, OnProgress
 from ..runtime.outbound import Outbound
-from ..tasks.remote_task import RemoteTask, wish_for_task
+from ..tasks.remote_task import RemoteTask, task_params
 from .answers import Answers, current_turn
 from .cache import RequestKey
-from .current_call import CallContexts, CallHandlers, Made, check_handlers, making, present
+from .current_call import CallContexts, CallHandlers, CallRecord, as_current_call, call_variable, check_handlers
 from .options import ClientSettings
 from .output_schemas import OutputSchemas
 from .remote_tasks import RunningTask, TaskProgress
-from .results import Faults, InputRounds, structured
+from .results import FaultLog, InputRounds, structured
 from .server_messages import Callbacks
 from .timeouts import UNLIMITED, CallTimeouts
 from .tool_calls import ToolCalls
@@ -98,7 +98,7 @@ class Requests:
         self.tag: str | None = None
         """A random name for this client, which each modern request gives; `None` where the connection tells, as
         everywhere but over HTTP. See `trio_mcp.protocol.meta.CLIENT`."""
-        self.faults = Faults()
+        self.faults = FaultLog()
         """What the client couldn't read of the server's results."""
         self._meta: JSONObject = {}
         self._log_level: JSONObject = {}
@@ -188,11 +188,11 @@ class Requests:
         ``on_task``, ``value`` and ``handlers``: see `Client.call_tool`."""
         revision, turn = self.revision, current_turn.get()
         if turn is not None:
-            turn.step_aside()
-        token = present.set((method, data, value, handlers))
+            turn.yield_turn()
+        token = call_variable.set((method, data, value, handlers))
         try:
             confirmation, scope = None, confirming.get()
-            if scope is not None and (confirmation := scope.begin(self, method, data)) is not None:
+            if scope is not None and (confirmation := scope.track(self, method, data)) is not None:
                 meta = confirmation.meta(meta)
             if self._meta or meta:
                 data = self._with_meta(data, meta)
@@ -213,17 +213,17 @@ class Requests:
                 with limits:
                     result = await sent
         except PeerError as error:
-            self._urls.required(error)
+            self._urls.add_required(error)
             raise
         finally:
-            present.reset(token)
+            call_variable.reset(token)
             if turn is not None:
-                await turn.step_back()
+                await turn.resume()
         if method == "tools/list":
             if self.revision.structured_content != "none":
-                self.output_schemas.take(result)
+                self.output_schemas.add_page(result)
             if self.tool_calls.supports is not None:
-                self.tool_calls.supports.take(result)
+                self.tool_calls.supports.add_page(result)
         return structured(method, result, result_type, self.faults)
 
     def _with_meta(self, data: JSONObject, meta: JSONObject | None = None) -> JSONObject:
@@ -236,16 +236,16 @@ class Requests:
         `_request_plain` does, which has no coroutine more for this."""
         turn = current_turn.get()
         if turn is not None:
-            turn.step_aside()
+            turn.yield_turn()
         try:
             with limits:
                 return await sent
         except PeerError as error:
-            self._urls.required(error)
+            self._urls.add_required(error)
             raise
         finally:
             if turn is not None:
-                await turn.step_back()
+                await turn.resume()
 
     async def send(
         self,
@@ -258,7 +258,7 @@ class Requests:
         `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the result
         of a tool, unless ``on_task`` is given, which gets the id of the task: see `ToolCalls.call`. The result of a
         method of an extension is of any type."""
-        confirmation = None if (scope := confirming.get()) is None else scope.begin(self, method, params)
+        confirmation = None if (scope := confirming.get()) is None else scope.track(self, method, params)
         if confirmation is not None and (meta := confirmation.meta(params.get("_meta"))):
             params = {**params, "_meta": meta}
         revision = self.revision
@@ -300,10 +300,10 @@ class Requests:
             try:
                 completed = await self._rounds.request(method, params, revision, on_progress)
             except PeerError as error:
-                fetch.refused(error.code)
+                fetch.record_error(error.code)
                 raise
             if completed.rounds == 1:
-                fetch.keep(completed.result, completed.received)
+                fetch.store(completed.result, completed.received)
             return completed.result
 
     # Tasks
@@ -329,10 +329,10 @@ class Requests:
         if handlers:
             check_handlers(Requests.start_task, handlers, self.settings)
         data = self._with_meta({"name": name, "arguments": dict(arguments) if arguments else {}}, meta)
-        call: Made = ("tools/call", data, value, handlers)
+        call: CallRecord = ("tools/call", data, value, handlers)
         wait = partial(self._result_of, call)
-        with making(call):
-            started = self.tool_calls.start(data, self.revision, wish_for_task(ttl))
+        with as_current_call(call):
+            started = self.tool_calls.start(data, self.revision, task_params(ttl))
             waiting = self._waited_for(started, self.timeouts.around_call())
             made = await (self._with_handlers(handlers, waiting) if handlers else waiting)
         if isinstance(made, RemoteTask):
@@ -354,15 +354,17 @@ class Requests:
         task = self.tool_calls.known(task_id, self._with_meta({}), self.revision)
         return RunningTask(task, None, partial(self._result_of, None))
 
-    async def _result_of(self, call: Made | None, task: RemoteTask, on_progress: OnProgress | None) -> CallToolResult:
+    async def _result_of(
+        self, call: CallRecord | None, task: RemoteTask, on_progress: OnProgress | None
+    ) -> CallToolResult:
         handlers = _NO_HANDLERS if call is None else call[3]
-        with making(call):
+        with as_current_call(call):
             finish = self.tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
             waiting = self._waited_for(finish, self.timeouts.around_wait())
             result = await (self._with_handlers(handlers, waiting) if handlers else waiting)
         return self._checked(call, structured("tools/call", result, CallToolResult, self.faults))
 
-    def _checked(self, call: Made | None, result: CallToolResult) -> CallToolResult:
+    def _checked(self, call: CallRecord | None, result: CallToolResult) -> CallToolResult:
         return result if call is None else self.output_schemas.checked(call[1]["name"], result)
 
     def open_stream(

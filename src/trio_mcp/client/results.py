@@ -23,7 +23,7 @@ from ..protocol.types.input_required import InputRequest, InputRequiredResult
 from ..protocol.types.tools import created_id
 from ..runtime.calls import OnProgress, RoundTrips
 from ..runtime.outbound import Outbound, answering
-from .answers import Answers, NobodyAnswersHere
+from .answers import AnsweredLater, Answers
 from .options import ClientSettings
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 _MOST_FAULTS: Final = 100
 
 
-class Faults:
+class FaultLog:
     """The parts of a server's results that the client left out or replaced because it can't read them."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Faults:
             log_faults(method, faults)
 
 
-def structured(method: str, result: Any, result_type: type[T], faults: Faults) -> T:
+def structured(method: str, result: Any, result_type: type[T], faults: FaultLog) -> T:
     """Return ``result`` as a ``result_type``, without the parts that can't be read, which go to ``faults``. Raises
     `ProtocolViolation` if nothing can be made of ``result``."""
     return result if result_type is dict else structure_result(method, result, result_type, faults)
@@ -160,7 +160,7 @@ class InputRounds:
             answers = prepared(self._answers, method, asked.input_requests, revision, most)
             with self._outbound.while_connected():
                 # Leaving the call tells the server at once, instead of after the cleanup of the last handler.
-                given = await run_together(list(answers.values()), trips.leave)
+                given = await run_together(list(answers.values()), trips.cancel)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
             # mrtr, Server Requirements: MUST include at least one of the two.
@@ -168,7 +168,7 @@ class InputRounds:
         return more
 
 
-Give: TypeAlias = Callable[[], Awaitable[Any]]
+AnswerQuestion: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the handler for one question, and gives its answer, plain data."""
 
 
@@ -177,21 +177,21 @@ def prepared(
     method: str,
     questions: Mapping[str, InputRequest],
     revision: Revision,
-    most: int,
+    limit: int,
     *,
     of_task: bool = False,
-) -> dict[str, Give]:
+) -> dict[str, AnswerQuestion]:
     """Return what answers each of the ``questions``, which came in a result of ``method``, from a task if ``of_task``.
     All are checked before any handler runs, so that no user is asked for nothing: raises `ProtocolViolation` for a
-    question that is not allowed, and for more than ``most``, and `NobodyAnswersHere`."""
-    if len(questions) > most:
+    question that is not allowed, and for more than ``limit``, and `AnsweredLater`."""
+    if len(questions) > limit:
         raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")
     try:
         return {
             key: partial(_given, answers.prepare(each.method, each.params, revision, key, of_task=of_task), revision)
             for key, each in questions.items()
         }
-    except NobodyAnswersHere:
+    except AnsweredLater:
         raise  # the server may ask, and we are the ones who cannot answer
     except CodedError as error:
         # mrtr, Server Requirements: MUST NOT send requests that the client did not declare.

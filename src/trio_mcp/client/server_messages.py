@@ -1,6 +1,6 @@
 """Messages that a server sends of its own accord: ServerMessages answers requests, Callbacks are told of notifications.
 
-OpenURLs are the URL elicitations of which a server has not said yet that the user is done (2025-11-25 only).
+OpenURLElicitations are the URL elicitations of which a server has not said yet that the user is done (2025-11-25 only).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .answers import Answers, Relay
 from .cache import Change, change_in
-from .current_call import CallContexts, Made, present
+from .current_call import CallContexts, CallRecord, call_variable
 from .options import ClientSettings
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class Callbacks:
         self._settings = settings
         self._contexts = contexts or CallContexts()
         self._outbound: Outbound | _Unconnected = _Unconnected()
-        self._alone = Context()
+        self._log_context = Context()
         """Context variables of the callback for logs in the reader."""
         self._call: Any = _NO_CALL
         """The only call in progress, if the last log belongs to it: so does the next log, if nothing has changed. Then
-        `_alone` names the call."""
+        `_log_context` names the call."""
         self._on_log: Any = None
         """The callback for the logs of that call."""
         self.own_logs = 0
@@ -73,14 +73,14 @@ class Callbacks:
         """True until the callback for logs has returned something to be awaited."""
         self._logging: tuple[NotificationReceived, Awaitable[Any]] | None = None
         """The message for which the callback returned an awaitable, until the awaitable is awaited."""
-        self.urls = OpenURLs()
+        self.urls = OpenURLElicitations()
         self.relay: Relay | None = None
         """The relay that is told of every notification: see `forward_to`."""
         self.watchers: list[Callable[[Change], None]] = []
         """Functions that are called for every change that the client learns of, in either era, the moment it was read:
         before any callback, any listener and any later reply. A watcher must be quick, and must not raise."""
 
-    def follow(self, outbound: Outbound) -> None:
+    def set_outbound(self, outbound: Outbound) -> None:
         """Take the sender of the calls that the logs belong to."""
         self._outbound = outbound
 
@@ -88,7 +88,7 @@ class Callbacks:
         """Tell ``relay`` of every notification from now on."""
         self.relay, self._call = relay, _NO_CALL
 
-    def seen(self, change: Change) -> None:
+    def notify_watchers(self, change: Change) -> None:
         """Tell the watchers."""
         for watcher in self.watchers:
             watcher(change)
@@ -106,74 +106,74 @@ class Callbacks:
             except ValueError:
                 return False  # a notification with bad parameters is passed over: a notification has no error reply
             try:
-                pending = self._alone.run(self._on_log, message)
+                pending = self._log_context.run(self._on_log, message)
             except Exception as error:
                 report_failure(error)
                 return False
-            return pending is not None and self._goes_on(event, pending)
+            return pending is not None and self._is_pending(event, pending)
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
             # 2026-07-28 subscriptions, Receiving Notifications: a notification on no stream belongs to no subscription.
             # For a cache such a notification is still a sign of a change (caching, Freshness Calculation).
-            self.seen(change)
+            self.notify_watchers(change)
             return False
-        return self._take(event, change)
+        return self._receive(event, change)
 
-    def take(self, event: NotificationReceived) -> bool:
+    def receive(self, event: NotificationReceived) -> bool:
         """Tell the relay and the watchers; return whether `notified` is to be called for ``event``."""
-        return self.wants(event) if event.method.name == _LOG else self._take(event, change_in(event))
+        return self.wants(event) if event.method.name == _LOG else self._receive(event, change_in(event))
 
-    def _take(self, event: NotificationReceived, change: Change | None) -> bool:
+    def _receive(self, event: NotificationReceived, change: Change | None) -> bool:
         if self.relay is not None:
             self.relay.on_notification(event)
         if change is not None:
-            self.seen(change)
-            return self._told_of(change) is not None
+            self.notify_watchers(change)
+            return self._change_callback(change) is not None
         if event.method.extension is not None:
             if event.method not in self._settings.on_notification:
                 return False
             if event.method.of_request:
-                event.note_call(self._contexts.served(event.params))
+                event.note_call(self._contexts.call_of(event.params))
             return True
-        if event.method.name != _COMPLETE or not self.urls.completed(event.params):
+        if event.method.name != _COMPLETE or not self.urls.complete(event.params):
             return False
         return self._settings.on_elicitation_complete is not None
 
     def _find_call(self, event: NotificationReceived) -> bool | None:
         """Find the call that a log belongs to. Return whether `notified` is to be called; `None`: call `_on_log` at
-        once, with the variables of `_alone`."""
+        once, with the variables of `_log_context`."""
         self._call = _NO_CALL
         if self.relay is not None:
             self.relay.on_notification(event)
         if self._settings.on_log is None and not self.own_logs:
             return False
-        served = self._contexts.served(event.params)
+        served = self._contexts.call_of(event.params)
         if not self._log_at_once:
             event.note_call(served)
             return True
-        self._on_log = self._on_log_of(served)
+        self._on_log = self._log_callback(served)
         if self._on_log is None:
             return False
-        if present not in self._alone:
-            self._contexts.carried_to(self._alone)
-        self._alone.run(present.set, served)
+        if call_variable not in self._log_context:
+            self._contexts.copy_variables_to(self._log_context)
+        self._log_context.run(call_variable.set, served)
         if self.relay is None and "_meta" not in event.params:
             self._call = self._outbound.only or _NO_CALL
         return None
 
-    def _goes_on(self, event: NotificationReceived, pending: object) -> bool:
+    def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
         """Return whether the callback for logs has returned something to be awaited."""
         if not inspect.isawaitable(pending):
             return False
-        event.note_call(self._alone[present])
+        event.note_call(self._log_context[call_variable])
         self._log_at_once, self._logging, self._call = False, (event, pending), _NO_CALL
         return True
 
-    def _on_log_of(self, served: Made | None) -> Callable[[LogParams], Any] | None:
+    def _log_callback(self, served: CallRecord | None) -> Callable[[LogParams], Any] | None:
         on_log = self._settings.on_log
         return on_log if served is None else served[3].get("on_log", on_log)
 
-    def _told_of(self, change: Change) -> Callable[[Any], Any] | None:
+    def _change_callback(self, change: Change) -> Callable[[Any], Any] | None:
         settings = self._settings
         return settings.on_resource_updated if change.kind == "resource" else settings.on_list_changed
 
@@ -191,13 +191,13 @@ class Callbacks:
 
     def _context_of(self, event: NotificationReceived) -> Context:
         """Return the context for a callback. Its only variable is the call that the message belongs to."""
-        context = self._contexts.carried_to(Context())
-        context.run(present.set, event.served)
+        context = self._contexts.copy_variables_to(Context())
+        context.run(call_variable.set, event.served)
         return context
 
     def _called(self, event: NotificationReceived) -> Any:
         if event.method.name == _LOG:
-            on_log = self._on_log_of(event.served)
+            on_log = self._log_callback(event.served)
             try:
                 message = structure(event.params, LogParams)
             except ValueError:
@@ -214,7 +214,7 @@ class Callbacks:
         if change is None:
             callback, value = self._settings.on_elicitation_complete, event.params["elicitationId"]
         else:
-            callback = self._told_of(change)
+            callback = self._change_callback(change)
             value = change.kind if change.uri is None else change.uri
         assert callback is not None, "it was there when this was wanted, and stays"
         return callback(value)
@@ -224,7 +224,7 @@ _MOST_URLS: Final = 1000
 _LONGEST_ID: Final = 1000
 
 
-class OpenURLs:
+class OpenURLElicitations:
     """The ids of URL elicitations, kept until the elicitations are complete: the last 1,000, of up to 1,000 characters
     each.
 
@@ -235,12 +235,12 @@ class OpenURLs:
     def __init__(self) -> None:
         self._ids = BoundedDict[str, None](_MOST_URLS)
 
-    def asked(self, params: JSONObject) -> None:
+    def add_question(self, params: JSONObject) -> None:
         """Note the parameters of a question, unchecked, if the question is a URL elicitation."""
         if params.get("mode") == "url":
-            self._note(params.get("elicitationId"))
+            self._add(params.get("elicitationId"))
 
-    def required(self, error: PeerError) -> None:
+    def add_required(self, error: PeerError) -> None:
         """Note the elicitations, if any, that an error of the server requires."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
@@ -249,13 +249,13 @@ class OpenURLs:
         except ValueError:
             return  # the error itself is raised all the same
         for each in required.elicitations:
-            self._note(each.elicitation_id)
+            self._add(each.elicitation_id)
 
-    def _note(self, elicitation_id: Any) -> None:
+    def _add(self, elicitation_id: Any) -> None:
         if isinstance(elicitation_id, str) and 0 < len(elicitation_id) <= _LONGEST_ID:
             self._ids[elicitation_id] = None
 
-    def completed(self, params: JSONObject) -> bool:
+    def complete(self, params: JSONObject) -> bool:
         """Take the parameters of a notification, unchecked; return whether the notification completes an open
         elicitation."""
         try:
@@ -296,23 +296,25 @@ class ServerMessages:
         if request.method.name == "ping":
             return Now(EmptyResult())
         if request.method.name == "elicitation/create":
-            self._callbacks.urls.asked(request.params)  # here, since the end of the request may come in the same read
+            self._callbacks.urls.add_question(
+                request.params
+            )  # here, since the end of the request may come in the same read
         if self._callbacks.relay is not None:
             self._callbacks.relay.on_question(request)
         if not self._answers.forwards(request.method.name):
-            self._contexts.note(request)
+            self._contexts.record_caller(request)
         return LATER
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request with its handler, or as a task. See `RequestHandler.answer`."""
         request, tasks = scope.request, self.tasks
         if tasks is not None and request.method.name.startswith("tasks/"):
-            return await tasks.tell(scope)
+            return await tasks.answer(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
         if not self._answers.forwards(request.method.name):  # a relay itself finds out which client a question is for
             answer = self._contexts.answering(request, answer)
-        if tasks is not None and (task := tasks.wanted(scope)) is not None:
+        if tasks is not None and (task := tasks.task_for(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)
         return _related(await answer(), request)
 

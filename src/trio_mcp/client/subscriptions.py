@@ -16,7 +16,7 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..concurrency.threads import present_run
+from ..concurrency.threads import current_run
 from ..concurrency.time_limits import growing_delay
 from ..jsonrpc.errors import METHOD_NOT_FOUND, MCPError, PeerError, ProtocolViolation
 from ..protocol.converters import structure
@@ -49,43 +49,43 @@ class Changes(AsyncIterator[Change]):
     def __init__(
         self,
         asked: SubscriptionFilter,
-        seen: Callable[[Change], None],
+        on_change: Callable[[Change], None],
         limits: Limits,
         on_task: OnNotification | None = None,
-        on_told: OnNotification | None = None,
+        on_notification: OnNotification | None = None,
     ) -> None:
-        self.stream = Stream(asked)
+        self.stream = SubscriptionStream(asked)
         self.acknowledged = SubscriptionFilter()
         """Changes that the server agreed to tell of: fewer than requested, where the server cannot tell of all."""
         self.dropped = 0
         """Number of changes that had no room: of resources not requested by name, parts of a requested resource
         perhaps."""
-        self.taker: Callable[[Change], bool] | None = None
+        self.consumer: Callable[[Change], bool] | None = None
         """Function that is offered each change right after the read, while no other change waits; returns whether the
         change was taken."""
         self._uris = frozenset(asked.resource_subscriptions or ())
         self._kinds = kinds_in(asked)
-        self._seen = seen
+        self._on_change = on_change
         self._limits = limits
         self._on_task = on_task
-        self._on_told = on_told
+        self._on_notification = on_notification
         self._waiting: dict[Change, int] = {}
         self._bytes = 0
         self._parked = trio.lowlevel.ParkingLot()
-        self._run = present_run()
+        self._run = current_run()
 
-    def _told(self, event: NotificationReceived, size: int) -> None:
+    def _receive(self, event: NotificationReceived, size: int) -> None:
         if self._on_task is not None and event.method.name == "notifications/tasks":
             self._on_task(event, size)
             return
         change = change_in(event)
-        if change is None and self._on_told is not None and event.method.name not in METHODS:
-            self._on_told(event, size)
+        if change is None and self._on_notification is not None and event.method.name not in METHODS:
+            self._on_notification(event, size)
         # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
         if change is None or change.kind not in self._kinds:
             return
-        self._seen(change)
-        if change in self._waiting or (not self._waiting and self.taker is not None and self.taker(change)):
+        self._on_change(change)
+        if change in self._waiting or (not self._waiting and self.consumer is not None and self.consumer(change)):
             return
         if change.uri is not None and change.uri not in self._uris and not self._has_room(size):
             self.dropped += 1
@@ -101,7 +101,7 @@ class Changes(AsyncIterator[Change]):
     async def run(self, ask: Ask) -> None:
         """Hold the stream open until its end."""
         try:
-            await self.stream.run(ask, self._told)
+            await self.stream.run(ask, self._receive)
         finally:
             self._parked.unpark_all()
 
@@ -137,7 +137,7 @@ class ChangeStreams:
         self._connection = connection
         self._limits = limits
         self._callbacks = callbacks
-        self._followed: dict[str, Following] = {}
+        self._followed: dict[str, ReopenedStream] = {}
         """Streams for callbacks, by URI."""
 
     @asynccontextmanager
@@ -146,12 +146,12 @@ class ChangeStreams:
         asked: SubscriptionFilter,
         ask: Ask,
         on_task: OnNotification | None = None,
-        on_told: OnNotification | None = None,
+        on_notification: OnNotification | None = None,
     ) -> AsyncGenerator[Changes]:
-        """Hold a stream open inside. See `Client.listen`. ``on_task`` and ``on_told``, of code that forwards, get the
-        states of tasks, and the notifications of extensions, at the moment of reading."""
+        """Hold a stream open inside. See `Client.listen`. ``on_task`` and ``on_notification``, of code that forwards,
+        get the states of tasks, and the notifications of extensions, at the moment of reading."""
         await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
-        changes = Changes(asked, self._callbacks.seen, self._connection.limits, on_task, on_told)
+        changes = Changes(asked, self._callbacks.notify_watchers, self._connection.limits, on_task, on_notification)
         async with open_service_nursery(LEFT) as nursery:
             nursery.start_soon(changes.run, ask)
             with self._limits.around_call():
@@ -179,7 +179,7 @@ class ChangeStreams:
     async def _follow_all(self, what: str, asked: SubscriptionFilter, patience: float, ask: Ask) -> None:
         if asked == SubscriptionFilter():
             return
-        following = Following(what, asked, self._told)
+        following = ReopenedStream(what, asked, self._dispatch)
         self.services.start_soon(following.run, ask)
         with trio.move_on_after(patience):
             try:
@@ -192,38 +192,38 @@ class ChangeStreams:
     async def subscribe(self, uri: str, ask: Ask) -> None:
         """Follow the changes of a resource. See `Client.subscribe`."""
         await trio.lowlevel.checkpoint()
-        if self._is_told_of(uri):
+        if self._is_followed(uri):
             return
-        following = Following(uri, SubscriptionFilter(resource_subscriptions=[uri]), self._told)
+        following = ReopenedStream(uri, SubscriptionFilter(resource_subscriptions=[uri]), self._dispatch)
         self.services.start_soon(self._follow, uri, following, ask)
         try:
             with self._limits.around_call():
                 honoured = await following.stream.acknowledgement()
         except BaseException:
-            following.leave()
+            following.cancel()
             raise
         is_honoured = uri in (honoured.resource_subscriptions or ())
-        if is_honoured and not self._is_told_of(uri):  # else another task has subscribed already
+        if is_honoured and not self._is_followed(uri):  # else another task has subscribed already
             interrupted = self._followed.get(uri)
             if interrupted is not None:
-                interrupted.leave()
+                interrupted.cancel()
             self._followed[uri] = following
             return
-        following.leave()
+        following.cancel()
         if not is_honoured:
             raise PeerError(LATEST_MODERN.resource_not_found, "Resource not found", {"uri": uri})
 
-    def _is_told_of(self, uri: str) -> bool:
+    def _is_followed(self, uri: str) -> bool:
         following = self._followed.get(uri)
-        return following is not None and following.stream.is_told
+        return following is not None and following.stream.is_active
 
-    async def _follow(self, uri: str, following: Following, ask: Ask) -> None:
+    async def _follow(self, uri: str, following: ReopenedStream, ask: Ask) -> None:
         await following.run(ask)
         if self._followed.get(uri) is following:
             del self._followed[uri]
 
-    def _told(self, event: NotificationReceived, size: int) -> None:
-        if self._callbacks.take(event):
+    def _dispatch(self, event: NotificationReceived, size: int) -> None:
+        if self._callbacks.receive(event):
             self._connection.notified(event, size)
 
     async def unsubscribe(self, uri: str) -> None:
@@ -231,7 +231,7 @@ class ChangeStreams:
         await trio.lowlevel.checkpoint()
         following = self._followed.pop(uri, None)
         if following is not None:
-            following.leave()
+            following.cancel()
             await following.over.wait()
 
 
@@ -240,49 +240,50 @@ _STABLE_AFTER: Final = 60.0
 """Seconds that a stream must have lasted for its end to count as the first again."""
 
 
-class Following:
+class ReopenedStream:
     """A stream for callbacks, opened anew whenever the stream ends, since callbacks cannot be told of an end.
 
     A server may end a stream while the connection lives on. After growing delays, up to a minute, the server is asked
     again, until the client leaves, the connection ends, or the server tells no more of any followed change. After a new
-    acknowledgement ``tell`` gets a change of each followed list or resource, since changes may have been missed.
+    acknowledgement ``on_notification`` gets a change of each followed list or resource, since changes may have been
+    missed.
 
-    ``what`` is the name of the stream's subject in the log.
+    ``subject`` is the name of the stream's subject in the log.
     """
 
-    def __init__(self, what: str, asked: SubscriptionFilter, tell: OnNotification) -> None:
-        self._what = what
+    def __init__(self, subject: str, asked: SubscriptionFilter, on_notification: OnNotification) -> None:
+        self._subject = subject
         self._asked = asked
         self._kinds = kinds_in(asked)
         self._extensions = frozenset(asked.extensions or ())
-        self._tell = tell
-        self.stream = Stream(asked)
+        self._on_notification = on_notification
+        self.stream = SubscriptionStream(asked)
         self._scope = trio.CancelScope()
         self.over = trio.Event()
         """Set when the stream has ended, and is not opened anew."""
 
     async def run(self, ask: Ask) -> None:
-        """Hold the stream open, and open a new stream after each end, until `leave` or the final end."""
+        """Hold the stream open, and open a new stream after each end, until `cancel` or the final end."""
         attempt = 0
         acknowledged = False
         try:
             with self._scope:
                 while True:
                     began = trio.current_time()
-                    await self.stream.run(ask, self._received)
+                    await self.stream.run(ask, self._receive)
                     acknowledged = acknowledged or self.stream.acknowledged is not None
                     if not acknowledged or self._is_final(self.stream.failure):
                         return
                     lasted = self.stream.acknowledged is not None and trio.current_time() - began >= _STABLE_AFTER
                     attempt = 1 if lasted else attempt + 1
                     await self._pause(attempt)
-                    self.stream = Stream(self._asked, self._catch_up)
+                    self.stream = SubscriptionStream(self._asked, self._catch_up)
         finally:
             self.over.set()
 
     def _is_final(self, failure: Exception | None) -> bool:
         if isinstance(failure, PeerError) and failure.code == METHOD_NOT_FOUND:
-            logger.warning("the server tells no more of changes of %s: %s", self._what, failure)
+            logger.warning("the server tells no more of changes of %s: %s", self._subject, failure)
             return True
         return isinstance(failure, ConnectionLost)
 
@@ -291,31 +292,31 @@ class Following:
         failure = self.stream.failure
         level = logging.INFO if failure is None else logging.WARNING
         told = "the server tells no more of changes of %s, and is asked again in %.1f s: %s"
-        logger.log(level, told, self._what, delay, failure or "it ended the stream")
+        logger.log(level, told, self._subject, delay, failure or "it ended the stream")
         await trio.sleep(delay)
 
-    def leave(self) -> None:
+    def cancel(self) -> None:
         """End the stream from our side: the server gets one cancel, unless the server has ended the stream already."""
         self._scope.cancel(reason=LEFT)
 
-    def _received(self, event: NotificationReceived, size: int) -> None:
+    def _receive(self, event: NotificationReceived, size: int) -> None:
         change = change_in(event)
         wanted = event.method.extension in self._extensions if change is None else change.kind in self._kinds
         if wanted:  # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
-            self._tell(event, size)
+            self._on_notification(event, size)
 
     def _catch_up(self, acknowledged: SubscriptionFilter) -> None:
         kinds = kinds_in(acknowledged) & self._kinds
         if not (kinds or self._extensions.intersection(acknowledged.extensions or ())):
-            logger.warning("the server tells no more of changes of %s", self._what)
-            self.leave()
+            logger.warning("the server tells no more of changes of %s", self._subject)
+            self.cancel()
         for kind in sorted(kinds - {"resource"}):
-            self._changed(f"notifications/{kind}/list_changed", {})
+            self._notify_change(f"notifications/{kind}/list_changed", {})
         for uri in self._asked.resource_subscriptions or () if "resource" in kinds else ():
-            self._changed("notifications/resources/updated", {"uri": uri})
+            self._notify_change("notifications/resources/updated", {"uri": uri})
 
-    def _changed(self, method: str, params: dict[str, Any]) -> None:
-        self._tell(NotificationReceived(LATEST_MODERN.methods[method], params, LATEST_MODERN), 0)
+    def _notify_change(self, method: str, params: dict[str, Any]) -> None:
+        self._on_notification(NotificationReceived(LATEST_MODERN.methods[method], params, LATEST_MODERN), 0)
 
 
 Ask: TypeAlias = Callable[[SubscriptionFilter, OnNotification], Awaitable[Any]]
@@ -325,7 +326,7 @@ LEFT: Final = "the client listens no more"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
-class Stream:
+class SubscriptionStream:
     """A ``subscriptions/listen`` request of ours.
 
     ``on_acknowledged`` is called in the reader, with the changes that the server agreed to, before any other message on
@@ -344,11 +345,11 @@ class Stream:
         """Error that ended the stream; `None` after an end in good order."""
         self.over = trio.Event()
 
-    async def run(self, ask: Ask, tell: OnNotification) -> None:
-        """Hold the stream open until the server or the end of the connection ends the stream. ``tell`` gets the
-        notifications on the stream, except the acknowledgement. Leaving the stream sends the server one cancel."""
+    async def run(self, ask: Ask, on_notification: OnNotification) -> None:
+        """Hold the stream open until the server or the end of the connection ends the stream. ``on_notification`` gets
+        the notifications on the stream, except the acknowledgement. Leaving the stream sends the server one cancel."""
         try:
-            result = await ask(self._asked, partial(self._received, tell))
+            result = await ask(self._asked, partial(self._receive, on_notification))
             if result is not None:  # not cancelled by the server
                 check_result_type("subscriptions/listen", result)
         except MCPError as error:
@@ -359,9 +360,9 @@ class Stream:
             self._settled.set()
             self.over.set()
 
-    def _received(self, tell: OnNotification, event: NotificationReceived, size: int) -> None:
+    def _receive(self, on_notification: OnNotification, event: NotificationReceived, size: int) -> None:
         if event.method.name != _ACKNOWLEDGED:
-            tell(event, size)
+            on_notification(event, size)
         elif not self._settled.is_set():
             try:
                 self.acknowledged = structure(event.params, SubscriptionsAcknowledgedParams).notifications
@@ -372,7 +373,7 @@ class Stream:
                 self._on_acknowledged(self.acknowledged)
 
     @property
-    def is_told(self) -> bool:
+    def is_active(self) -> bool:
         """True while the server tells of changes on the stream."""
         return self.acknowledged is not None and not self.over.is_set()
 

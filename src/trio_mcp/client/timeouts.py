@@ -36,15 +36,15 @@ class CallTimeouts:
         self._seconds = seconds
         self._calls: dict[object, tuple[TimeLimit, ...]] = {}
         self._questions = 0
-        self._stood_still = 0.0
-        self._standing_since = 0.0
+        self._paused_seconds = 0.0
+        self._paused_since = 0.0
         self.asked_in_calls = False
         """True when `user_is_asked` runs inside the call that the question belongs to."""
 
     @property
-    def stood_still(self) -> float:
+    def paused_seconds(self) -> float:
         """Seconds in which all limits have stood still so far."""
-        return self._stood_still + (trio.current_time() - self._standing_since if self._questions else 0)
+        return self._paused_seconds + (trio.current_time() - self._paused_since if self._questions else 0)
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[trio.CancelScope]:
@@ -98,15 +98,15 @@ class CallTimeouts:
 
     def user_is_asked(self) -> AbstractContextManager[None]:
         """Stop the clocks while our user makes up their mind."""
-        return _standing_still(call_limits()) if self.asked_in_calls else self.all_standing_still()
+        return _paused_limits(call_limits()) if self.asked_in_calls else self.pause_all()
 
     @contextmanager
-    def all_standing_still(self) -> Generator[None]:
+    def pause_all(self) -> Generator[None]:
         """Stop all clocks, that of connecting included, while our user makes up their mind: nobody knows in the course
         of which call."""
         self._questions += 1
         if self._questions == 1:
-            self._standing_since = trio.current_time()
+            self._paused_since = trio.current_time()
             for limits in self._calls.values():
                 _pause(limits)
         try:
@@ -114,13 +114,13 @@ class CallTimeouts:
         finally:
             self._questions -= 1
             if not self._questions:
-                self._stood_still += trio.current_time() - self._standing_since
+                self._paused_seconds += trio.current_time() - self._paused_since
                 for limits in self._calls.values():
                     _resume(limits)
 
 
 @contextmanager
-def _standing_still(limits: tuple[TimeLimit, ...]) -> Generator[None]:
+def _paused_limits(limits: tuple[TimeLimit, ...]) -> Generator[None]:
     _pause(limits)
     try:
         yield
@@ -162,17 +162,17 @@ class KeepAlive:
             while missed < self.misses:
                 if not missed:
                     await trio.sleep(self.interval)
-                missed = 0 if await self._is_there(connection, ping) else missed + 1
+                missed = 0 if await self._is_alive(connection, ping) else missed + 1
         except ConnectionLost:
             return  # the connection ended in another way
         connection.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
-    async def _is_there(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> bool:
+    async def _is_alive(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> bool:
         # A request of ours that began meanwhile may keep the server busy.
-        return in_progress(connection) or await answers(ping, self.timeout) or in_progress(connection)
+        return in_progress(connection) or await has_answered(ping, self.timeout) or in_progress(connection)
 
 
-async def answers(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
+async def has_answered(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
     """Return whether there is an answer of any kind to ``ping`` in this time. Raises `ConnectionLost`."""
     try:
         with fail_after_work(seconds):

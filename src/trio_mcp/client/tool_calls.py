@@ -21,12 +21,12 @@ from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.tools import TASKS_CAPABILITY, is_task
 from ..runtime.calls import OnProgress
 from ..runtime.outbound import Outbound, answering, on_leaving
-from ..tasks.remote_task import Ask, CoreRemoteTask, Forget, RemoteTask
+from ..tasks.remote_task import Ask, CoreRemoteTask, RemoteTask, SendCancel
 from .answers import Answers
 from .cache import Change
 from .current_call import CallContexts
 from .options import ClientSettings
-from .remote_tasks import Answering, ExtensionRemoteTask, TaskProgress
+from .remote_tasks import AnswerContext, ExtensionRemoteTask, TaskProgress
 from .results import InputRounds, check_result_type
 from .timeouts import CallTimeouts
 
@@ -97,7 +97,7 @@ class ToolCalls:
             try:
                 on_task(made.id)
             except BaseException:
-                made.leave()
+                made.abandon()
                 raise
         return await self.finish(made, progress or TaskProgress(None), params, cancels=True)
 
@@ -125,14 +125,14 @@ class ToolCalls:
                 answering(params.get("_meta") or {}),
                 self._contexts.waiting_for(task.id),
             ):
-                return await task.result(progress.told, cancels=cancels)
+                return await task.result(progress.report_state, cancels=cancels)
         finally:
             self._followed.pop(task, None)
 
     def leave(self) -> None:
         """Cancel the tasks of all calls, since the connection is about to be closed."""
         for task in self._followed:
-            task.leave()
+            task.abandon()
 
     def known(self, task_id: str, params: JSONObject, revision: Revision) -> RemoteTask:
         """Return the task with this id, of which nothing else is known. ``params``: those of a request without any."""
@@ -215,16 +215,16 @@ class ToolCalls:
 
     # Requests about a task
 
-    def _answering(self, revision: Revision) -> Answering:
-        return Answering(self._answers, self._settings, revision)
+    def _answering(self, revision: Revision) -> AnswerContext:
+        return AnswerContext(self._answers, self._settings, revision)
 
-    def _forget_for(self, params: JSONObject, revision: Revision) -> Forget:
+    def _forget_for(self, params: JSONObject, revision: Revision) -> SendCancel:
         return partial(self._forget, _meta_of(params), revision)
 
     def _forget(self, meta: JSONObject, revision: Revision, task_id: str) -> None:
         if (noted := on_leaving.get()) is not None:
             noted(self._outbound, None)
-        self._outbound.send_unheeded("tasks/cancel", {"taskId": task_id, **meta}, revision)
+        self._outbound.send_ignoring_reply("tasks/cancel", {"taskId": task_id, **meta}, revision)
 
     def _ask_for(self, params: JSONObject, revision: Revision) -> Ask:
         return partial(self._ask, _meta_of(params), revision)
@@ -273,7 +273,7 @@ class TaskSupports:
         self._known.clear()
         self._is_whole = False
 
-    def take(self, page: object) -> None:
+    def add_page(self, page: object) -> None:
         """Take a page of ``tools/list``, whoever has asked for the page."""
         for tool in _objects(_member(page, "tools")):
             name, support = tool.get("name"), _member(tool.get("execution"), "taskSupport")
@@ -295,7 +295,7 @@ class TaskSupports:
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})
-                self.take(page)
+                self.add_page(page)
                 cursor = next_cursor(page, seen)
                 if cursor is None:
                     return

@@ -30,13 +30,13 @@ class Backlog(Generic[T]):
         if items is None:
             items = self._items = deque()
         while items and (len(items) >= self._max_items or self._bytes + size > self._max_bytes):
-            self.take()
+            self.pop()
             dropped += 1
         items.append((item, size))
         self._bytes += size
         return dropped
 
-    def take(self) -> T:
+    def pop(self) -> T:
         """Remove the oldest item and return it. Raises `IndexError` when there is none."""
         if self._items is None:
             raise IndexError("the backlog is empty")

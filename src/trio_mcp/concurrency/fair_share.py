@@ -1,7 +1,7 @@
 """Callers share what is bounded for a whole server.
 
 A `Caller` is a party with a share, or a part of such a party. `leaves_enough` decides how much a caller gets.
-`SharedBytes` counts the bytes that a server keeps for its callers against one limit; `OldestFirst` counts items.
+`SharedBytes` counts the bytes that a server keeps for its callers against one limit; `EvictionQueue` counts items.
 """
 
 from __future__ import annotations
@@ -156,10 +156,10 @@ UNCOUNTED: Final = 16 * 1024
 
 
 class SharedBytes:
-    """Bytes that a server keeps, ``most`` in all, of which each caller gets its share."""
+    """Bytes that a server keeps, ``limit`` in all, of which each caller gets its share."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self.size = 0
         """Bytes that all callers together hold."""
         self._of_callers = WeakKeyDictionary[Caller, int]()
@@ -182,7 +182,7 @@ class SharedBytes:
 
     def is_too_much(self, caller: Caller) -> bool:
         """Return whether ``caller`` holds more than its share: more than it leaves for others."""
-        return not caller.may_take(self._held, self._most - self.size, 0)
+        return not caller.may_take(self._held, self._limit - self.size, 0)
 
     def _held(self, caller: Caller) -> int:
         return self._of_callers.get(caller, 0)
@@ -230,7 +230,7 @@ class HeldBytes:
         return self._shared.is_too_much(self._caller)
 
 
-class OldestFirst(Generic[T]):
+class EvictionQueue(Generic[T]):
     """Items of one kind that a server keeps for its callers. If a caller has too many, the oldest item of its part with
     the most items goes first."""
 
@@ -261,6 +261,6 @@ class OldestFirst(Generic[T]):
             if not parts:
                 del self._of_callers[whole], self._counts[whole]
 
-    def first_to_go(self, caller: Caller) -> T:
+    def next_evicted(self, caller: Caller) -> T:
         """Return the oldest item of the part of the whole ``caller`` that has the most items."""
         return next(iter(max(self._of_callers[caller.whole].values(), key=len)))

@@ -15,7 +15,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def entered(
+def async_with_only(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
     """Decorate an ``open_*`` function that returns a context manager. Awaiting the result raises `TypeError` with the
@@ -27,7 +27,7 @@ def entered(
         def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
             if kwargs:
                 check_keywords(function, kwargs)
-            return _Entered(function(*args, **kwargs), function.__name__, what)
+            return _AsyncWithOnly(function(*args, **kwargs), function.__name__, what)
 
         return opened
 
@@ -66,7 +66,7 @@ def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(sorted(known))
 
 
-class _Entered(AbstractAsyncContextManager[T]):
+class _AsyncWithOnly(AbstractAsyncContextManager[T]):
     """A context manager that enters and leaves ``inner`` without a frame of its own: an interrupt in such a frame would
     leave the connection open."""
 

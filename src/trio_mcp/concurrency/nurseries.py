@@ -33,13 +33,13 @@ async def run_together(
     """
     results: dict[int, T] = {}
     succeeded = trio.Event()
-    tell = on_failure or _nobody_cares
+    tell = on_failure or _ignore_failure
 
     async def run(place: int, call: Callable[[], Awaitable[T]]) -> None:
         try:
             results[place] = await call()
         except Exception as error:
-            tell(only_member(error))
+            tell(sole_exception(error))
             raise
         if len(results) == len(calls):
             succeeded.set()
@@ -72,11 +72,11 @@ async def run_together(
     return [results[place] for place in range(len(calls))]
 
 
-def _nobody_cares(_: BaseException) -> None:
+def _ignore_failure(_: BaseException) -> None:
     pass
 
 
-def only_member(failure: BaseException) -> BaseException:
+def sole_exception(failure: BaseException) -> BaseException:
     """Return the exception in a group of one, however deep."""
     while isinstance(failure, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", failure).exceptions
@@ -92,7 +92,7 @@ def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
     The caller must not keep the result: the tracebacks refer to the caller's frame.
     """
     failures = group.split(trio.Cancelled)[1]
-    return [] if failures is None else [only_member(each) for each in failures.exceptions]
+    return [] if failures is None else [sole_exception(each) for each in failures.exceptions]
 
 
 class ServiceNursery:

@@ -1,4 +1,4 @@
-"""FollowedSteps tells when a coroutine takes its first step behind a cancel: there its ``finally`` begins."""
+"""ResumptionObserver tells when a coroutine takes its first step behind a cancel: there its ``finally`` begins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 
-class FollowedSteps:
+class ResumptionObserver:
     """An awaitable that runs ``answer``, and calls ``on_resumed`` at the first step of ``answer`` after the cancel of
     ``scope``, and ``on_returned`` when ``answer`` has returned or raised. Neither may raise."""
 

@@ -1,8 +1,8 @@
 """Calls from any thread into trio's thread.
 
 State that tasks share belongs to one run of trio. A change from another thread could come between two steps of a task,
-and couldn't wake tasks. A `TrioRun` is a run of trio, and `present_run` returns the current one. A `Home` has the runs
-that use an object now.
+and couldn't wake tasks. A `TrioRun` is a run of trio, and `current_run` returns the current one. A `ActiveRuns` has the
+runs that use an object now.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .contexts import contextmanager
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PATIENCE: Final = 10.0
+CALL_TIMEOUT: Final = 10.0
 """Seconds that a thread waits until trio's thread begins a call."""
 
 
 class TrioRun:
-    """One run of trio, with methods that call into its thread from any thread. Made by `present_run`."""
+    """One run of trio, with methods that call into its thread from any thread. Made by `current_run`."""
 
     __slots__ = ("_ident", "_token")
 
@@ -42,31 +42,31 @@ class TrioRun:
         return get_ident() == self._ident
 
     @property
-    def is_present(self) -> bool:
-        """True in this run, where `present_run` returns it."""
+    def is_current(self) -> bool:
+        """True in this run, where `current_run` returns it."""
         if get_ident() != self._ident or not trio.lowlevel.in_trio_run():
             return False
         return trio.lowlevel.current_trio_token() is self._token  # not a later run in a thread with the same id
 
-    def call(self, call: Callable[[], T], *, patiently: bool = False) -> T:
+    def call(self, call: Callable[[], T], *, wait_forever: bool = False) -> T:
         """Call ``call`` in trio's thread, and return its result. Any other thread waits for the call.
 
         Raises the exceptions of ``call``, and `trio.RunFinishedError` after the end of the run. Raises `RuntimeError`
         if trio's thread doesn't begin the call within 10 seconds, for example because it waits for this thread. The
-        call is never made then. ``patiently``: wait without a limit, in a thread that trio's thread never waits for.
+        call is never made then. ``wait_forever``: wait without a limit, in a thread that trio's thread never waits for.
         """
         if self.is_here:
             return call()
-        waiting = _Waiting(call)
+        waiting = _ThreadCall(call)
         self._token.run_sync_soon(waiting.run)
-        return waiting.end(None if patiently else PATIENCE)
+        return waiting.wait(None if wait_forever else CALL_TIMEOUT)
 
-    def soon(self, call: Callable[..., object], *args: Any, idempotent: bool = False) -> bool:
+    def call_soon(self, call: Callable[..., object], *args: Any, idempotent: bool = False) -> bool:
         """Call ``call``, which must not raise, in the run: now if called in the run, otherwise soon. Never waits.
 
         ``idempotent``: equal waiting calls are made once. Returns false after the end of the run.
         """
-        if self.is_present:
+        if self.is_current:
             call(*args)
             return True
         try:
@@ -85,55 +85,55 @@ class TrioRun:
             )
 
 
-class _Waiting(Generic[T]):
+class _ThreadCall(Generic[T]):
     """A call that a thread waits for. It is made at most once, and never after the thread has stopped waiting."""
 
-    __slots__ = ("_call", "_context", "_ends", "_turn")
+    __slots__ = ("_call", "_context", "_outcomes", "_turn")
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
         self._context = copy_context()
         self._turn = threading.Lock()
         """Lock that is acquired once, by the call or by the thread that stops waiting, whichever is first."""
-        self._ends = queue.SimpleQueue[outcome.Outcome[T]]()
+        self._outcomes = queue.SimpleQueue[outcome.Outcome[T]]()
 
     def run(self) -> None:
         if self._turn.acquire(blocking=False):
-            self._ends.put(outcome.capture(self._context.run, self._call))
+            self._outcomes.put(outcome.capture(self._context.run, self._call))
 
-    def end(self, patience: float | None) -> T:
+    def wait(self, timeout: float | None) -> T:
         try:
-            end = self._ends.get(timeout=patience)
+            end = self._outcomes.get(timeout=timeout)
         except BaseException as error:
             has_begun = not self._turn.acquire(blocking=False)
             if not isinstance(error, queue.Empty):  # an interrupt
                 raise
             if not has_begun:
                 raise RuntimeError(
-                    f"trio's thread did not begin this call within {patience:g} s, so it was not made: a task there "
+                    f"trio's thread did not begin this call within {timeout:g} s, so it was not made: a task there "
                     "waits for this thread without await. Write await trio.to_thread.run_sync(...) in that task"
                 ) from None
-            end = self._ends.get()
+            end = self._outcomes.get()
         try:
             return end.unwrap()
         finally:
             del end  # the traceback of an exception refers to this frame
 
 
-_present: Final = trio.lowlevel.RunVar[TrioRun]("trio_mcp.run")
+_current: Final = trio.lowlevel.RunVar[TrioRun]("trio_mcp.run")
 
 
-def present_run() -> TrioRun:
+def current_run() -> TrioRun:
     """Return the current run of trio. Raises `RuntimeError` outside of trio."""
     try:
-        return _present.get()
+        return _current.get()
     except LookupError:
         run = TrioRun()
-        _present.set(run)
+        _current.set(run)
         return run
 
 
-class Home:
+class ActiveRuns:
     """The runs of trio that use an object now; none before and after."""
 
     def __init__(self) -> None:
@@ -141,9 +141,9 @@ class Home:
         self._lock = threading.RLock()
 
     @contextmanager
-    def entered(self) -> Generator[None]:
+    def register(self) -> Generator[None]:
         """Register the current run as a user of the object, for the length of the block."""
-        run = present_run()
+        run = current_run()
         with self._lock:  # so that no change is half made
             self._runs.append(run)
         try:
@@ -156,9 +156,9 @@ class Home:
             if run in self._runs:
                 self._runs.remove(run)
 
-    def change(self, change: Callable[[], T]) -> T:
-        """Call ``change`` in the thread of the run that uses the object, or here if no run does. Returns its result,
-        and raises its exceptions. See `TrioRun.call`.
+    def call_in_run(self, change: Callable[[], T]) -> T:
+        """Call ``call_in_run`` in the thread of the run that uses the object, or here if no run does. Returns its
+        result, and raises its exceptions. See `TrioRun.call`.
 
         Raises `RuntimeError`, with nothing changed, while runs in two threads use the object.
         """
@@ -181,23 +181,23 @@ class Home:
                 self._leave(run)
 
 
-class HasHome(Protocol):
+class HasActiveRuns(Protocol):
     """An object that runs of trio use."""
 
     @property
-    def home(self) -> Home:
+    def active_runs(self) -> ActiveRuns:
         """The runs that use the object."""
         ...
 
 
-H = TypeVar("H", bound=HasHome)
+H = TypeVar("H", bound=HasActiveRuns)
 
 
-def changes_home(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Decorate a method that changes an object with a `Home`: see `Home.change`."""
+def in_active_run(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
+    """Decorate a method that changes an object with a `ActiveRuns`: see `ActiveRuns.call_in_run`."""
 
     @wraps(method)
     def change(self: H, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.home.change(partial(method, self, *args, **kwargs))
+        return self.active_runs.call_in_run(partial(method, self, *args, **kwargs))
 
     return change

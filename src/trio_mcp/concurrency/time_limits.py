@@ -21,16 +21,18 @@ from .contexts import contextmanager
 class TimeLimit:
     """A limit of ``seconds`` for ``scope``. Its clock can be stopped, but the limit ends at ``latest`` all the same."""
 
-    def __init__(self, scope: trio.CancelScope, seconds: float, latest: float, around: float, *, renewed: bool) -> None:
+    def __init__(
+        self, scope: trio.CancelScope, seconds: float, latest: float, outer_deadline: float, *, renewed: bool
+    ) -> None:
         self._scope = scope
         self._seconds = self._left = seconds
         self._latest = latest
-        self.never_after = min(latest, around)
+        self.never_after = min(latest, outer_deadline)
         """Time that the deadline, and the deadlines around it, never exceed."""
         self._pauses = 0
-        self.renewed = renewed
+        self.restarts_on_progress = renewed
         """True when progress of the calls inside starts the limit anew."""
-        self.over = False
+        self.is_over = False
         """True once its block was left. Tasks started inside may live on, but the limit holds for them no more."""
         self.hint = ""
         """Text about a possible cause, for the error when the limit is reached."""
@@ -45,9 +47,9 @@ class TimeLimit:
         """Time of `trio.current_time` at which the limit is over, unless it moves before."""
         return self._scope.deadline
 
-    def heard(self) -> None:
+    def restart(self) -> None:
         """Start anew, if the limit does so, since progress has arrived."""
-        if self.renewed:
+        if self.restarts_on_progress:
             self._left = self._seconds
             if not self._pauses:
                 self._run()
@@ -83,17 +85,17 @@ class HandlerLimit:
         return self._limit.deadline
 
     @contextmanager
-    def standing_still(self) -> Generator[None]:
+    def paused(self) -> Generator[None]:
         """Stop the clock of the limit while the block runs."""
         self._limit.pause()
         try:
-            with nullcontext() if self.outer is None else self.outer.standing_still():
+            with nullcontext() if self.outer is None else self.outer.paused():
                 yield
         finally:
             self._limit.resume()
             self._moved.set()
 
-    async def passed(self) -> None:
+    async def wait_until_over(self) -> None:
         """Wait until the limit is over."""
         while trio.current_time() < self.deadline:
             self._moved = trio.Event()
@@ -107,10 +109,10 @@ _limits: ContextVar[tuple[TimeLimit, ...]] = ContextVar("trio_mcp.time_limits", 
 def call_limits() -> tuple[TimeLimit, ...]:
     """Return the limits that hold for a call made here and now."""
     limits = _limits.get()
-    return tuple(limit for limit in limits if not limit.over) if limits else ()
+    return tuple(limit for limit in limits if not limit.is_over) if limits else ()
 
 
-def last_deadline() -> float:
+def latest_deadline() -> float:
     """Return the latest time at which a call made here and now is left, if certain, else `math.inf`.
 
     A limit that starts anew or pauses counts with its maximum.
@@ -165,7 +167,7 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
 
 @contextmanager
 def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
-    around = last_deadline()  # not the effective deadline: a limit around this one may move its own
+    around = latest_deadline()  # not the effective deadline: a limit around this one may move its own
     scope = trio.CancelScope()
     limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
     with scope:
@@ -174,7 +176,7 @@ def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.
             yield scope
         finally:
             _limits.reset(token)
-            limit.over = True
+            limit.is_over = True
     if scope.cancelled_caught:
         raise trio.TooSlowError(f"the time is over: {seconds:g} s{limit.hint}") if limit.hint else trio.TooSlowError
 
@@ -193,13 +195,13 @@ class Graces:
         for scope in self._scopes:
             scope.deadline = min(scope.deadline, end)
 
-    def begin(self, scope: trio.CancelScope) -> None:
+    def shield(self, scope: trio.CancelScope) -> None:
         """Shield ``scope``, whose block runs already, from cancels for as long as the grace lasts; the block is left
         then."""
         scope.shield, scope.deadline = True, trio.current_time() + self.seconds
         self._scopes.add(scope)
 
-    def end(self, scope: trio.CancelScope) -> None:
+    def unshield(self, scope: trio.CancelScope) -> None:
         """Note that the block of ``scope`` was left."""
         self._scopes.discard(scope)
 
@@ -207,11 +209,11 @@ class Graces:
     def grace(self) -> Generator[None]:
         """Shield the block from cancels for as long as the grace lasts; then leave it."""
         with trio.CancelScope() as scope:
-            self.begin(scope)
+            self.shield(scope)
             try:
                 yield
             finally:
-                self.end(scope)
+                self.unshield(scope)
 
 
 _LARGEST_EXPONENT: Final = 64

@@ -1,7 +1,7 @@
 """Tasks that sleep until there is something to do.
 
 `Sleeper` lets one task wait until woken; a `ChangeSignal` wakes its reader for changes, and at the latest after some
-seconds; `OnDemand` is a task of a connection that is started only when first needed; `Alarms` call functions at
+seconds; `OnDemandTask` is a task of a connection that is started only when first needed; `Alarms` call functions at
 given times, all from one task.
 """
 
@@ -59,12 +59,12 @@ class ChangeSignal:
         self._has_changed = False
         self._sleeper = Sleeper()
 
-    def notice(self, *_: object) -> None:
+    def notify(self, *_: object) -> None:
         """Note a change. Synchronous."""
         self._has_changed = True
         self._sleeper.wake()
 
-    async def next_look(self) -> None:
+    async def next_poll(self) -> None:
         """Wait until the time to read again. A change during the last reading counts, too."""
         if self._has_changed:
             await trio.lowlevel.checkpoint()
@@ -74,7 +74,7 @@ class ChangeSignal:
         self._has_changed = False
 
 
-class OnDemand:
+class OnDemandTask:
     """A task that is started for its first work, and sleeps when there is no more work.
 
     Most connections never need most of these tasks, and each task would add some 3 KiB to an idle connection.

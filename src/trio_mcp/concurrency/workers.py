@@ -1,7 +1,7 @@
 """Plain ``def`` handlers run in worker threads that can be abandoned.
 
 `run_in_worker` runs a call in a thread; `await_in_worker` leads from there back into trio. `Workers` decide how many
-threads there may be, and which waiting call gets the next thread; each call in a thread has a `Place`.
+threads there may be, and which waiting call gets the next thread; each call in a thread has a `WorkerSlot`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def run_in_worker(
     ends: list[outcome.Outcome[T]] = []
     try:
         async with trio.open_nursery() as nursery:
-            work = Work(call, Place(share), nursery)
+            work = Work(call, WorkerSlot(share), nursery)
             token = _here.set(work)
             ends.append(await outcome.acapture(work.run, graces, abandoned))
             _here.reset(token)  # the nursery refers to this task, whose context is not to refer to the nursery
@@ -120,7 +120,7 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
     return ends.get().unwrap()
 
 
-def in_workers_thread() -> bool:
+def in_worker_thread() -> bool:
     """Return whether this is the thread of a call of `run_in_worker`, which may block. False in another thread to which
     context variables were copied, and in a run of trio inside the thread."""
     here = _here.get(None)
@@ -134,11 +134,11 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
 class Work(Generic[T]):
     """A call that is run in a thread."""
 
-    __slots__ = ("_call", "_ends", "_given_up", "_ident", "_place", "_started", "nursery")
+    __slots__ = ("_call", "_ends", "_given_up", "_ident", "_slot", "_started", "nursery")
 
-    def __init__(self, call: Callable[[], T], place: Place, nursery: trio.Nursery) -> None:
+    def __init__(self, call: Callable[[], T], slot: WorkerSlot, nursery: trio.Nursery) -> None:
         self._call = call
-        self._place = place
+        self._slot = slot
         self.nursery = nursery
         """Nursery for tasks that the thread waits for, cancelled together with the thread's call."""
         self._started = self._given_up = False
@@ -156,18 +156,18 @@ class Work(Generic[T]):
     async def run(self, graces: Callable[[], Graces], abandoned: Callable[[], object] | None) -> T:
         """Run the call, as `run_in_worker` says."""
         try:
-            await trio.to_thread.run_sync(self._body, limiter=cast("Any", self._place), abandon_on_cancel=True)
+            await trio.to_thread.run_sync(self._body, limiter=cast("Any", self._slot), abandon_on_cancel=True)
         except trio.Cancelled:
             self._given_up = True
             self._ends.clear()
             if self._started:
                 present = graces()
                 with present.grace():
-                    await self._place.given_back.wait()
-                if not self._place.given_back.is_set():
+                    await self._slot.released.wait()
+                if not self._slot.released.is_set():
                     told = "a thread that did not end within %g s of its cancel is abandoned: %s"
                     logger.warning(told, present.seconds, self.describe())
-                    self._place.abandon(self)
+                    self._slot.abandon(self)
                     if abandoned is not None:
                         abandoned()
             raise
@@ -188,11 +188,11 @@ class Work(Generic[T]):
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
         """Wait for ``call``, and let another thread run meanwhile."""
-        self._place.ask()
+        self._slot.ask()
         try:
             return await call()
         finally:
-            await self._place.go_on()
+            await self._slot.resume()
 
     def frames(self) -> list[tuple[FrameType, int]]:
         """Return the position of the thread, outermost first: in the author's function and its callees. The list is
@@ -227,10 +227,10 @@ def frames_of(task: trio.lowlevel.Task) -> Iterable[tuple[FrameType, int]]:
     return (work is not None and work.frames()) or task.iter_await_frames()
 
 
-_MOST_TOLD: Final = 10
+_LOGGED_LIMIT: Final = 10
 
 
-class PlaceState(IntEnum):
+class SlotState(IntEnum):
     """The life of a thread's place: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED, OUTSIDE."""
 
     OUTSIDE = 0
@@ -249,14 +249,14 @@ class Workers:
     """
 
     def __init__(self, running: int, asking: int, abandoned: int) -> None:
-        self._most = {PlaceState.RUNNING: running, PlaceState.ASKING: asking, PlaceState.ABANDONED: abandoned}
-        self._counts = [0] * len(PlaceState)
+        self._limits = {SlotState.RUNNING: running, SlotState.ASKING: asking, SlotState.ABANDONED: abandoned}
+        self._counts = [0] * len(SlotState)
         self._shares = WeakValueDictionary[Caller, WorkerShare]()
-        self.line: dict[WorkerShare, None] = {}
+        self.queue: dict[WorkerShare, None] = {}
         """Shares of whole callers with waiting calls, the next first."""
-        self._hanging: dict[Place, Work[Any]] = {}
+        self._abandoned_calls: dict[WorkerSlot, Work[Any]] = {}
         """Calls in abandoned threads that still run, by their places."""
-        self._told = True
+        self._has_logged = True
         """True while the log has been told of all those calls."""
 
     def share(self, caller: Caller) -> WorkerShare:
@@ -267,49 +267,49 @@ class Workers:
             self._shares[caller] = share
         return share
 
-    def free(self, state: PlaceState) -> int:
+    def free(self, state: SlotState) -> int:
         """Return how many more threads may be in ``state``; 0 or less: none."""
-        return self._most[state] - self._counts[state]
+        return self._limits[state] - self._counts[state]
 
-    def move(self, before: PlaceState, after: PlaceState) -> None:
+    def move(self, before: SlotState, after: SlotState) -> None:
         """Count a thread that was ``before`` and is ``after`` now."""
         self._counts[before] -= 1
         self._counts[after] += 1
 
-    def hand_out(self) -> None:
+    def wake_waiting(self) -> None:
         """Wake the calls that have a place now: one of each caller, then the next of each."""
         found = True
         while found:
             found = False
-            for share in tuple(self.line):
-                if self.free(PlaceState.RUNNING) <= 0:
+            for share in tuple(self.queue):
+                if self.free(SlotState.RUNNING) <= 0:
                     return
                 if share.wake_next():
                     found = True
-                    del self.line[share]
-                    if share.line:
-                        self.line[share] = None
+                    del self.queue[share]
+                    if share.queue:
+                        self.queue[share] = None
 
-    def keep(self, place: Place, work: Work[Any]) -> None:
-        """Note that ``work`` goes on at ``place``, which was abandoned."""
-        self._hanging[place] = work
-        self._told = False
+    def add_abandoned(self, slot: WorkerSlot, work: Work[Any]) -> None:
+        """Note that ``work`` goes on at ``slot``, which was abandoned."""
+        self._abandoned_calls[slot] = work
+        self._has_logged = False
 
-    def forget(self, place: Place) -> None:
-        """Note that the thread at ``place`` has ended."""
-        self._hanging.pop(place, None)
+    def remove_abandoned(self, slot: WorkerSlot) -> None:
+        """Note that the thread at ``slot`` has ended."""
+        self._abandoned_calls.pop(slot, None)
 
     def refusal(self) -> CodedError:
         """Return the error for a call refused because of too many abandoned threads. The log is told where the threads
         hang, once for all calls refused until one more thread is abandoned."""
-        if not self._told:
-            self._told = True
-            most = Counter(work.describe() for work in self._hanging.values()).most_common(_MOST_TOLD)
+        if not self._has_logged:
+            self._has_logged = True
+            most = Counter(work.describe() for work in self._abandoned_calls.values()).most_common(_LOGGED_LIMIT)
             logger.error(
                 "plain def handlers are refused: %d threads that were abandoned still run (max_abandoned_threads: %d)."
                 " They are in:\n%s",
-                len(self._hanging),
-                self._most[PlaceState.ABANDONED],
+                len(self._abandoned_calls),
+                self._limits[SlotState.ABANDONED],
                 "".join(f"{count} x {work}" for work, count in most),
             )
         return CodedError(TOO_BUSY, "Too busy: earlier calls still run though they were cancelled; try again later")
@@ -319,20 +319,20 @@ class WorkerShare:
     """The share of ``caller`` in `Workers`: no more than the caller leaves for others. ``within``: the share of the
     caller that contains ``caller``; `None` for a whole caller."""
 
-    __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "line", "workers")
+    __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "queue", "workers")
 
     def __init__(self, workers: Workers, caller: Caller, within: WorkerShare | None = None) -> None:
         self.workers = workers
         self._caller = caller
         self._within = within
-        self._counts = [0] * len(PlaceState)
-        self._waiting: dict[Place, trio.lowlevel.Task] = {}
+        self._counts = [0] * len(SlotState)
+        self._waiting: dict[WorkerSlot, trio.lowlevel.Task] = {}
         """Tasks that wait for a thread, by their places, oldest first."""
-        self.line: dict[WorkerShare, None] = {}
+        self.queue: dict[WorkerShare, None] = {}
         """The shares within this one that have waiting calls, the next first. Includes this share if its own calls
         wait."""
 
-    def may_have(self, state: PlaceState) -> bool:
+    def may_have(self, state: SlotState) -> bool:
         """Return whether one more thread of the caller may be in ``state``."""
         held, share = 0, self
         while share is not None:
@@ -341,7 +341,7 @@ class WorkerShare:
             share = share._within
         return leaves_enough(held, self.workers.free(state))
 
-    def move(self, before: PlaceState, after: PlaceState) -> None:
+    def move(self, before: SlotState, after: SlotState) -> None:
         """Count a thread that was ``before`` and is ``after`` now, and hand out the freed places."""
         share: WorkerShare | None = self
         while share is not None:
@@ -349,115 +349,115 @@ class WorkerShare:
             share._counts[after] += 1
             share = share._within
         self.workers.move(before, after)
-        if before is PlaceState.RUNNING:
-            self.workers.hand_out()
+        if before is SlotState.RUNNING:
+            self.workers.wake_waiting()
 
-    def _line_up(self) -> None:
+    def _enqueue(self) -> None:
         """Append this share, whose first call now waits, to the waiting shares; likewise each share around it."""
-        self.line[self] = None
+        self.queue[self] = None
         share = self
-        while share is not None and share not in (line := share._line_around()):
+        while share is not None and share not in (line := share._parent_queue()):
             line[share] = None
             share = share._within
 
-    def _line_out(self) -> None:
+    def _dequeue(self) -> None:
         """Give up the turn of this share, which no longer has waiting calls of its own."""
-        del self.line[self]
+        del self.queue[self]
         share = self
-        while share is not None and not share.line:
-            del share._line_around()[share]
+        while share is not None and not share.queue:
+            del share._parent_queue()[share]
             share = share._within
 
-    def _line_around(self) -> dict[WorkerShare, None]:
-        return self.workers.line if self._within is None else self._within.line
+    def _parent_queue(self) -> dict[WorkerShare, None]:
+        return self.workers.queue if self._within is None else self._within.queue
 
-    async def turn(self, place: Place) -> None:
-        """Wait until ``place`` runs. Places of one share get their turn in the order of arrival.
+    async def acquire(self, slot: WorkerSlot) -> None:
+        """Wait until ``slot`` runs. Places of one share get their turn in the order of arrival.
 
         A place that may run at once lets no other task run, so that threads start in the same order, too. Raises
-        `CodedError` when ``place`` is refused; nothing has changed then, nor after a cancelled wait.
+        `CodedError` when ``slot`` is refused; nothing has changed then, nor after a cancelled wait.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if not self._waiting and self.may_have(PlaceState.RUNNING):
-            place.run()
+        if not self._waiting and self.may_have(SlotState.RUNNING):
+            slot.run()
             return
 
         def abort(_: Any) -> trio.lowlevel.Abort:
-            del self._waiting[place]
+            del self._waiting[slot]
             if not self._waiting:
-                self._line_out()
+                self._dequeue()
             return trio.lowlevel.Abort.SUCCEEDED
 
         if not self._waiting:
-            self._line_up()
-        self._waiting[place] = trio.lowlevel.current_task()
+            self._enqueue()
+        self._waiting[slot] = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
         """Let the oldest place of this share, or of a share within it, run. Return false if none may run."""
-        if not self.may_have(PlaceState.RUNNING):
+        if not self.may_have(SlotState.RUNNING):
             return False
-        for share in tuple(self.line):
+        for share in tuple(self.queue):
             if share is self:
                 place = next(iter(self._waiting))
                 trio.lowlevel.reschedule(self._waiting.pop(place), outcome.capture(place.run))
                 waits = bool(self._waiting)
             elif share.wake_next():
-                waits = bool(share.line)
+                waits = bool(share.queue)
             else:
                 continue
-            del self.line[share]
+            del self.queue[share]
             if waits:
-                self.line[share] = None
+                self.queue[share] = None
             return True
         return False
 
 
-class Place:
+class WorkerSlot:
     """The place of one thread, from its start to its end, even after being abandoned.
 
-    A `Place` stands in for the limiter in `trio.to_thread.run_sync`.
+    A `WorkerSlot` stands in for the limiter in `trio.to_thread.run_sync`.
     """
 
-    __slots__ = ("_share", "_state", "given_back")
+    __slots__ = ("_share", "_state", "released")
 
     def __init__(self, share: WorkerShare) -> None:
         self._share = share
-        self._state = PlaceState.OUTSIDE
-        self.given_back = trio.Event()
+        self._state = SlotState.OUTSIDE
+        self.released = trio.Event()
         """Event set when the thread has ended, and counts no more."""
 
-    def _move(self, state: PlaceState) -> None:
+    def _move(self, state: SlotState) -> None:
         before, self._state = self._state, state
         self._share.move(before, state)
 
     def run(self) -> None:
         """Take the place. Raises `CodedError` for a thread that is not to start, since too many were abandoned."""
-        if self._state is PlaceState.OUTSIDE and not self._share.may_have(PlaceState.ABANDONED):
+        if self._state is SlotState.OUTSIDE and not self._share.may_have(SlotState.ABANDONED):
             raise self._share.workers.refusal()
-        self._move(PlaceState.RUNNING)
+        self._move(SlotState.RUNNING)
 
     async def acquire_on_behalf_of(self, _: object) -> None:
         """Wait for the turn of a thread that is to start."""
-        await self._share.turn(self)
+        await self._share.acquire(self)
 
     def release_on_behalf_of(self, _: object) -> None:
         """Give the place back: the thread has ended, and counts no more."""
-        self._share.workers.forget(self)
-        self._move(PlaceState.OUTSIDE)
-        self.given_back.set()
+        self._share.workers.remove_abandoned(self)
+        self._move(SlotState.OUTSIDE)
+        self.released.set()
 
     def ask(self) -> None:
         """Let another thread run while this one waits for an answer. Raises `CodedError` when too many threads wait."""
-        if not self._share.may_have(PlaceState.ASKING):
+        if not self._share.may_have(SlotState.ASKING):
             raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
-        self._move(PlaceState.ASKING)
+        self._move(SlotState.ASKING)
 
-    async def go_on(self) -> None:
+    async def resume(self) -> None:
         """Wait for the turn of a thread that has its answer. A cancelled thread is to end, and waits for no turn."""
-        await self._share.turn(self)
+        await self._share.acquire(self)
 
     def abandon(self, work: Work[Any]) -> None:
         """Let another thread run, though ``work`` has not ended."""
-        self._share.workers.keep(self, work)
-        self._move(PlaceState.ABANDONED)
+        self._share.workers.add_abandoned(self, work)
+        self._move(SlotState.ABANDONED)

@@ -125,10 +125,10 @@ def _rules(named_by: str, public_addresses_only: bool) -> UrlRules:
         raise DiscoveryFailed(str(error)) from None
 
 
-async def _read(url: str, kind: str, most: int, rules: UrlRules) -> bytes:
-    """Return the document of the media type ``kind`` at ``url``, of ``most`` bytes at most. Raises
+async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
+    """Return the document of the media type ``kind`` at ``url``, of ``limit`` bytes at most. Raises
     `DiscoveryFailed`."""
-    fetcher = HttpFetcher(rules, max_bytes=most)
+    fetcher = HttpFetcher(rules, max_bytes=limit)
     where = url
     for _ in range(_MOST_REDIRECTS + 1):
         try:

@@ -15,14 +15,14 @@ from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import check_opened_under_trio, entered
+from ..concurrency.misuse import async_with_only, check_opened_under_trio
 from ..runtime.transport import ConnectionLost
 from ..transports.lines import LineTransport
 from ..transports.sockets import connect_unix, keep_alive, socket_path
 from .bad_target import BadTarget, check_address
 
 
-@entered("client")
+@async_with_only("client")
 def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a TCP port, one message per line; closed with the block.
 
@@ -33,7 +33,7 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
     return _open_lines("open_tcp", f"{host} port {port}", partial(trio.open_tcp_stream, host, port), options)
 
 
-@entered("client")
+@async_with_only("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a Unix socket, one message per line, as `open_tcp` does. ``options``: see
     `ClientSettings`."""

@@ -11,15 +11,15 @@ from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import check_opened_under_trio, entered
+from ..concurrency.misuse import async_with_only, check_opened_under_trio
 from ..concurrency.nurseries import open_service_nursery
-from ..runtime.peer import THE_ONLY_ONE
+from ..runtime.peer import SOLE_CLIENT
 from ..runtime.transport import Transport
 from ..server.servable import Servable, check_servable, connection_to
 from ..transports.memory import memory_channel_pair
 
 
-@entered("client")
+@async_with_only("client")
 @asynccontextmanager
 async def open_memory(
     server: Servable, *, stateless: bool = False, **options: Unpack[ClientOptions]
@@ -35,7 +35,7 @@ async def open_memory(
         yield client
 
 
-@entered("")
+@async_with_only("")
 @asynccontextmanager
 async def open_server(server: Servable, channel: Transport, *, stateless: bool = False) -> AsyncGenerator[None]:
     """Run ``server`` inside the block, for one client at the other end of ``channel``.
@@ -51,7 +51,7 @@ async def open_server(server: Servable, channel: Transport, *, stateless: bool =
             open_service_nursery("the client was closed") as nursery,
         ):
             served = True  # from here on the connection closes the channel
-            await nursery.start(connection_to(running, channel, THE_ONLY_ONE).run)
+            await nursery.start(connection_to(running, channel, SOLE_CLIENT).run)
             yield
     finally:
         if not served:

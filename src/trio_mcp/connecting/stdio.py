@@ -1,6 +1,6 @@
 """Servers on stdio: `open_stdio` starts a child process and connects to it; a Command is such a server as data.
 
-`notice_exit` detects the exit of a server whose output another process holds open.
+`watch_exit` detects the exit of a server whose output another process holds open.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..classes import frozen
 from ..client.client import Client
 from ..client.opening import LegacyServers, LostInProbe, open_over
 from ..client.options import ClientOptions, ClientSettings, check_revision, speaking
-from ..client.timeouts import answers, in_progress
+from ..client.timeouts import has_answered, in_progress
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import check_keywords, check_opened_under_trio, entered
+from ..concurrency.misuse import async_with_only, check_keywords, check_opened_under_trio
 from ..concurrency.nurseries import open_service_nursery
 from ..concurrency.time_limits import call_limits
 from ..jsonrpc.errors import ProtocolViolation
@@ -32,7 +32,7 @@ from ..transports.start_hints import shown_command
 from .bad_target import BadTarget
 
 
-@entered("client")
+@async_with_only("client")
 def open_stdio(
     command: Sequence[str | os.PathLike[str]],
     *,
@@ -81,7 +81,7 @@ _LEGACY_COMMANDS: Final = LegacyServers()
 """The commands whose last child turned out to be a legacy server."""
 
 
-def _words(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+def _command_arguments(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     if isinstance(command, str) or not command:
         raise BadTarget('a command is a list of words, ["python", "server.py"] for example, not one string')
     words = tuple(os.fsdecode(word) for word in command)
@@ -120,7 +120,7 @@ class Command:
     """A server to start as a child process. `open_stdio` documents the fields. Raises `BadTarget` for a command that no
     system could start."""
 
-    words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_words)
+    words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_command_arguments)
     """The program and its arguments."""
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], validator=_check_environment, kw_only=True)
     """Variables on top of the inherited variables."""
@@ -148,7 +148,7 @@ class Command:
         check_opened_under_trio("open_stdio")
         check_keywords(Command.open, options)
         begun, settings = trio.current_time(), ClientSettings(**speaking(self.revision, options))
-        legacy_first = settings.era == "auto" and _LEGACY_COMMANDS.holds(self.identity)
+        legacy_first = settings.era == "auto" and _LEGACY_COMMANDS.is_known(self.identity)
         opened = False
         try:
             async with self._open(settings, begun, legacy_first) as client:
@@ -169,13 +169,13 @@ class Command:
         try:
             async with open_process(self, settings.limits) as transport:
                 transport.keep_input(open=True)
-                exited = partial(notice_exit, transport)
+                exited = partial(watch_exit, transport)
                 try:
                     async with open_over(transport, settings, begun, exited, legacy_first=legacy_first) as client:
                         if settings.era == "auto":
-                            _LEGACY_COMMANDS.note(self.identity, is_legacy=client.revision.handshake)
+                            _LEGACY_COMMANDS.record(self.identity, is_legacy=client.revision.handshake)
                         transport.keep_input(open=False)  # an end before the body asks the child to exit
-                        transport.opened()
+                        transport.stop_recording_output()
                         opened = True
                         try:
                             yield client
@@ -199,11 +199,11 @@ class Command:
             raise NotReady(lost) from None
         if isinstance(error, trio.Cancelled):
             for limit in call_limits():
-                limit.hint += lost.last_words
+                limit.hint += lost.details
         elif isinstance(error, ProtocolViolation):
-            error.args = (f"{error}{lost.last_words}",)
+            error.args = (f"{error}{lost.details}",)
         elif lost is not error:  # the answer of the server, whose text stays as it is
-            error.add_note(lost.last_words.removeprefix("; "))
+            error.add_note(lost.details.removeprefix("; "))
 
 
 @asynccontextmanager
@@ -230,7 +230,7 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
                 nursery.start_protected(transport.discard_output)
                 # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
-                    await transport.end(command.close_grace)
+                    await transport.shut_down(command.close_grace)
             finally:
                 transport.kill()
 
@@ -241,7 +241,7 @@ _ANSWER_WITHIN: Final = 5.0
 
 
 @trio.lowlevel.enable_ki_protection  # an interrupt is for the task that uses the client
-async def notice_exit(transport: ProcessTransport, client: Client) -> None:
+async def watch_exit(transport: ProcessTransport, client: Client) -> None:
     """Lose the connection when the child has exited and no other process speaks in its place.
 
     The output stays open while a process that the child has started holds it: a helper, which never speaks, or the
@@ -257,9 +257,9 @@ async def notice_exit(transport: ProcessTransport, client: Client) -> None:
             await trio.sleep(_SILENCE)
             if transport.received != received or (alive and not in_progress(client.connection)):
                 continue
-            alive = await answers(client.ping, _ANSWER_WITHIN) or transport.received != received
+            alive = await has_answered(client.ping, _ANSWER_WITHIN) or transport.received != received
             if not alive:
-                client.connection.lose(await transport.obituary("the server is gone"))
+                client.connection.lose(await transport.exit_error("the server is gone"))
                 return
     except ConnectionLost:
         return  # the loss was noticed in another way

@@ -16,21 +16,21 @@ from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import check_opened_under_trio, entered
+from ..concurrency.misuse import async_with_only, check_opened_under_trio
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
-from ..transports.http_client.connection import own_name
-from ..transports.http_client.origins import TARGET, place_of
+from ..transports.http_client.connection import default_user_agent
+from ..transports.http_client.origins import TARGET, redirect_url
 from ..transports.sockets import keep_alive
-from ..transports.streams import let_go_of_cause
+from ..transports.streams import drop_tracebacks
 from ..transports.websocket.handshake import UpgradeRefused
 from ..transports.websocket.transport import WebSocketTransport
 from .bad_target import BadTarget, check_address, check_server_url
 from .credentials import check_authorization, given_headers, is_challenge, open_credentials
 
 
-@entered("client")
+@async_with_only("client")
 @asynccontextmanager
 async def open_websocket(
     url: str,
@@ -72,24 +72,24 @@ async def open_websocket_messages(
 ) -> AsyncGenerator[WebSocketTransport]:
     """Open the bare messages to and from the server at ``url``; connecting began at ``begun``: see `open_websocket`."""
     check_server_url(url, "ws://127.0.0.1:8765/mcp")
-    where = _Where.of(url)
+    where = _WebSocketTarget.of(url)
     check_authorization(auth, headers or {}, url)
     given = given_headers(headers or {})
     if not any(name.lower() == b"user-agent" for name, _ in given):
-        given.append((b"User-Agent", own_name().encode("ascii")))
+        given.append((b"User-Agent", default_user_agent().encode("ascii")))
     async with (
         open_credentials(auth, url, timeouts) as credentials,
         open_service_nursery("the connection was closed") as nursery,
     ):
         with connecting(settings, begun, timeouts):
-            upgrading = _Upgrading(where, ssl_context, given, settings.limits, nursery)
+            upgrading = _UpgradeRequest(where, ssl_context, given, settings.limits, nursery)
             transport = await (upgrading.run() if credentials is None else upgrading.run_authorized(credentials))
         yield transport
 
 
 @frozen
-class _Upgrading:
-    where: _Where
+class _UpgradeRequest:
+    where: _WebSocketTarget
     ssl_context: ssl.SSLContext | None
     given: Sequence[tuple[bytes, bytes]]
     limits: Limits
@@ -125,19 +125,19 @@ class _Upgrading:
         try:
             await self.nursery.start(transport.connect, where.netloc, where.resource, [*self.given, *authorization])
         except UpgradeRefused as error:
-            if not (place := place_of(where.url, error.status, error.headers)):
+            if not (place := redirect_url(where.url, error.status, error.headers)):
                 raise
             words = f"{error}; it leads to {place}, which isn't followed"
             raise UpgradeRefused(words, error.status, error.headers) from None
         except ConnectionLost as error:
-            if where.secure or transport.was_answered:
+            if where.secure or transport.has_received:
                 raise
             raise ConnectionLost(f"{error}, without an answer; if the server requires TLS, use wss://…") from None
         return transport
 
 
 @frozen
-class _Where:
+class _WebSocketTarget:
     url: str
     host: str
     port: int
@@ -146,7 +146,7 @@ class _Where:
     secure: bool
 
     @classmethod
-    def of(cls, url: str) -> _Where:
+    def of(cls, url: str) -> _WebSocketTarget:
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -175,7 +175,7 @@ class _Where:
         except OSError as error:
             raise ConnectionLost(f"no connection to {self.netloc}: {error}") from error
         except trio.BrokenResourceError as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
             raise ConnectionLost(f"no TLS connection to {self.netloc}: {error.__cause__ or error}") from error
 
     async def _connect_securely(self, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:

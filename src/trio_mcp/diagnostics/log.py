@@ -26,7 +26,7 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.fair_share import Caller
-from .log_shares import Share, Shares, bound, resolve
+from .log_shares import LogShare, LogShares, bound, resolve
 
 _MOST_WAITING: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
@@ -34,7 +34,7 @@ _LAST_WAIT: Final = 0.2
 """Seconds that the end of the process waits for the thread."""
 
 
-def hand_over(record: logging.LogRecord) -> None:
+def call_handlers(record: logging.LogRecord) -> None:
     """Pass ``record`` to the handlers of its logger, or of the application, and wait for the handlers."""
     logger = logging.getLogger(record.name)
     type(logger).callHandlers(logger, record)
@@ -53,7 +53,7 @@ class Writer:
         self._jobs = queue.SimpleQueue[tuple[Callable[[], object], int]]()
         self._waiting = self._characters = self._dropped = 0
         self._thread: threading.Thread | None = None
-        self._shares: dict[Shares, int] = {}
+        self._shares: dict[LogShares, int] = {}
         """Shares of the servers that run now, and how often each was entered."""
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._start_again)
@@ -70,12 +70,12 @@ class Writer:
         """True while something is served: records are to be written here."""
         return bool(self._shares)
 
-    def enter(self, shares: Shares) -> None:
+    def enter(self, shares: LogShares) -> None:
         """Note that a server runs from now on; the thread reports the records suppressed by ``shares``."""
         with self._lock:
             self._shares[shares] = self._shares.get(shares, 0) + 1
 
-    def leave(self, shares: Shares) -> None:
+    def leave(self, shares: LogShares) -> None:
         """Undo one `enter`. Waiting jobs are still done."""
         with self._lock:
             self._shares[shares] -= 1
@@ -90,7 +90,7 @@ class Writer:
         """Write ``record`` in the thread. Handlers get its exception, too, unless other jobs wait: an exception keeps
         alive everything that its frames refer to."""
         characters = resolve(record, keep_exception=not self._waiting)
-        self.put(partial(hand_over, record), characters)
+        self.put(partial(call_handlers, record), characters)
 
     def put(self, job: Callable[[], object], characters: int) -> None:
         """Call ``job``, which writes ``characters`` characters, in the thread."""
@@ -129,7 +129,7 @@ class Writer:
     # In the thread
 
     def _run(self) -> None:
-        while self._goes_on():
+        while self._has_work():
             characters = 0
             with suppress(queue.Empty):
                 job, characters = self._jobs.get(timeout=self._due_in())
@@ -139,10 +139,10 @@ class Writer:
                     self._waiting -= 1
                     self._characters -= characters
             for shares in tuple(self._shares):
-                self._do(partial(self._tell_due, shares))
-            self._do(self._tell_dropped)
+                self._do(partial(self._report_due, shares))
+            self._do(self._report_dropped)
 
-    def _goes_on(self) -> bool:
+    def _has_work(self) -> bool:
         """Return whether there is something to do, or will be."""
         with self._lock:
             if not self._waiting and not self._shares:
@@ -162,11 +162,11 @@ class Writer:
             # A handler raised instead of reporting it: shown as for any other thread, but this one goes on.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
-    def _tell_due(self, shares: Shares) -> None:
+    def _report_due(self, shares: LogShares) -> None:
         for record in shares.due():
-            self._do(partial(hand_over, record))
+            self._do(partial(call_handlers, record))
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         with self._lock:
             if self._waiting or not self._dropped:
                 return
@@ -175,14 +175,14 @@ class Writer:
         make = logging.getLogRecordFactory()
         record = make("trio_mcp", logging.WARNING, __file__, 0, text, (number,), None)
         if logging.getLogger("trio_mcp").isEnabledFor(logging.WARNING):
-            hand_over(record)
+            call_handlers(record)
 
     # At the end of the process
 
     def _at_exit(self) -> None:
         if not self.wait_until_written(_LAST_WAIT):
             # The thread holds the locks of a stream and a handler, for which the interpreter would wait.
-            let_go_of_unread_output()
+            discard_unread_output()
             self.wait_until_written(_LAST_WAIT)
 
 
@@ -190,14 +190,14 @@ def _nothing() -> None:
     """Do nothing: the job only wakes the thread."""
 
 
-def takes_more(descriptor: int) -> bool:
+def is_writable(descriptor: int) -> bool:
     """Return whether a write to ``descriptor`` would get on now: there is room, or an error to report."""
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
     return bool(poll.poll(0))
 
 
-def let_go_of_unread_output() -> None:
+def discard_unread_output() -> None:
     """Discard, from now on, text for a standard output or error that accepts no more.
 
     The function is for a process that is to end, and whose output nobody will ever read. A thread that waits in such a
@@ -206,12 +206,12 @@ def let_go_of_unread_output() -> None:
     """
     # The descriptor of a stream that was closed when Python started may have been given to somebody else since.
     ours = [descriptor for descriptor, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is not None]
-    full = [descriptor for descriptor in ours if not takes_more(descriptor)]
+    full = [descriptor for descriptor in ours if not is_writable(descriptor)]
     if full and threading.current_thread() is threading.main_thread():
-        _throw_away(full)
+        _discard_output_of(full)
 
 
-def _throw_away(descriptors: Sequence[int]) -> None:
+def _discard_output_of(descriptors: Sequence[int]) -> None:
     """Discard text for ``descriptors``, even if threads wait in writes already. For the main thread."""
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
@@ -219,7 +219,7 @@ def _throw_away(descriptors: Sequence[int]) -> None:
     os.close(null)
     # A write that has begun waits at the pipe until a signal interrupts it; then Python writes the rest to where the
     # descriptor leads now. The signal is one that nothing else uses; without a handler it would interrupt nothing.
-    signal.signal(signal.SIGURG, _go_on)
+    signal.signal(signal.SIGURG, _ignore_signal)
     # `threading.enumerate` does not fit: it does not hear of the end of threads that others have started, and a signal
     # to a thread that is gone may crash the process.
     threads = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented; of threads that are there
@@ -238,7 +238,7 @@ def _end_printing() -> None:
             sys.__stdout__.close()
 
 
-def _go_on(number: int, frame: object) -> None:
+def _ignore_signal(number: int, frame: object) -> None:
     """Do nothing: the interrupted call is tried again."""
 
 
@@ -251,18 +251,18 @@ _entering: Final = threading.Lock()
 """Lock for runs of trio in several threads, which may begin and end to serve at once."""
 
 writer: Final = Writer()
-_of_process: Final = Shares(time.monotonic, writer.wake)
-_of_run: trio.lowlevel.RunVar[Shares] = trio.lowlevel.RunVar("trio_mcp.log_shares")
-_share: ContextVar[Share | None] = ContextVar("trio_mcp.log_share", default=None)
+_of_process: Final = LogShares(time.monotonic, writer.wake)
+_of_run: trio.lowlevel.RunVar[LogShares] = trio.lowlevel.RunVar("trio_mcp.log_shares")
+_share: ContextVar[LogShare | None] = ContextVar("trio_mcp.log_share", default=None)
 """Share of the peer for whom this task or thread works."""
 
 
-def _shares_here() -> Shares:
+def _shares_here() -> LogShares:
     """Return the shares of this run of trio, so that one run never affects another, such as the next test."""
     try:
         return _of_run.get()
     except LookupError:
-        shares = Shares(time.monotonic, writer.wake)
+        shares = LogShares(time.monotonic, writer.wake)
         _of_run.set(shares)
         return shares
     except RuntimeError:  # outside of trio
@@ -270,18 +270,18 @@ def _shares_here() -> Shares:
 
 
 @contextmanager
-def share_of_a_peer(caller: Caller | None = None) -> Generator[None]:
+def peer_log_share(caller: Caller | None = None) -> Generator[None]:
     """Count all records logged inside, by this task and its children, as caused by one peer: within the share of
     ``caller``, or, where nobody knows who calls, within one of its own, which ends with the block."""
-    share = Share(_shares_here()) if caller is None else caller.log_share or new_share(caller)
+    share = LogShare(_shares_here()) if caller is None else caller.log_share or new_share(caller)
     token = _share.set(share)
     try:
         yield
     finally:
         _share.reset(token)
         if caller is None or caller.key is caller.within is None:
-            for record in share.shares.end(share):
-                _pass_on(record)
+            for record in share.shares.close(share):
+                _emit(record)
 
 
 set_share: Final = _share.set
@@ -289,16 +289,16 @@ set_share: Final = _share.set
 `new_share`. Called for each request."""
 
 
-def new_share(caller: Caller) -> Share:
+def new_share(caller: Caller) -> LogShare:
     """Return the share of ``caller``, common to all its parts, and store it as `Caller.log_share`."""
     shares, whole = _shares_here(), caller.whole
-    share = whole.log_share or (Share(shares) if whole.key is None else shares.of(whole.key))
+    share = whole.log_share or (LogShare(shares) if whole.key is None else shares.of(whole.key))
     caller.log_share = whole.log_share = share
     return share
 
 
 @asynccontextmanager
-async def written_in_a_thread() -> AsyncGenerator[None]:
+async def log_in_thread() -> AsyncGenerator[None]:
     """Write the log in a thread while inside, because a process that serves must not wait for the reader of the log.
 
     At the end the block waits for unwritten records, for half a second at most; the thread goes on with the rest. If
@@ -317,11 +317,11 @@ async def written_in_a_thread() -> AsyncGenerator[None]:
                 limiter = trio.CapacityLimiter(1)
                 is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH, limiter=limiter)
             if not is_read and not writer.serving:
-                let_go_of_unread_output()
+                discard_unread_output()
         writer.wake()
 
 
-def _enter(shares: Shares) -> None:
+def _enter(shares: LogShares) -> None:
     with _entering:
         if not writer.serving:
             for name in _OTHERS:
@@ -329,7 +329,7 @@ def _enter(shares: Shares) -> None:
         writer.enter(shares)
 
 
-def _leave(shares: Shares) -> None:
+def _leave(shares: LogShares) -> None:
     with _entering:
         writer.leave(shares)
         if not writer.serving:
@@ -337,7 +337,7 @@ def _leave(shares: Shares) -> None:
                 del logging.getLogger(name).callHandlers
 
 
-class WrittenInAThread:
+class ThreadedSink:
     """A text sink that calls ``write`` behind the records of the log, with the same bounds; ``write`` may block.
 
     An error of writing is raised at the next `write`.
@@ -362,35 +362,35 @@ class WrittenInAThread:
 
 def _route(logger: logging.Logger) -> None:
     """Call `_take` where ``logger`` would call its handlers: behind its level and its filters."""
-    logger.callHandlers = _take
+    logger.callHandlers = _handle
 
 
-def _take(record: logging.LogRecord) -> None:
-    share = _share.get() or _shares_here().of_nobody
+def _handle(record: logging.LogRecord) -> None:
+    share = _share.get() or _shares_here().unattributed
     for told in share.shares.due():
-        _pass_on(told)
+        _emit(told)
     if share.shares.admit(record, share):
-        _pass_on(record)
+        _emit(record)
 
 
-def _pass_on(record: logging.LogRecord) -> None:
+def _emit(record: logging.LogRecord) -> None:
     if writer.serving:
         writer.put_record(record)
     else:
         bound(record)
-        hand_over(record)
+        call_handlers(record)
 
 
 _route(logging.getLogger("trio_mcp"))
 
 
-def beside_shares(name: str) -> logging.Logger:
+def unlimited_logger(name: str) -> logging.Logger:
     """Return a logger whose records are written in the thread during serving like all records, but beside all shares:
     who asks for such a log wants a line for each event."""
     logger = logging.getLogger(name)
-    logger.callHandlers = _pass_on
+    logger.callHandlers = _emit
     return logger
 
 
-access_log: Final = beside_shares("trio_mcp.access")
+access_log: Final = unlimited_logger("trio_mcp.access")
 """The log of accesses."""

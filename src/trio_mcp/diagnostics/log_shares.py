@@ -66,7 +66,7 @@ _MOST_KINDS: Final = 100
 _LONGEST_EXAMPLE: Final = 200
 
 _Kind: TypeAlias = tuple[object, ...]
-_Told: TypeAlias = tuple[logging.LogRecord, int]
+_Report: TypeAlias = tuple[logging.LogRecord, int]
 """An example of the suppressed records, and their number."""
 
 _lock = threading.RLock()
@@ -109,18 +109,18 @@ class _KindCount:
         self.until = 0.0
 
 
-class Share:
+class LogShare:
     """The share of one peer, or of all records that belong to no peer."""
 
-    __slots__ = ("__weakref__", "counts", "most", "shares")
+    __slots__ = ("__weakref__", "counts", "limit", "shares")
 
-    def __init__(self, shares: Shares, most: int = BURST) -> None:
+    def __init__(self, shares: LogShares, limit: int = BURST) -> None:
         self.shares = shares
-        self.most = most
+        self.limit = limit
         self.counts: dict[_Kind, _KindCount] = {}
 
 
-class Shares:
+class LogShares:
     """The shares of one log. Threads may use the shares at once: the lock is never held during writing.
 
     ``clock`` gives seconds and never goes back. ``holds`` is called when `due_in` has changed.
@@ -129,31 +129,31 @@ class Shares:
     def __init__(self, clock: Callable[[], float], holds: Callable[[], None]) -> None:
         self._clock = clock
         self._holds = holds
-        self._all = Share(self, OVERALL)
+        self._all = LogShare(self, OVERALL)
         self._holding: list[tuple[float, int, _KindCount]] = []
         """A heap of the counts that hold records back, by the end of their windows."""
         self._number = 0
-        self.of_nobody = Share(self)
+        self.unattributed = LogShare(self)
         """Share of what is logged outside of any connection."""
-        self._of_callers = WeakValueDictionary[Hashable, Share]()
-        self._recent: dict[Share, float] = {}
+        self._of_callers = WeakValueDictionary[Hashable, LogShare]()
+        self._recent: dict[LogShare, float] = {}
         """Shares in which a window is open, in the order of the ends: a caller that comes back finds its own again."""
 
-    def of(self, key: Hashable) -> Share:
+    def of(self, key: Hashable) -> LogShare:
         """Return the share of the caller with this key, one and the same over all connections of the caller and, within
         a window, from one to the next."""
         with _lock:
             share = self._of_callers.get(key)
             if share is None:
-                share = self._of_callers[key] = Share(self)
+                share = self._of_callers[key] = LogShare(self)
         return share
 
-    def admit(self, record: logging.LogRecord, share: Share) -> bool:
+    def admit(self, record: logging.LogRecord, share: LogShare) -> bool:
         """Return whether ``record`` is to be written. If not, it is counted, and reported by `due`."""
         kind, now = _kind_of(record), self._clock()
         with _lock:
             count = self._count(record, kind, share, now)
-            if count.passed < share.most:
+            if count.passed < share.limit:
                 count.passed += 1
                 count = self._count(record, kind, self._all, now)
                 if count.passed < OVERALL:
@@ -165,11 +165,11 @@ class Shares:
             self._holds()
         return False
 
-    def _count(self, record: logging.LogRecord, kind: _Kind, share: Share, now: float) -> _KindCount:
+    def _count(self, record: logging.LogRecord, kind: _Kind, share: LogShare, now: float) -> _KindCount:
         count = share.counts.get(kind)
         if count is None:
             if len(share.counts) >= _MOST_KINDS:
-                _forget_what_is_over(share, now)
+                _drop_expired(share, now)
             if len(share.counts) >= _MOST_KINDS:
                 kind = ()  # all others are one kind
                 count = share.counts.get(kind)
@@ -177,10 +177,10 @@ class Shares:
                 count = share.counts[kind] = _KindCount(kind, _example_of(record), overall=share is self._all)
         if now >= count.until and not count.held_back:
             count.until, count.passed = now + WINDOW, 0
-            self._keep(share, now)
+            self._touch(share, now)
         return count
 
-    def _keep(self, share: Share, now: float) -> None:
+    def _touch(self, share: LogShare, now: float) -> None:
         self._recent.pop(share, None)
         self._recent[share] = now + WINDOW
         while self._recent[first := next(iter(self._recent))] <= now:
@@ -199,32 +199,32 @@ class Shares:
 
     def due(self) -> list[logging.LogRecord]:
         """Return the reports due now: the number of further records of each kind whose window is over."""
-        told = list[_Told]()
+        told = list[_Report]()
         if self._holding:  # seldom, and looking needs no lock
             now = self._clock()
             with _lock:
                 while self._holding and self._holding[0][0] <= now:
-                    self._tell(heapq.heappop(self._holding)[2], now, told)
+                    self._report(heapq.heappop(self._holding)[2], now, told)
         return [_record_of(*one) for one in told]
 
-    def end(self, share: Share) -> list[logging.LogRecord]:
+    def close(self, share: LogShare) -> list[logging.LogRecord]:
         """Return the reports still due for ``share``, whose peer is gone."""
-        told, now = list[_Told](), self._clock()
+        told, now = list[_Report](), self._clock()
         with _lock:
             for count in share.counts.values():
-                self._tell(count, now, told)
+                self._report(count, now, told)
             share.counts.clear()
         return [_record_of(*one) for one in told]
 
     def rest(self) -> list[logging.LogRecord]:
         """Return all reports that are still due, whatever the time."""
-        told = list[_Told]()
+        told = list[_Report]()
         with _lock:
             while self._holding:
-                self._tell(heapq.heappop(self._holding)[2], self._clock(), told)
+                self._report(heapq.heappop(self._holding)[2], self._clock(), told)
         return [_record_of(*one) for one in told]
 
-    def _tell(self, count: _KindCount, now: float, told: list[_Told]) -> None:
+    def _report(self, count: _KindCount, now: float, reports: list[_Report]) -> None:
         number, count.held_back = count.held_back, 0
         if not number:  # reported already, since its peer is gone
             return
@@ -236,10 +236,10 @@ class Shares:
                 self._hold_back(overall, number)
                 return
             overall.passed += 1
-        told.append((count.example, number))
+        reports.append((count.example, number))
 
 
-def _forget_what_is_over(share: Share, now: float) -> None:
+def _drop_expired(share: LogShare, now: float) -> None:
     for count in [count for count in share.counts.values() if now >= count.until and not count.held_back]:
         del share.counts[count.kind]
 

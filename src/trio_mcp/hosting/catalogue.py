@@ -20,7 +20,7 @@ import attrs
 import trio
 
 from ..classes import frozen
-from ..concurrency.threads import TrioRun, present_run
+from ..concurrency.threads import TrioRun, current_run
 from ..jsonrpc.errors import clean
 from ..protocol.types.apps import UI, with_view_renamed
 from ..protocol.types.prompts import Prompt
@@ -102,7 +102,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 @frozen
-class Entry(Generic[T]):
+class CatalogueEntry(Generic[T]):
     """A tool, prompt, resource or resource template of a member."""
 
     name: str
@@ -162,29 +162,29 @@ class Catalogue:
                 f"max_name_length must be from {_SHORTEST_LIMIT} to {_LONGEST_NAME}, not {max_name_length}"
             )
         self._max_name_length = max_name_length
-        self._offers: dict[str, dict[ListName, dict[str, Entry[Any]]]] = {}
+        self._offers: dict[str, dict[ListName, dict[str, CatalogueEntry[Any]]]] = {}
         self._hidden: set[str] = set()
-        self._merged: dict[ListName, Mapping[str, Entry[Any]]] = dict.fromkeys(LISTS, MappingProxyType({}))
-        self._feed: Feed[ListName] = Feed()
+        self._merged: dict[ListName, Mapping[str, CatalogueEntry[Any]]] = dict.fromkeys(LISTS, MappingProxyType({}))
+        self._feed: ChangeFeed[ListName] = ChangeFeed()
 
     @property
-    def tools(self) -> Mapping[str, Entry[Tool]]:
+    def tools(self) -> Mapping[str, CatalogueEntry[Tool]]:
         """The tools by name, as they are now. The mapping never changes: a later state is another mapping, as for the
         other three properties."""
         return self._merged["tools"]
 
     @property
-    def prompts(self) -> Mapping[str, Entry[Prompt]]:
+    def prompts(self) -> Mapping[str, CatalogueEntry[Prompt]]:
         """The prompts by name."""
         return self._merged["prompts"]
 
     @property
-    def resources(self) -> Mapping[str, Entry[Resource]]:
+    def resources(self) -> Mapping[str, CatalogueEntry[Resource]]:
         """The resources by URI."""
         return self._merged["resources"]
 
     @property
-    def resource_templates(self) -> Mapping[str, Entry[ResourceTemplate]]:
+    def resource_templates(self) -> Mapping[str, CatalogueEntry[ResourceTemplate]]:
         """The resource templates by template."""
         return self._merged["resource_templates"]
 
@@ -200,16 +200,16 @@ class Catalogue:
         """Return whether ``name`` could be a name here of a tool or prompt of ``member``."""
         return may_name(member, name, self._max_name_length)
 
-    def known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, Entry[Any]]:
+    def known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
         """Return the entries of a list, also of members that have failed, as they were last. The members ``hidden`` are
         left out."""
-        entries: dict[str, Entry[Any]] = {}
+        entries: dict[str, CatalogueEntry[Any]] = {}
         for member, offers in self._offers.items():
             for key, entry in offers.get(name, {}).items() if member not in hidden else ():
                 entries.setdefault(key, entry)
         return entries
 
-    def find(self, name: ListName, key: str) -> Entry[Any] | None:
+    def find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
         """Return the entry, even of a member that has failed; `None` when there is none."""
         return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
@@ -221,10 +221,10 @@ class Catalogue:
         """Replace a list of ``member`` with ``items``."""
         own = _OWN[name]
         in_catalogue = self.name_of if own == "name" else catalogue_uri
-        entries: dict[str, Entry[Any]] = {}
+        entries: dict[str, CatalogueEntry[Any]] = {}
         for item in items:
             key: str = getattr(item, own)
-            entry = Entry[Any](in_catalogue(member, key), member, item)
+            entry = CatalogueEntry[Any](in_catalogue(member, key), member, item)
             if entries.setdefault(entry.name, entry) is not entry:
                 logger.warning("member %s offers %s twice; the first one counts", member, clean(key[:200]))
         offers = self._offers.setdefault(member, {})
@@ -251,7 +251,7 @@ class Catalogue:
         """End all watches, since nothing changes any more."""
         self._feed.close()
 
-    def _changed(self, offers: dict[ListName, dict[str, Entry[Any]]]) -> None:
+    def _changed(self, offers: dict[ListName, dict[str, CatalogueEntry[Any]]]) -> None:
         for name, entries in offers.items():
             if entries:
                 self._merge(name)
@@ -289,7 +289,7 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._pending[key] = value, last
         self._arrived.unpark()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End the iteration after the values that are stored."""
         self._over = True
         self._arrived.unpark_all()
@@ -308,12 +308,12 @@ class Watch(AsyncIterator[N], Generic[N]):
         return value
 
 
-class Feed(Generic[N]):
+class ChangeFeed(Generic[N]):
     """Publishes values by key to all watches. A watch may be opened in any thread."""
 
     def __init__(self) -> None:
         self._opening = threading.Lock()
-        self._run = present_run() if trio.lowlevel.in_trio_run() else None
+        self._run = current_run() if trio.lowlevel.in_trio_run() else None
         self.standing: dict[str, N] = {}
         """The present value of each key."""
         self._watches: WeakSet[Watch[N]] = WeakSet()
@@ -335,7 +335,7 @@ class Feed(Generic[N]):
         with self._opening:
             watch = Watch(self.standing, self._run)
             if self._over:
-                watch.end()
+                watch.close()
             else:
                 self._watches.add(watch)
         return watch
@@ -346,4 +346,4 @@ class Feed(Generic[N]):
             self._over = True
             watches = tuple(self._watches)
         for watch in watches:
-            watch.end()
+            watch.close()

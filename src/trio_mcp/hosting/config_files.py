@@ -111,7 +111,7 @@ def read_config(
             fields = entry if variables is None else cast("dict[str, Any]", _expanded(entry, variables))
             fields = {key: value for key, value in fields.items() if not _is_absent(key, value)}
             disabled = any(_flag(fields, key, not off) is off for key, off in _OFF.items())
-            revision = _of(fields, "protocolVersion", str | None, None)
+            revision = _typed_field(fields, "protocolVersion", str | None, None)
             config.members[name] = MemberDescription(
                 attrs.evolve(_target(fields, auth), revision=revision),
                 restart=restart,
@@ -166,14 +166,14 @@ def _is_absent(key: str, value: Any) -> bool:
 
 def _flag(fields: dict[str, Any], key: str, default: bool) -> bool:
     value = fields.get(key, default)
-    return _of({key: {"true": True, "false": False}.get(str(value).lower(), value)}, key, bool)
+    return _typed_field({key: {"true": True, "false": False}.get(str(value).lower(), value)}, key, bool)
 
 
 def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
     key = _server_key(fields)
     kind = "command" if key == "command" else "url"
     for name in _KINDS:
-        declared = _of(fields, name, str, "stdio" if kind == "command" else "http")
+        declared = _typed_field(fields, name, str, "stdio" if kind == "command" else "http")
         wanted = _SAME_TYPES.get(re.sub("[-_ ]", "", declared.lower()))
         if wanted is None:
             raise ValueError(f"{name}: {declared!r} is not spoken here, but {', '.join(_TYPES)}")
@@ -184,17 +184,19 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
         words = "commands, not for URLs" if kind == "url" else "URLs, not for commands"
         raise ValueError(f"{', '.join(stray)}: for {words}")
     if kind == "url":
-        address = Address(_of(fields, key, str), headers=_texts(fields, "headers"))
+        address = Address(_typed_field(fields, key, str), headers=_texts(fields, "headers"))
         return attrs.evolve(address, auth=auth_of(fields, address, auth))
     env = {name: value for each in _ENVS for name, value in _texts(fields, each, scalars=True).items()}
-    return Command([*_program(fields), *_words(fields, "args")], env=env, cwd=_of(fields, "cwd", str | None, None))
+    return Command(
+        [*_program(fields), *_words(fields, "args")], env=env, cwd=_typed_field(fields, "cwd", str | None, None)
+    )
 
 
 def _program(fields: dict[str, Any]) -> list[str]:
     """Return the program, and the arguments beside it where a host writes both as one list."""
     if isinstance(fields["command"], list):
         return _words(fields, "command")
-    command = _of(fields, "command", str)
+    command = _typed_field(fields, "command", str)
     program, *args = command.split() or [command]
     if args and "/" not in program:  # a path may have spaces in it, but no name of a program has
         raise ValueError(
@@ -205,7 +207,9 @@ def _program(fields: dict[str, Any]) -> list[str]:
 
 
 def _words(fields: dict[str, Any], key: str) -> list[str]:
-    return [_scalar(f"{key}[{at}]", word) for at, word in enumerate(_of(fields, key, list, cast("list[Any]", [])))]
+    return [
+        _scalar(f"{key}[{at}]", word) for at, word in enumerate(_typed_field(fields, key, list, cast("list[Any]", [])))
+    ]
 
 
 def _scalar(name: str, value: Any) -> str:
@@ -225,7 +229,7 @@ def _server_key(fields: dict[str, Any]) -> str:
     return urls[0] if urls else "command"
 
 
-def _of(fields: dict[str, Any], key: str, kind: Any, *default: Any, where: str = "") -> Any:
+def _typed_field(fields: dict[str, Any], key: str, kind: Any, *default: Any, where: str = "") -> Any:
     value = fields.get(key, *default)
     if not isinstance(value, kind):
         named = {list: "a list", bool: "true or false", bool | None: "true or false", dict: "an object"}
@@ -234,9 +238,9 @@ def _of(fields: dict[str, Any], key: str, kind: Any, *default: Any, where: str =
 
 
 def _texts(fields: dict[str, Any], key: str, *, scalars: bool = False) -> dict[str, str]:
-    values = {name: value for name, value in _of(fields, key, dict, {}).items() if value is not None}
+    values = {name: value for name, value in _typed_field(fields, key, dict, {}).items() if value is not None}
     return {
-        name: _scalar(f"{key}.{name}", value) if scalars else _of(values, name, str, where=f"{key}.")
+        name: _scalar(f"{key}.{name}", value) if scalars else _typed_field(values, name, str, where=f"{key}.")
         for name, value in values.items()
     }
 
@@ -289,8 +293,8 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
         return None
     if section == "oauth" and key == "auth":  # as FastMCP writes it
         section = {}
-    section = cast("dict[str, Any]", _of({key: section}, key, dict))
-    if _of(section, "enabled", bool | None, None, where="oauth.") is False:
+    section = cast("dict[str, Any]", _typed_field({key: section}, key, dict))
+    if _typed_field(section, "enabled", bool | None, None, where="oauth.") is False:
         return None
     if has_header:
         raise ValueError(f"{key}, headers: both authorize the requests; one of the two")
@@ -317,7 +321,7 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
         if section.get("grantType", "authorization_code") not in ("authorization_code", "client_credentials"):
             raise ValueError('oauth.grantType: must be "authorization_code" or "client_credentials"')
         if "assumePkce" in section:
-            parameters["assume_pkce"] = _of(section, "assumePkce", bool, where="oauth.")
+            parameters["assume_pkce"] = _typed_field(section, "assumePkce", bool, where="oauth.")
         if "callbackPort" in section:
             if "redirect_uri" in parameters:
                 raise ValueError("oauth.callbackPort, oauth.redirectUri: one of the two")

@@ -21,9 +21,9 @@ from ..client.current_call import CallHandlers
 from ..client.options import ClientOptions, ClientSettings
 from ..client.remote_tasks import RunningTask
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import check_keywords, check_opened_under_trio, entered
+from ..concurrency.misuse import async_with_only, check_keywords, check_opened_under_trio
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..concurrency.threads import present_run
+from ..concurrency.threads import current_run
 from ..jsonrpc.errors import MCPError, clean
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
@@ -32,10 +32,10 @@ from ..protocol.types.resources import ReadResourceResult
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
-from .catalogue import Catalogue, Entry, Feed, ListName, Watch, catalogue_uri, parse_uri
+from .catalogue import Catalogue, CatalogueEntry, ChangeFeed, ListName, Watch, catalogue_uri, parse_uri
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
 from .member import Member
-from .speaker import spoken_by
+from .member_context import options_for_member
 
 if TYPE_CHECKING:
     from ..protocol.types.skills import Skill
@@ -78,9 +78,9 @@ class Group:
         self._nursery = nursery
         self._options = options
         self._members: dict[str, Member] = {}
-        self._feed: Feed[MemberStatus] = Feed()
+        self._feed: ChangeFeed[MemberStatus] = ChangeFeed()
         self._closed = False
-        self._run = present_run()
+        self._run = current_run()
         # Members belong to the group, not to the task that happens to add them.
         self._context = contextvars.copy_context()
 
@@ -201,7 +201,7 @@ class Group:
         """
         check_keywords(Group.call_tool, handlers)
         entry, client = await self._offered("tools", name)
-        own = spoken_by(entry.member, handlers)
+        own = options_for_member(entry.member, handlers)
         return await client.call_tool(
             entry.item.name, arguments, on_progress=on_progress, meta=meta, value=value, **own
         )
@@ -226,7 +226,7 @@ class Group:
         entry, client = await self._offered("tools", self.catalogue.name_of(member, name))
         if not entry.for_app:
             raise NotInCatalogue(f"no view may call {name!r} of {member!r}")
-        own = spoken_by(member, handlers)
+        own = options_for_member(member, handlers)
         return await client.call_tool(name, arguments, on_progress=on_progress, meta=meta, value=value, **own)
 
     async def start_task(
@@ -243,7 +243,7 @@ class Group:
         a task, which goes on by itself. See `Client.start_task`."""
         check_keywords(Group.start_task, handlers)
         entry, client = await self._offered("tools", name)
-        own = spoken_by(entry.member, handlers)
+        own = options_for_member(entry.member, handlers)
         task = await client.start_task(entry.item.name, arguments, ttl=ttl, meta=meta, value=value, **own)
         return GroupTask(entry.member, task.id, self.client, (client, task))
 
@@ -312,7 +312,7 @@ class Group:
         client = await self.client(skill.member)
         return await client.load_skill(skill.skill)
 
-    async def _offered(self, kind: ListName, name: str) -> tuple[Entry[Any], Client]:
+    async def _offered(self, kind: ListName, name: str) -> tuple[CatalogueEntry[Any], Client]:
         """Return the entry of ``name``, and the client of its member, as soon as there is one."""
         self._run.check("a group")
         entry = self.catalogue.find(kind, name)
@@ -326,7 +326,7 @@ class Group:
         return entry, await self.client(entry.member)
 
 
-@entered("group")
+@async_with_only("group")
 @asynccontextmanager
 async def open_group(
     members: Mapping[str, MemberDescription] | None = None,

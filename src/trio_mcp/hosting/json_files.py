@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-_MOST_CHARACTERS: Final = 16 * 1024 * 1024
+_MAX_CHARACTERS: Final = 16 * 1024 * 1024
 """Maximum characters of a file. A configuration file may come from a cloned repository."""
 
 
@@ -16,9 +16,9 @@ def read_json(path: Path) -> Any:
     """Return the value in a file of JSON with comments, as VS Code and others write; of a blank file, an empty object.
     Raises `OSError`, `ValueError` and `RecursionError`."""
     with path.open(encoding="utf-8-sig") as file:
-        text = file.read(_MOST_CHARACTERS + 1)
-    if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
+        text = file.read(_MAX_CHARACTERS + 1)
+    if len(text) > _MAX_CHARACTERS:
+        raise ValueError(f"it has more than {_MAX_CHARACTERS:,} characters")
     if not text.strip():  # as some hosts leave it before the first server
         return {}
     return json.loads(without_trailing_commas(without_comments(text)), object_pairs_hook=_object)

@@ -22,17 +22,17 @@ from ..client.client import Client
 from ..client.listing import SILENT, Collected, collect_each
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.nurseries import only_member
+from ..concurrency.nurseries import sole_exception
 from ..connecting.bad_target import BadTarget
 from ..connecting.stdio import Command, NotReady
 from ..connecting.targets import Address, Target
-from ..diagnostics.log import share_of_a_peer
+from ..diagnostics.log import peer_log_share
 from ..jsonrpc.errors import MCPError
 from ..runtime.transport import ConnectionLost
 from ..transports.process import LastLines
 from .catalogue import Catalogue, ListName
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable
-from .speaker import spoken_by
+from .member_context import options_for_member
 
 logger = logging.getLogger("trio_mcp")
 
@@ -55,13 +55,13 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        given: ClientOptions = {"on_list_changed": _heard_elsewhere, **options, **description.options}
-        self._options = spoken_by(name, given)
+        given: ClientOptions = {"on_list_changed": _ignore_change, **options, **description.options}
+        self._options = options_for_member(name, given)
         settings = ClientSettings(**self._options)
         self._connect_timeout = settings.connect_timeout
         if settings.record is not None:  # one recorder for all connections of the member
             self._options["record"] = settings.record
-        self._listing = Listing(name, catalogue)
+        self._listing = MemberListing(name, catalogue)
         self._changed = changed
         self._client: Client | None = None
         self._stderr = LastLines()
@@ -117,18 +117,18 @@ class Member:
             return
         self._options["era"] = "legacy"
         self._client = None
-        self._become(attrs.evolve(self.status, state=MemberState.RESTARTING, retry_in=0.0))
+        self._set_status(attrs.evolve(self.status, state=MemberState.RESTARTING, retry_in=0.0))
         self._present_scope.cancel(reason="the member is to speak a legacy revision")
 
     def close(self) -> None:
         """Refuse further calls and end; calls in flight get `ConnectionLost`. The member ends later, in its own
         task."""
         self._client = None
-        self._listing.end()
-        self._become(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
+        self._listing.stop()
+        self._set_status(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
         self._scope.cancel(reason="the member was removed")
 
-    def _become(self, status: MemberStatus) -> None:
+    def _set_status(self, status: MemberStatus) -> None:
         if self.status.state is not MemberState.CLOSED:
             self.status = status
             self._changed(status)
@@ -136,14 +136,14 @@ class Member:
 
     def _has_problems(self, problems: Mapping[str, str]) -> None:
         if self.status.state is MemberState.READY:
-            self._become(attrs.evolve(self.status, problems=problems))
+            self._set_status(attrs.evolve(self.status, problems=problems))
 
     async def run(self) -> None:
         """Connect, and connect again as the description says, until `close`."""
         try:
-            with self._scope, share_of_a_peer():
+            with self._scope, peer_log_share():
                 while True:
-                    await self._live_once()
+                    await self._run_once()
                     if self.status.state is MemberState.FAILED:
                         await trio.sleep_forever()
                     await trio.sleep(self.status.retry_in or 0)
@@ -152,7 +152,7 @@ class Member:
         finally:
             self.ended.set()
 
-    async def _live_once(self) -> None:
+    async def _run_once(self) -> None:
         failure: Exception | None = None
         try:
             async with self._connected() as client:
@@ -165,9 +165,9 @@ class Member:
         except Exception as error:
             if failure is not None:
                 logger.exception("member %s failed while it was closed", self.status.name)
-            elif isinstance(only_member(error), NotReady):
-                self._failed(cast("NotReady", only_member(error)).lost)
-            elif isinstance(only_member(error), trio.TooSlowError):
+            elif isinstance(sole_exception(error), NotReady):
+                self._failed(cast("NotReady", sole_exception(error)).lost)
+            elif isinstance(sole_exception(error), trio.TooSlowError):
                 reason = f"the server was not ready within {self._connect_timeout:g} s"
                 self._failed(ConnectionLost(reason, stderr=self._stderr.lines))
             else:
@@ -183,10 +183,10 @@ class Member:
         with trio.move_on_after(self._connect_timeout if limited else math.inf) as connecting:
             async with target.open(**self._options) as client, trio.open_nursery() as nursery:
                 connecting.deadline = math.inf
-                self._listing.begin(client)
-                nursery.start_soon(self._listing.keep, client, self._news, self._has_problems)
+                self._listing.start(client)
+                nursery.start_soon(self._listing.run, client, self._news, self._has_problems)
                 self._client, self._ready_since = client, trio.current_time()
-                self._become(MemberStatus(self.status.name, MemberState.READY, restarts=self._failures))
+                self._set_status(MemberStatus(self.status.name, MemberState.READY, restarts=self._failures))
                 yield client
                 nursery.cancel_scope.cancel(reason="the connection is lost")
         if connecting.cancelled_caught:
@@ -201,17 +201,17 @@ class Member:
                 self._stderr = LastLines(target.stderr)
                 return attrs.evolve(target, stderr=self._stderr)
             case Address() if target.auth is not None:
-                return attrs.evolve(target, auth=_ObservedAuth(target.auth, self._note_question))
+                return attrs.evolve(target, auth=_ObservedAuth(target.auth, self._record_question))
             case _:
                 return target
 
-    def _note_question(self) -> None:
+    def _record_question(self) -> None:
         self._user_was_asked = True
 
     def _failed(self, failure: Exception) -> None:
         """Take note of a failure: decide what comes next, and publish the new status before anything is cleaned up."""
         self._client = None
-        error = cast("Exception", only_member(failure))
+        error = cast("Exception", sole_exception(failure))
         expected = isinstance(error, MCPError)
         if not expected:
             logger.error("member %s failed", self.status.name, exc_info=failure)
@@ -227,30 +227,30 @@ class Member:
             self._failures += 1
             delay = policy.delay(self._failures)
             status = attrs.evolve(status, state=MemberState.RESTARTING, restarts=self._failures, retry_in=delay)
-        self._become(status)
+        self._set_status(status)
 
 
 @frozen
 class _ObservedAuth(ClientAuth):
-    """An authorization that calls ``note`` whenever the user is asked."""
+    """An authorization that calls ``on_user_asked`` whenever the user is asked."""
 
     auth: ClientAuth
-    note: Callable[[], None] = attrs.field(eq=False, repr=False)
+    on_user_asked: Callable[[], None] = attrs.field(eq=False, repr=False)
 
     def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         def asking() -> AbstractContextManager[None]:
-            self.note()
+            self.on_user_asked()
             return user_is_asked()
 
         return self.auth.opened(server_url, asking)
 
 
-def _heard_elsewhere(_: object) -> None:
+def _ignore_change(_: object) -> None:
     """Do nothing. A modern server is asked to report list changes only if there is a callback; the listing hears of the
     changes before any callback does."""
 
 
-_MOST_SECONDS: Final = 60.0
+_MAX_SECONDS: Final = 60.0
 _REST_TIME: Final = 0.1
 _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
     "tools": ("tools",),
@@ -259,7 +259,7 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 }
 
 
-class Listing:
+class MemberListing:
     """Keep the lists of a member in the catalogue as its server has them.
 
     A list has 10,000 items at most, of 16 MiB together, and 60 seconds. The next list waits 2 seconds for it. After
@@ -280,7 +280,7 @@ class Listing:
         self._over = False
         """True once the member was removed."""
 
-    def begin(self, client: Client) -> None:
+    def start(self, client: Client) -> None:
         """Start anew for a new connection: read the tools and all other lists that the server declares, and watch them
         from now on."""
         declared = client.server_capabilities
@@ -288,18 +288,18 @@ class Listing:
         self._stale["tools"] = None
         self._problems = {}
         self.read = self._lost = False
-        client.callbacks.watchers.append(self._heard)
+        client.callbacks.watchers.append(self._on_change)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Let nothing more get into the catalogue, where another member may have the name from now on."""
         self._over = True
 
-    def _heard(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         for name in _LISTS_OF.get(change.kind, ()):
             self._stale[name] = None
         self._changed.unpark_all()
 
-    async def keep(
+    async def run(
         self, client: Client, after_reading: trio.lowlevel.ParkingLot, changed: Callable[[Mapping[str, str]], None]
     ) -> None:
         """Read the lists, and wait for changes, until the connection is lost or this is cancelled.
@@ -310,7 +310,7 @@ class Listing:
             began = trio.current_time()
             due, self._stale = self._stale, {}  # a change that comes during the reading makes a list stale again
             lists: dict[ListName, AsyncIterator[Any]] = {name: getattr(client, f"list_{name}")() for name in due}
-            await collect_each(lists, _MOST_SECONDS, partial(self._take, changed))
+            await collect_each(lists, _MAX_SECONDS, partial(self._store_list, changed))
             if self._lost:
                 return
             self.read = True
@@ -319,7 +319,7 @@ class Listing:
             while not self._stale:
                 await self._changed.park()
 
-    def _take(self, changed: Callable[[Mapping[str, str]], None], name: ListName, found: Collected[Any]) -> None:
+    def _store_list(self, changed: Callable[[Mapping[str, str]], None], name: ListName, found: Collected[Any]) -> None:
         """Take what was found of a list."""
         if isinstance(found.error, ConnectionLost):
             self._lost = True

@@ -35,8 +35,8 @@ from ..transports.http.connection import HttpConnection
 from ..transports.http.heads import RequestHead
 from ..transports.http.phases import ConnectionPhase
 from .inspection import Era, Inspection
-from .queries import BadAsking
-from .runs import TooManyRuns, words_of
+from .queries import InvalidPageRequest
+from .runs import TooManyRuns, error_text
 
 HOST: Final = "127.0.0.1"
 _MOST_CONNECTIONS: Final = 64
@@ -148,8 +148,8 @@ class PageApplication(HttpApplication):
         """Return a count for bytes that are read but not served: see `HttpApplication.hold`."""
         return self._unread.held_for(self._caller)
 
-    def unserved(self, body: UnservedBody) -> None:
-        """Do nothing: nobody waits for a refused request. See `HttpApplication.unserved`."""
+    def report_unserved(self, body: UnservedBody) -> None:
+        """Do nothing: nobody waits for a refused request. See `HttpApplication.report_unserved`."""
 
     # Routes
 
@@ -173,16 +173,16 @@ class PageApplication(HttpApplication):
                 return _response(self._inspection.result(asked.get("run")), _JSON)
             return _response({"answer": await self._inspection.do(asked)})
         except (MCPError, trio.TooSlowError) as error:
-            return _failed(words_of(error), HTTPStatus.BAD_GATEWAY)
+            return _failed(error_text(error), HTTPStatus.BAD_GATEWAY)
         except (TooManyRuns, ValueError) as error:
-            return _failed(words_of(error))
+            return _failed(error_text(error))
 
     async def _draw(self, request: RouteRequest) -> RouteResponse:
         number = request.query.removeprefix("run=").partition("&")[0]
         try:
             picture = await self._inspection.picture(int(number) if number.isdecimal() and len(number) < 10 else None)
-        except BadAsking as error:
-            return _failed(words_of(error), HTTPStatus.NOT_FOUND)
+        except InvalidPageRequest as error:
+            return _failed(error_text(error), HTTPStatus.NOT_FOUND)
         return _response(picture, _TYPES[".svg"], policy=_PICTURE_POLICY)
 
     async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -199,7 +199,7 @@ class PageApplication(HttpApplication):
             return
         with feed.opened() as stream:
             while True:
-                await send({"type": "http.response.body", "body": await stream.take(), "more_body": True})
+                await send({"type": "http.response.body", "body": await stream.next_events(), "more_body": True})
 
 
 def _failed(words: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> RouteResponse:
@@ -217,7 +217,7 @@ class _Connections:
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection. If there are too many, close the oldest connection without a request in progress. If
         every connection has one, close the new connection."""
-        if len(self._open) >= _MOST_CONNECTIONS and not self._end_one():
+        if len(self._open) >= _MOST_CONNECTIONS and not self._close_one():
             await trio.aclose_forcefully(stream)
             return
         connection = HttpConnection(stream, self._application, HttpBounds())
@@ -227,12 +227,12 @@ class _Connections:
         finally:
             self._open.pop(connection, None)
 
-    def _end_one(self) -> bool:
+    def _close_one(self) -> bool:
         found = min(self._open, key=_worth)
         if _worth(found) == _IN_USE:
             return False
         del self._open[found]
-        found.end(now=True)
+        found.shut_down(now=True)
         return True
 
     async def watch(self) -> None:
@@ -270,11 +270,14 @@ async def serve_page(
         await trio.sleep_forever()
 
 
-async def inspect_in_page(target: Target, told: Callable[[str], None], *, era: Era, timeout: float, port: int) -> None:
-    """Connect to ``target`` and serve its page until cancelled; ``told`` gets the address. ``era`` and ``timeout``: see
-    `Inspection`. Raises as ``target.open`` when there is no connection at the beginning, and `OSError`."""
+async def inspect_in_page(
+    target: Target, on_address: Callable[[str], None], *, era: Era, timeout: float, port: int
+) -> None:
+    """Connect to ``target`` and serve its page until cancelled; ``on_address`` gets the address. ``era`` and
+    ``timeout``: see `Inspection`. Raises as ``target.open`` when there is no connection at the beginning, and
+    `OSError`."""
     inspection = Inspection(target, era=era, timeout=timeout)
     async with open_service_nursery("the page is closed") as nursery:
         await nursery.start(inspection.run)
-        told(await nursery.start(serve_page, inspection, port))
+        on_address(await nursery.start(serve_page, inspection, port))
         await trio.sleep_forever()

@@ -28,7 +28,7 @@ _KEEP_ALIVE: Final = 15.0
 Snapshot = Callable[[], Iterable[tuple[Hashable, JSONObject]]]
 
 
-class Feed:
+class PageFeed:
     """The news for all pages. ``snapshot`` returns all that a page has to know at its beginning, each thing under the
     key under which its changes are told."""
 
@@ -36,7 +36,7 @@ class Feed:
         self._snapshot = snapshot
         self._pages: set[PageStream] = set()
 
-    def tell(self, key: Hashable, thing: JSONObject) -> None:
+    def publish(self, key: Hashable, thing: JSONObject) -> None:
         """Tell all pages of ``thing``, which replaces an unread thing of the same ``key``."""
         for page in self._pages:
             page.put(key, thing)
@@ -63,10 +63,10 @@ class PageStream:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._waiting: dict[Hashable, JSONObject] = {}
-        self._some = Sleeper()
-        self._begin_anew()
+        self._wakeup = Sleeper()
+        self._restart()
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._waiting = {None: {"what": "everything"}}
         self._waiting.update(self._snapshot())
 
@@ -74,14 +74,14 @@ class PageStream:
         """Let ``thing`` be told. Synchronous."""
         self._waiting[key] = thing
         if len(self._waiting) > _MOST_WAITING:
-            self._begin_anew()
-        self._some.wake()
+            self._restart()
+        self._wakeup.wake()
 
-    async def take(self) -> bytes:
+    async def next_events(self) -> bytes:
         """Wait for news, and return the news as events; a comment after a while without any."""
         with trio.move_on_after(_KEEP_ALIVE):
             while not self._waiting:
-                await self._some.sleep()
+                await self._wakeup.sleep()
             await trio.sleep(_PAUSE)  # a handler that reports each step is no reason to draw the page for each
         if not self._waiting:
             return KEEP_ALIVE

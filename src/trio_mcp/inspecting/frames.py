@@ -17,11 +17,11 @@ import trio
 
 from ..classes import frozen
 from ..protocol.fields import JSONObject
-from ..recording.entries import Entry, Header, Recorded
+from ..recording.entries import Header, Recorded, RecordedEntry
 from ..recording.recorder import Recorder, entry_of, new_header
 from ..recording.svg import MOST_ROWS, svg
 from ..recording.timeline import timeline
-from ..recording.writing import Job, Recording
+from ..recording.writing import Recording, WriteJob
 
 MOST_FRAMES: Final = 1000
 _MOST_BYTES: Final = 32 * 1024 * 1024
@@ -30,10 +30,10 @@ _LONGEST: Final = 1024 * 1024
 """Bytes of a message that is kept whole."""
 _MOST_NAME: Final = 200
 _encoder: Final = msgspec.json.Encoder()
-_entries: Final = msgspec.json.Decoder(Entry)
+_entries: Final = msgspec.json.Decoder(RecordedEntry)
 
 
-class _Head(msgspec.Struct):
+class _FrameHead(msgspec.Struct):
     """The members of a message that the list shows."""
 
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
@@ -41,22 +41,22 @@ class _Head(msgspec.Struct):
     error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_heads: Final = msgspec.json.Decoder(list[_Head] | _Head)
+_heads: Final = msgspec.json.Decoder(list[_FrameHead] | _FrameHead)
 
 
-class KeptFrame:
+class LoggedFrame:
     """A message or an event, with its number. ``summary`` is its line in the list."""
 
-    def __init__(self, number: int, job: Job, wall: float) -> None:
+    def __init__(self, number: int, job: WriteJob, wall: float) -> None:
         self.number = number
         self.t = job.t
         self.size = job.size
         self.summary = _summary(number, job, wall)
-        self._job: Job | None = job
+        self._job: WriteJob | None = job
         self._line = b""
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> RecordedEntry:
         """The masked entry. Read it in a thread: the first read searches the message for secrets."""
         job = self._job
         if job is not None:
@@ -66,21 +66,21 @@ class KeptFrame:
 
 
 @frozen
-class _KeptRecording(Recorded):
-    frames: tuple[KeptFrame, ...] = attrs.field(kw_only=True)
+class _LoggedRecording(Recorded):
+    frames: tuple[LoggedFrame, ...] = attrs.field(kw_only=True)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[RecordedEntry]:
         return (frame.entry for frame in self.frames)
 
 
 class FrameLog(Recorder):
     """Keeps the messages of the present connection. ``added`` is called with each, and must be quick."""
 
-    def __init__(self, added: Callable[[KeptFrame], None]) -> None:
+    def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
         super().__init__(os.devnull)  # nothing is written there: `start` makes recordings that end here
         self._added = added
         self._header: Header | None = None
-        self._frames = deque[KeptFrame]()
+        self._frames = deque[LoggedFrame]()
         self._bytes = 0
         self._number = 0
         self._looking = trio.CapacityLimiter(1)
@@ -92,13 +92,13 @@ class FrameLog(Recorder):
         self._bytes = 0
         return Recording(self.put, self.written, Path(os.devnull), header)
 
-    def put(self, job: Job) -> bool:
+    def put(self, job: WriteJob) -> bool:
         """Keep a message or an event, and drop the oldest ones: see `Recorder.put`."""
         header = self._header
         if header is None or job.recording.header is not header:  # the last words of an older connection
             return True
         self._number += 1
-        frame = KeptFrame(self._number, job, header.wall)
+        frame = LoggedFrame(self._number, job, header.wall)
         self._frames.append(frame)
         self._bytes += frame.size
         while len(self._frames) > MOST_FRAMES or self._bytes > _MOST_BYTES:
@@ -111,7 +111,7 @@ class FrameLog(Recorder):
         await trio.lowlevel.checkpoint()
 
     @property
-    def frames(self) -> tuple[KeptFrame, ...]:
+    def frames(self) -> tuple[LoggedFrame, ...]:
         """The kept messages and events, oldest first."""
         return tuple(self._frames)
 
@@ -130,13 +130,13 @@ class FrameLog(Recorder):
                 return svg(timeline([]), title)
             first, last = ((at - header.trio) * 1e6 for at in (begin, end))
             kept = tuple(frame for frame in frames if first <= frame.t <= last)
-            found = timeline([_KeptRecording("", header, 0, frames=kept)])
+            found = timeline([_LoggedRecording("", header, 0, frames=kept)])
             return svg(attrs.evolve(found, requests=found.requests[-MOST_ROWS:]), title)
 
         return await trio.to_thread.run_sync(drawn, limiter=self._looking)
 
 
-def _summary(number: int, job: Job, wall: float) -> JSONObject:
+def _summary(number: int, job: WriteJob, wall: float) -> JSONObject:
     """Return the line for the list. Reads only the head of a message."""
     kind, words, given = "event", "", None
     if job.entry is not None:
@@ -165,11 +165,11 @@ def _summary(number: int, job: Job, wall: float) -> JSONObject:
     }
 
 
-def _head(job: Job) -> _Head | None:
+def _head(job: WriteJob) -> _FrameHead | None:
     """Return the head of a message; for a batch, of its first message."""
     assert job.data is not None, "a message or an event"
     try:
-        found: list[_Head] | _Head = _heads.decode(job.data)
+        found: list[_FrameHead] | _FrameHead = _heads.decode(job.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return (found[0] if found else None) if isinstance(found, list) else found

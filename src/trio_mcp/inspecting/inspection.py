@@ -26,11 +26,11 @@ from ..protocol.types.skills import SKILLS_EXTENSION
 from ..protocol.types.tools import TASKS_EXTENSION, CallToolResult
 from ..runtime.calls import OnProgress
 from ..transports.process import TextSink
-from .feed import Feed
-from .frames import FrameLog, KeptFrame
-from .queries import QUERIES, BadAsking
+from .feed import PageFeed
+from .frames import FrameLog, LoggedFrame
+from .queries import QUERIES, InvalidPageRequest
 from .questions import PageQuestions
-from .runs import Outcome, Run, Runs, cut, words_of
+from .runs import Outcome, Run, Runs, cut, error_text
 
 _MOST_LOGS: Final = 300
 _LOG_LEVEL: Final = LogLevel.INFO
@@ -48,10 +48,10 @@ class Inspection:
     def __init__(self, target: Target, *, era: Era = "auto", timeout: float = 30) -> None:
         self._target = target
         if isinstance(target, Command):
-            self._target = attrs.evolve(target, stderr=_Stderr(self._stderr_line, target.stderr))
+            self._target = attrs.evolve(target, stderr=_StderrSink(self._stderr_line, target.stderr))
         self._era: Era = era
         self._timeout = timeout
-        self.feed = Feed(self._snapshot)
+        self.feed = PageFeed(self._snapshot)
         self._frames = FrameLog(self._framed)
         self._questions = PageQuestions(self.feed)
         self._runs = Runs(self.feed)
@@ -79,7 +79,7 @@ class Inspection:
             except (MCPError, trio.TooSlowError) as error:
                 if is_first and self._client is None:
                     raise
-                self._changed({"state": "lost", "reason": words_of(error)})
+                self._changed({"state": "lost", "reason": error_text(error)})
             else:
                 self._again.set()  # it was left for another
             self._client, self._nursery, is_first = None, None, False
@@ -94,7 +94,7 @@ class Inspection:
                 self._connections += 1
                 self._changed({**_about(client), "connection": self._connections})
                 async with open_service_nursery("the connection is over") as self._nursery:
-                    self._nursery.start_soon(self._want_logs, client)
+                    self._nursery.start_soon(self._request_logs, client)
                     task_status.started()
                     await client.until_lost()
 
@@ -110,18 +110,18 @@ class Inspection:
             "cache": None,  # whoever looks wants to see what the server says now
         }
 
-    async def _want_logs(self, client: Client) -> None:
+    async def _request_logs(self, client: Client) -> None:
         # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.
         if client.server_capabilities.logging is not None:
             try:
                 with trio.fail_after(self._timeout):
                     await client.set_log_level(_LOG_LEVEL)
             except (MCPError, trio.TooSlowError) as error:
-                self._log("error", f"no log level could be set: {words_of(error)}", "trio-mcp inspect")
+                self._log("error", f"no log level could be set: {error_text(error)}", "trio-mcp inspect")
 
     def _changed(self, state: JSONObject) -> None:
         self._state = {"what": "server", **state}
-        self.feed.tell("server", self._state)
+        self.feed.publish("server", self._state)
 
     def _snapshot(self) -> Iterator[tuple[Hashable, JSONObject]]:
         yield "server", self._state
@@ -136,8 +136,8 @@ class Inspection:
 
     # What happens
 
-    def _framed(self, frame: KeptFrame) -> None:
-        self.feed.tell(("frame", frame.number), frame.summary)
+    def _framed(self, frame: LoggedFrame) -> None:
+        self.feed.publish(("frame", frame.number), frame.summary)
 
     def _logged(self, log: LogParams) -> None:
         data = log.data if isinstance(log.data, str) else encode_value(log.data).decode()
@@ -154,15 +154,15 @@ class Inspection:
         line: JSONObject = {"what": "log", "n": self._log_number, "at": time.time() * 1000}
         line |= {"level": cut(level, 20), "text": cut(text), "logger": None if logger is None else cut(logger, 100)}
         self._logs.append(line)
-        self.feed.tell(("log", self._log_number), line)
+        self.feed.publish(("log", self._log_number), line)
 
     def _list_changed(self, kind: ChangedList) -> None:
-        self.feed.tell(("changed", kind), {"what": "changed", "list": kind})
+        self.feed.publish(("changed", kind), {"what": "changed", "list": kind})
 
     # What pages ask
 
     async def do(self, asked: JSONObject) -> Any:
-        """Carry out a request of a page, and return the answer as plain data. Raises `BadAsking`, `BadAnswer`,
+        """Carry out a request of a page, and return the answer as plain data. Raises `InvalidPageRequest`, `BadAnswer`,
         `TooManyRuns`, `ValueError`, and as a call."""
         name: Any = asked.get("do")
         if name == "frame":
@@ -170,37 +170,37 @@ class Inspection:
         if isinstance(name, str) and name in _AT_ONCE:
             return _AT_ONCE[name](self, asked)
         if not (isinstance(name, str) and name in QUERIES):
-            raise BadAsking("there is no such thing to do")
+            raise InvalidPageRequest("there is no such thing to do")
         if name == "tasks":
             asked = {**asked, "seen": list(self._tasks)[::-1]}
         with trio.fail_after(self._timeout):
             return await QUERIES[name](self._connected(), asked)
 
     def result(self, number: Any) -> bytes:
-        """Return the result of a run as JSON. Raises `BadAsking`."""
+        """Return the result of a run as JSON. Raises `InvalidPageRequest`."""
         result = self._run(number).result
         if result is None:
-            raise BadAsking("there is no result")
+            raise InvalidPageRequest("there is no result")
         return result
 
     async def picture(self, number: int | None) -> str:
-        """Return a picture of all requests, or of the time of the run with this number. Raises `BadAsking`."""
+        """Return a picture of all requests, or of the time of the run with this number. Raises `InvalidPageRequest`."""
         if number is None:
             return await self._frames.picture(-math.inf, math.inf, "The last requests")
         run = self._run(number)
         ended = math.inf if run.ended is None else run.ended
-        return await self._frames.picture(run.begun, ended, f"{run.kind} {run.name}")
+        return await self._frames.picture(run.started_at, ended, f"{run.kind} {run.name}")
 
     def _connected(self) -> Client:
         if self._client is None or self._nursery is None:
-            raise BadAsking("there is no connection to the server")
+            raise InvalidPageRequest("there is no connection to the server")
         return self._client
 
     def _run(self, number: Any) -> Run:
         try:
             return self._runs[number]
         except (KeyError, TypeError):
-            raise BadAsking("this request is kept no longer") from None
+            raise InvalidPageRequest("this request is kept no longer") from None
 
     def reconnect(self, asked: JSONObject) -> None:
         """Connect anew, which ends all runs."""
@@ -215,7 +215,7 @@ class Inspection:
         """Answer a question of the server."""
         number, answer = asked.get("question"), asked.get("answer")
         if not (isinstance(number, int) and isinstance(answer, dict)):
-            raise BadAsking("an answer is an object, for a question")
+            raise InvalidPageRequest("an answer is an object, for a question")
         self._questions.answer(number, cast("JSONObject", answer))
 
     async def frame(self, asked: JSONObject) -> Any:
@@ -223,7 +223,7 @@ class Inspection:
         try:
             return await self._frames.message(cast("int", asked.get("frame")))
         except (KeyError, TypeError):
-            raise BadAsking("this message is kept no longer") from None
+            raise InvalidPageRequest("this message is kept no longer") from None
 
     def start(self, asked: JSONObject) -> JSONObject:
         """Start a run: a call, a reading, a prompt, or the wait for a task."""
@@ -231,7 +231,7 @@ class Inspection:
         assert self._nursery is not None, "there is a connection"
         given: Any = asked.get("arguments")
         if not isinstance(name, str) or not (given is None or isinstance(given, dict)):
-            raise BadAsking("a request has a name, and arguments that are an object")
+            raise InvalidPageRequest("a request has a name, and arguments that are an object")
         arguments = cast("JSONObject | None", given)
 
         async def work(run: Run, on_progress: OnProgress) -> Outcome:
@@ -259,7 +259,7 @@ class Inspection:
             return unstructure(result, client.revision), is_error
 
         if kind not in ("call", "task", "result", "read", "prompt"):
-            raise BadAsking("there is no such kind of request")
+            raise InvalidPageRequest("there is no such kind of request")
         return {"run": self._runs.start(self._nursery, kind, name, arguments, work).number}
 
     def _has_task(self, run: Run, task: str) -> None:
@@ -267,7 +267,7 @@ class Inspection:
         self._tasks[task] = None
         while len(self._tasks) > _MOST_TASKS:
             del self._tasks[next(iter(self._tasks))]
-        self._runs.changed(run)
+        self._runs.publish(run)
 
 
 _AT_ONCE: Final[dict[str, Callable[[Inspection, JSONObject], Any]]] = {
@@ -278,7 +278,7 @@ _AT_ONCE: Final[dict[str, Callable[[Inspection, JSONObject], Any]]] = {
 }
 
 
-class _Stderr:
+class _StderrSink:
     """Passes a server's standard error on to ``copy``, and its lines to ``line``. See `TextSink`."""
 
     def __init__(self, line: Callable[[str], None], copy: TextSink | None) -> None:

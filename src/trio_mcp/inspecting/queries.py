@@ -23,7 +23,7 @@ MOST_LISTED: Final = 5000
 _MOST_TASKS: Final = 200
 
 
-class BadAsking(ValueError):
+class InvalidPageRequest(ValueError):
     """A page asks for something that makes no sense, or not now. The message is for the user."""
 
 
@@ -38,8 +38,8 @@ async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
     }
     kind = asked.get("kind")
     if not (isinstance(kind, str) and kind in lists):
-        raise BadAsking("there is no such list")
-    found = await collect(lists[kind](), most=MOST_LISTED)
+        raise InvalidPageRequest("there is no such list")
+    found = await collect(lists[kind](), limit=MOST_LISTED)
     if found.error is not None and not found.items:
         raise found.error
     items = [unstructure(item, client.revision) for item in found.items]
@@ -51,7 +51,7 @@ async def complete(client: Client, asked: JSONObject) -> JSONObject:
     refs = {"prompt": PromptReference, "template": ResourceTemplateReference}
     kind, name, argument, value = (asked.get(key) for key in ("kind", "name", "argument", "value"))
     if not all(isinstance(each, str) for each in (kind, name, argument, value)) or kind not in refs:
-        raise BadAsking("a completion is of an argument, of a prompt or a template")
+        raise InvalidPageRequest("a completion is of an argument, of a prompt or a template")
     found = await client.complete(refs[kind](cast("str", name)), cast("str", argument), cast("str", value))
     return {"values": [cut(each, 1000) for each in found.values[:100]]}
 
@@ -94,7 +94,7 @@ async def cancel_task(client: Client, asked: JSONObject) -> None:
 def _id_of(asked: JSONObject) -> str:
     task: Any = asked.get("task")
     if not (isinstance(task, str) and task):
-        raise BadAsking("a task has an id")
+        raise InvalidPageRequest("a task has an id")
     return task
 
 

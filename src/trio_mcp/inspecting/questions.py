@@ -20,7 +20,7 @@ from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.content import TextContent
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_form_size, check_url
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, Root
-from .feed import Feed
+from .feed import PageFeed
 
 MOST_QUESTIONS: Final = 32
 """Questions of one kind that wait for the user at the same time."""
@@ -29,7 +29,7 @@ _REFUSED: Final = -1
 _MOST_ROOTS: Final = 100
 
 
-class BadAnswer(ValueError):
+class InvalidPageAnswer(ValueError):
     """The answer of the page does not fit. The message is for the user."""
 
 
@@ -42,14 +42,14 @@ class _Question:
     answered: trio.Event = attrs.field(factory=trio.Event)
     answer: JSONObject = attrs.field(factory=dict[str, Any])
 
-    def told(self) -> JSONObject:
+    def as_json(self) -> JSONObject:
         return {"what": "question", "id": self.number, "kind": self.kind, "data": self.data}
 
 
 class PageQuestions:
     """The open questions, each told to ``feed``, and withdrawn with its answer or the end of its call."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: PageFeed) -> None:
         self._feed = feed
         self._numbers = count(1)
         self._open: dict[int, _Question] = {}
@@ -70,7 +70,7 @@ class PageQuestions:
 
     def snapshot(self) -> Sequence[JSONObject]:
         """Return the open questions in the form for pages."""
-        return [question.told() for question in self._open.values()]
+        return [question.as_json() for question in self._open.values()]
 
     # Asked by the client
 
@@ -107,12 +107,12 @@ class PageQuestions:
             raise CodedError(INTERNAL_ERROR, "too many questions wait for the user")
         question = _Question(next(self._numbers), kind, data)
         self._open[question.number] = question
-        self._feed.tell(("question", question.number), question.told())
+        self._feed.publish(("question", question.number), question.as_json())
         try:
             await question.answered.wait()
         finally:
             del self._open[question.number]
-            self._feed.tell(("question", question.number), {"what": "question.over", "id": question.number})
+            self._feed.publish(("question", question.number), {"what": "question.over", "id": question.number})
         return question.answer
 
     # Answered by the page
@@ -122,7 +122,7 @@ class PageQuestions:
         more."""
         question = self._open.get(number)
         if question is None or question.answered.is_set():
-            raise BadAnswer("this question waits no more")
+            raise InvalidPageAnswer("this question waits no more")
         question.answer = _CHECKS[question.kind](question.data, answer)
         question.answered.set()
 
@@ -130,18 +130,18 @@ class PageQuestions:
 def _elicited(data: JSONObject, answer: JSONObject) -> JSONObject:
     action = answer.get("action")
     if action not in ("accept", "decline", "cancel"):
-        raise BadAnswer("an answer accepts, declines or cancels")
+        raise InvalidPageAnswer("an answer accepts, declines or cancels")
     if action != "accept" or "requestedSchema" not in data:
         return {"action": action}
     content: Any = answer.get("content")
     if not isinstance(content, dict):
-        raise BadAnswer("a form is an object")
+        raise InvalidPageAnswer("a form is an object")
     try:
         faults = SchemaValidator({"$schema": CHECKS_FORMATS} | data["requestedSchema"]).faults(content)
     except ValueError as error:
-        raise BadAnswer(f"the form of the server makes no sense: {error}") from None
+        raise InvalidPageAnswer(f"the form of the server makes no sense: {error}") from None
     if faults is not None:
-        raise BadAnswer(faults)
+        raise InvalidPageAnswer(faults)
     return {"action": action, "content": content}
 
 
@@ -150,20 +150,20 @@ def _sampled(_: JSONObject, answer: JSONObject) -> JSONObject:
         return {}
     text: Any = answer.get("text")
     if not isinstance(text, str):
-        raise BadAnswer("the answer of a model is text")
+        raise InvalidPageAnswer("the answer of a model is text")
     return {"text": text}
 
 
 def _rooted(_: JSONObject, answer: JSONObject) -> JSONObject:
     roots: Any = answer.get("roots")
     if not isinstance(roots, list) or len(cast("list[Any]", roots)) > _MOST_ROOTS:
-        raise BadAnswer(f"roots are a list of {_MOST_ROOTS} at most")
+        raise InvalidPageAnswer(f"roots are a list of {_MOST_ROOTS} at most")
     try:
         found = [structure(root, Root) for root in cast("list[Any]", roots)]
     except ValueError as error:
-        raise BadAnswer(str(error)) from None
+        raise InvalidPageAnswer(str(error)) from None
     if not all(root.uri.startswith("file://") for root in found):
-        raise BadAnswer("a root begins with file://")
+        raise InvalidPageAnswer("a root begins with file://")
     return {"roots": [{"uri": root.uri, "name": root.name} for root in found]}
 
 

@@ -17,7 +17,7 @@ from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import CodedError, MCPError, PeerError
 from ..protocol.fields import JSONObject
 from ..runtime.calls import OnProgress, Progress
-from .feed import Feed
+from .feed import PageFeed
 
 logger = logging.getLogger("trio_mcp")
 
@@ -37,12 +37,12 @@ class TooManyRuns(Exception):
     """The bound on running requests is reached."""
 
 
-def cut(text: str, most: int = _MOST_WORDS) -> str:
-    """Return ``text``, cut to ``most`` characters."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+def cut(text: str, limit: int = _MOST_WORDS) -> str:
+    """Return ``text``, cut to ``limit`` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def words_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return ``error`` in words for the user."""
     match error:
         case trio.TooSlowError():
@@ -67,7 +67,7 @@ class Run:
     given: str
     """The arguments as JSON, cut."""
     since: float
-    begun: float
+    started_at: float
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     status: Literal["running", "done", "failed", "cancelled", "lost"] = "running"
     ended: float | None = None
@@ -75,7 +75,7 @@ class Run:
     reports: int = 0
     task: str | None = None
     """Id of the task that the server has made of the request."""
-    words: str = ""
+    error: str = ""
     """The error, in words."""
     result: bytes | None = attrs.field(default=None, repr=False)
     """The result as JSON."""
@@ -84,7 +84,7 @@ class Run:
     warning: str | None = None
     """What is wrong with the result, in words."""
 
-    def told(self) -> JSONObject:
+    def as_json(self) -> JSONObject:
         """Return the form for pages."""
         progress = self.progress
         return {
@@ -94,11 +94,11 @@ class Run:
             "name": self.name,
             "given": self.given,
             "since": self.since,
-            "seconds": None if self.ended is None else self.ended - self.begun,
+            "seconds": None if self.ended is None else self.ended - self.started_at,
             "status": self.status,
             "cancelling": self.scope.cancel_called and self.ended is None,
             "task": self.task,
-            "error": self.words,
+            "error": self.error,
             "isError": self.is_error,
             "warning": self.warning,
             "bytes": None if self.result is None else len(self.result),
@@ -116,7 +116,7 @@ class Run:
 class Runs:
     """The last requests, each change told to ``feed``."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: PageFeed) -> None:
         self._feed = feed
         self._numbers = count(1)
         self._runs: dict[int, Run] = {}
@@ -124,7 +124,7 @@ class Runs:
 
     def snapshot(self) -> Sequence[JSONObject]:
         """Return the kept requests in the form for pages."""
-        return [run.told() for run in self._runs.values()]
+        return [run.as_json() for run in self._runs.values()]
 
     def __getitem__(self, number: int) -> Run:
         """Return a request by its number. Raises `KeyError`."""
@@ -137,8 +137,8 @@ class Runs:
         given = "" if arguments is None else cut(encode_value(arguments).decode(), 500)
         run = Run(next(self._numbers), kind, cut(name, 500), given, time.time() * 1000, trio.current_time())
         self._runs[run.number] = run
-        self._forget_some()
-        self.changed(run)
+        self._discard_old()
+        self.publish(run)
         nursery.start_soon(self._run, run, work)
         return run
 
@@ -147,18 +147,18 @@ class Runs:
         `KeyError`."""
         run = self._runs[number]
         run.scope.cancel(reason="cancelled in the page")
-        self.changed(run)
+        self.publish(run)
 
-    def changed(self, run: Run) -> None:
+    def publish(self, run: Run) -> None:
         """Tell the pages how ``run`` is."""
         if run.number in self._runs:
-            self._feed.tell(("run", run.number), run.told())
+            self._feed.publish(("run", run.number), run.as_json())
 
     async def _run(self, run: Run, work: Work) -> None:
         def progressed(progress: Progress) -> None:
             run.progress = progress
             run.reports += 1
-            self.changed(run)
+            self.publish(run)
 
         try:
             with run.scope:
@@ -168,23 +168,23 @@ class Runs:
             if run.scope.cancelled_caught:
                 run.status = "cancelled"
         except (MCPError, trio.TooSlowError, ValueError) as error:
-            run.status, run.words = "failed", words_of(error)
+            run.status, run.error = "failed", error_text(error)
         except Exception as error:
             logger.exception("a request of the page failed")
-            run.status, run.words = "failed", words_of(error)
+            run.status, run.error = "failed", error_text(error)
         finally:
             if run.status == "running":
                 run.status = "lost"  # nobody has ended the request but the end of the connection
             run.ended = trio.current_time()
             self._bytes += len(run.result or b"")
-            self._forget_some()
-            self.changed(run)
+            self._discard_old()
+            self.publish(run)
 
-    def _forget_some(self) -> None:
+    def _discard_old(self) -> None:
         """Forget the oldest requests that have ended, where there are too many."""
         for run in [run for run in self._runs.values() if run.ended is not None]:
             if len(self._runs) <= MOST_KEPT and self._bytes <= _MOST_BYTES:
                 return
             del self._runs[run.number]
             self._bytes -= len(run.result or b"")
-            self._feed.tell(("run", run.number), {"what": "run.forgotten", "id": run.number})
+            self._feed.publish(("run", run.number), {"what": "run.forgotten", "id": run.number})

@@ -72,7 +72,7 @@ _decoder = msgspec.json.Decoder()
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """The members of a message: a quarter of a microsecond less than a dict, for each message. Only the decoder
     checks ``jsonrpc`` and ``method``: see `of`."""
 
@@ -84,13 +84,13 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     error: Any = UNSET
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> _Envelope:
+    def of(cls, data: dict[str, Any]) -> _RawMessage:
         """Return the members that count of a message with others, unchecked."""
         version, request_id, method = cast("Any", data.get("jsonrpc")), data.get("id", UNSET), data.get("method", UNSET)
         return cls(version, request_id, method, data.get("params"), data.get("result", UNSET), data.get("error", UNSET))
 
 
-_envelope_decoder = msgspec.json.Decoder(_Envelope)
+_raw_message_decoder = msgspec.json.Decoder(_RawMessage)
 
 _OBJECT: Final = lazy_pattern(rb"\s*+\{")
 _BEGUN: Final = lazy_pattern(rb"\s*+[\[{]?\s*+[\"']?jsonrpc[\"']?\s*+:")
@@ -133,14 +133,14 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
         is_begun = _BEGUN.match(line) is not None
         return _unreadable(_salvage(line), f"not JSON: {reason}", PARSE_ERROR, owed, may_be_answer=is_begun)
     if size > _SHALLOW:
-        plain = msgspec.structs.astuple(data) if type(data) is _Envelope else data
+        plain = msgspec.structs.astuple(data) if type(data) is _RawMessage else data
         if size > LONG and (parts := few_parts(plain)) is not None:
             size = max(size, bytes_of(parts))
         elif line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(plain):
             return _unread_message(line, _TOO_DEEP)
         else:
             size = weight_of(line)
-    if type(data) is _Envelope:
+    if type(data) is _RawMessage:
         if data.method is UNSET:
             if data.error is UNSET is not data.result and type(data.id) is int:
                 return Response(data.id, data.result)
@@ -151,7 +151,7 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
                 return Request(data.id, data.method, data.params, size)
         return _classify(data, size)
     if type(data) is dict:
-        return _classify(_Envelope.of(cast("dict[str, Any]", data)), size)
+        return _classify(_RawMessage.of(cast("dict[str, Any]", data)), size)
     if type(data) is list:
         return _classify_batch(cast("list[Any]", data), size, max_batch)
     return _invalid("a message is a JSON object")
@@ -160,7 +160,7 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
 def _read(line: bytes | bytearray) -> Any:
     """Return what is in ``line``: as a checked `_Envelope` nearly always, else as plain data."""
     try:
-        return _envelope_decoder.decode(line)
+        return _raw_message_decoder.decode(line)
     except msgspec.ValidationError:  # it has other members, too, or is no message
         return _decoder.decode(line)
 
@@ -198,7 +198,7 @@ def _unreadable(
     return Unreadable(reason, ErrorResponse(None, code, message), remains.id, too_long=too_long, may_be_answer=True)
 
 
-def _classify(data: _Envelope, size: int) -> Message | Unreadable:
+def _classify(data: _RawMessage, size: int) -> Message | Unreadable:
     method = data.method
     if method is UNSET:
         return _classify_reply(data)
@@ -217,7 +217,7 @@ def _classify(data: _Envelope, size: int) -> Message | Unreadable:
     return Request(request_id, method, data.params, size)
 
 
-def _classify_reply(data: _Envelope) -> Message | Unreadable:
+def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     reply_id = None if data.id is UNSET else data.id
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
@@ -239,9 +239,9 @@ def _classify_reply(data: _Envelope) -> Message | Unreadable:
     body = cast("dict[str, Any]", error) if type(error) is dict else {}
     code, message = body.get("code"), body.get("message")
     if type(code) is not int or type(message) is not str:
-        from .salvage import code_of, words_of_error  # late, as above
+        from .salvage import code_of, error_text  # late, as above
 
-        if not (message := words_of_error(error)):
+        if not (message := error_text(error)):
             return _bad_reply("a reply whose error says nothing", data)
         code = code_of(code)
     if reply_id is not None and not is_request_id(reply_id):
@@ -249,12 +249,12 @@ def _classify_reply(data: _Envelope) -> Message | Unreadable:
     return ErrorResponse(reply_id, code, message, body.get("data"))
 
 
-def _bad_reply(reason: str, data: _Envelope) -> Unreadable:
+def _bad_reply(reason: str, data: _RawMessage) -> Unreadable:
     """Return the `Unreadable` for a malformed reply: no error for the peer, but an end for the named call."""
-    from .salvage import words_of_error  # late, as above
+    from .salvage import error_text  # late, as above
 
     reply_id = None if data.id is UNSET else data.id
-    if data.error is not UNSET and (words := words_of_error(data.error)):
+    if data.error is not UNSET and (words := error_text(data.error)):
         reason = f"{reason}: {words}"
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True, named=reply_id)
@@ -272,7 +272,7 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     return Batch(
         tuple(
             # Its own weight: small members of a batch may be done long before a large one.
-            _classify(_Envelope.of(member), weight_of(_encoder.encode(member)) if share is None else share)
+            _classify(_RawMessage.of(member), weight_of(_encoder.encode(member)) if share is None else share)
             if type(member) is dict
             else _invalid("a message is a JSON object")
             for member in cast("list[dict[str, Any]]", data)
@@ -280,7 +280,7 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     )
 
 
-def _no_request(reason: str, data: _Envelope) -> Unreadable:
+def _no_request(reason: str, data: _RawMessage) -> Unreadable:
     """Return the `Unreadable` for an object that has a method but isn't a valid request."""
     named = None if data.id is UNSET else data.id
     is_reply = data.result is not UNSET or data.error is not UNSET

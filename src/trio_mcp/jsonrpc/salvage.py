@@ -55,7 +55,7 @@ class Salvage:
     """Ids of the objects after the first one that aren't requests."""
 
 
-NOTHING: Final = Salvage(None, is_request=False, is_reply=False)
+EMPTY_SALVAGE: Final = Salvage(None, is_request=False, is_reply=False)
 
 
 def salvage(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
@@ -66,7 +66,7 @@ def salvage(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
     """
     start = _START.match(line)
     if start is None:
-        return NOTHING
+        return EMPTY_SALVAGE
     names: set[bytes] = set()
     request_id: Any = None
     further: list[tuple[set[bytes], Any]] = []
@@ -156,7 +156,7 @@ _MOST_WORDS: Final = 500
 _LARGEST_CODE: Final = 2**31
 
 
-def words_of_error(error: Any) -> str:
+def error_text(error: Any) -> str:
     """Return what the member ``error`` of a reply says, whatever its type, in at most 500 characters. Empty if it says
     nothing."""
     text: Any = error

@@ -24,7 +24,7 @@ from . import httpx2
 from .document import APIOperation, Document, items_of, legal_name, members_of
 from .schemas import LateValidator, Schemas
 
-_PLACES: Final = ("path", "query", "header", "cookie")
+_LOCATIONS: Final = ("path", "query", "header", "cookie")
 _STYLES: Final = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
 _OWN_HEADERS: Final = frozenset(
     ("accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type")
@@ -36,7 +36,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 section 5
 _BASE64: Final = {"type": "string", "contentEncoding": "base64"}
 
 
-class Unsendable(ValueError):
+class UnsendableArguments(ValueError):
     """Arguments of which no request can be made. The text is for the caller."""
 
 
@@ -46,7 +46,7 @@ class Parameter:
 
     argument: str
     name: str
-    place: str
+    location: str
     style: str
     explode: bool
     is_json: bool
@@ -56,7 +56,7 @@ class Parameter:
         """Return the encoded ``value`` for the URL: one text for a path, ``name=value`` each for a query."""
         if self.is_json:
             value = encode_value(value).decode()
-        if self.place == "query":
+        if self.location == "query":
             return list(_pairs(self.name, value, self.style, self.explode, _RESERVED if self.is_reserved else ""))
         return [_simple(self, value, _encoded)]
 
@@ -123,7 +123,7 @@ class Body:
     """``encoding`` of the properties of a form."""
 
     def parts(self, value: Any) -> JSONObject:
-        """Return the keywords of `httpx2.AsyncClient.build_request` for this body. Raises `Unsendable`."""
+        """Return the keywords of `httpx2.AsyncClient.build_request` for this body. Raises `UnsendableArguments`."""
         kind = {"Content-Type": self.media_type}
         if _is_json(self.media_type):
             return {"content": encode_value(value), "headers": kind}
@@ -168,7 +168,7 @@ def _bytes(name: str, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Unsendable(f"{name} is not in base64") from None
+        raise UnsendableArguments(f"{name} is not in base64") from None
 
 
 def _is_json(media_type: str) -> bool:
@@ -191,24 +191,24 @@ class Arguments:
     _body: Body | None
 
     def request(self, http: httpx2.AsyncClient, method: str, server: httpx2.URL, given: JSONObject) -> httpx2.Request:
-        """Return the request for the arguments ``given``. Raises `Unsendable`."""
+        """Return the request for the arguments ``given``. Raises `UnsendableArguments`."""
         path, query = self._path, list[str]()
         headers: dict[bytes, bytes] = {}
         cookies: dict[str, str] = {}
         for parameter in self._parameters:
             value = given.get(parameter.argument)
-            if parameter.place == "path":
+            if parameter.location == "path":
                 path = path.replace(f"{{{parameter.name}}}", _segment(parameter, value))
             elif value is None:
                 continue
-            elif parameter.place == "query":
+            elif parameter.location == "query":
                 query += parameter.texts(value)
-            elif parameter.place == "header":
+            elif parameter.location == "header":
                 headers[parameter.name.encode()] = _header(parameter, value)
             else:
                 cookies[parameter.name] = parameter.texts(value)[0]
         if {".", ".."} & set(path.split("/")):
-            raise Unsendable("a part of the path would be . or ..")
+            raise UnsendableArguments("a part of the path would be . or ..")
         content: JSONObject = {}
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)
@@ -223,23 +223,23 @@ class Arguments:
             request.url = url
             request.headers["Accept-Encoding"] = "gzip"
         except httpx2.InvalidURL:
-            raise Unsendable("they make no URL, or one that is too long") from None
+            raise UnsendableArguments("they make no URL, or one that is too long") from None
         return request
 
 
 def _segment(parameter: Parameter, value: Any) -> str:
     texts = [str(part) for part in re.split(r"[/\\;]", _simple(parameter, value, _text))]
     if ".." in texts or "." in texts:  # servers decode a path, and some go up then
-        raise Unsendable(f"{parameter.argument} has . or .. as a part of the path")
+        raise UnsendableArguments(f"{parameter.argument} has . or .. as a part of the path")
     if not (text := parameter.texts(value)[0]):
-        raise Unsendable(f"{parameter.argument} is empty, which would make another path")
+        raise UnsendableArguments(f"{parameter.argument} is empty, which would make another path")
     return text
 
 
 def _header(parameter: Parameter, value: Any) -> bytes:
     text = encode_value(value).decode() if parameter.is_json else _simple(parameter, value, _text)
     if not text.isprintable():
-        raise Unsendable(f"{parameter.argument} has control characters, which a header cannot have")
+        raise UnsendableArguments(f"{parameter.argument} has control characters, which a header cannot have")
     return text.encode()
 
 
@@ -262,7 +262,7 @@ class ArgumentReader:
         required: list[str] = []
         parameters = [self._parameter(*each, properties, required) for each in self._parameters(operation)]
         missing = set(re.findall(r"\{([^{}]*)\}", operation.path)) - {
-            each.name for each in parameters if each.place == "path"
+            each.name for each in parameters if each.location == "path"
         }
         if missing or any(part in (".", "..") for part in operation.path.split("/")):
             raise ValueError(
@@ -289,13 +289,13 @@ class ArgumentReader:
                 place, name = str(parameter.get("in")), parameter.get("name")
                 if not isinstance(name, str) or not name:
                     raise ValueError(f"the name of a parameter must be a string, not {reprlib.repr(name)}")
-                if place not in _PLACES:
+                if place not in _LOCATIONS:
                     raise ValueError(f"the parameter {name!r} is in {place!r}, which is no place for one")
                 if place == "header" and not _TOKEN.fullmatch(name):
                     raise ValueError(f"{name!r} is no name of a header")
                 if (name.lower() if place == "header" else name) not in self._own[place]:
                     found[place, name] = parameter, base
-        return sorted(found.values(), key=lambda each: _PLACES.index(each[0]["in"]))
+        return sorted(found.values(), key=lambda each: _LOCATIONS.index(each[0]["in"]))
 
     def _parameter(self, data: JSONObject, base: str, properties: JSONObject, required: list[str]) -> Parameter:
         name, place = data["name"], data["in"]
@@ -348,7 +348,7 @@ class ArgumentReader:
             item = self._schemas.resolved(plain.get("items"))
             filename: JSONObject = {"type": "string"}
             if _is_file(plain):
-                files[name] = _kept(plain) | _BASE64
+                files[name] = _title_and_description(plain) | _BASE64
             elif _is_file(item):
                 files[name] = {**plain, "items": _BASE64}
                 filename = {
@@ -370,7 +370,7 @@ def _is_file(schema: Any) -> bool:
     return said.get("format") == "binary" or ("contentMediaType" in said and "contentEncoding" not in said)
 
 
-def _kept(schema: JSONObject) -> JSONObject:
+def _title_and_description(schema: JSONObject) -> JSONObject:
     return {key: said for key, said in schema.items() if key in ("title", "description")}
 
 
@@ -383,9 +383,9 @@ def _preference(media_type: str) -> int:
     return 4 if _is_text(media_type) else 5
 
 
-def _argument(name: str, place: str, taken: Collection[str]) -> str:
+def _argument(name: str, location: str, taken: Collection[str]) -> str:
     plain = legal_name(name, ())
-    return legal_name(f"{plain}_{place}", taken) if plain in taken else plain
+    return legal_name(f"{plain}_{location}", taken) if plain in taken else plain
 
 
 def _described(schema: Any, data: JSONObject) -> Any:

@@ -17,7 +17,7 @@ from ..classes import frozen
 from ..jsonrpc.sizes import is_too_deep
 from ..protocol.fields import JSONObject
 from ..protocol.inlining import at_pointer
-from ..server.results import to_plain
+from ..server.calling.results import to_plain
 from . import httpx2
 
 Loader: TypeAlias = Callable[[str], Mapping[str, Any]]
@@ -25,7 +25,7 @@ Loader: TypeAlias = Callable[[str], Mapping[str, Any]]
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _VERSION: Final = re.compile(r"3\.[01]\.\d+")
-_MOST_LEVELS: Final = 500
+_MAX_LEVELS: Final = 500
 """Levels of nesting in a document."""
 _HOPS: Final = 32
 """References that lead to references."""
@@ -205,8 +205,8 @@ def _plain(document: object, name: str) -> JSONObject:
             plain = None
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} cannot be written as JSON: {error}") from None
-        if plain is None or is_too_deep(plain, _MOST_LEVELS):  # some versions of Python recurse deeper than others
-            raise ValueError(f"{name} has more than {_MOST_LEVELS} levels, or contains itself")
+        if plain is None or is_too_deep(plain, _MAX_LEVELS):  # some versions of Python recurse deeper than others
+            raise ValueError(f"{name} has more than {_MAX_LEVELS} levels, or contains itself")
         return plain
     raise ValueError(f"{name} must be a mapping, not {reprlib.repr(document)}")
 

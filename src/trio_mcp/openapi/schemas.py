@@ -37,20 +37,20 @@ _PLAIN: Final = frozenset(
         *("dependentRequired", "contentEncoding", "contentMediaType"),
     )
 )
-_MOST_DEFINITIONS: Final = 50
+_MAX_DEFINITIONS: Final = 50
 """Definitions that one schema has in full: each client reads all of them in each listing."""
-_MOST_PARTS: Final = 500
+_MAX_PARTS: Final = 500
 """Schemas that one schema is made of by references and ``allOf``. Real documents have a tenth of that."""
 _REFUSED: Final = ("$dynamicRef", "$recursiveRef", "$id")
 
 
 class Schemas:
-    """The schemas of a document, for what is sent, without the properties that are ``left_out``: ``readOnly``; or for
+    """The schemas of a document, for what is sent, without the properties that are ``excluded``: ``readOnly``; or for
     answers, without ``writeOnly``."""
 
-    def __init__(self, document: Document, left_out: str) -> None:
+    def __init__(self, document: Document, excluded: str) -> None:
         self._document = document
-        self._left_out = left_out
+        self._excluded = excluded
         self._names: dict[tuple[str, str], str] = {}
         """The names of components, by their document and pointer."""
         self._taken: set[str] = set()
@@ -87,7 +87,7 @@ class Schemas:
             name = ahead.popleft()
             if name in needed:
                 continue
-            if len(needed) < _MOST_DEFINITIONS:
+            if len(needed) < _MAX_DEFINITIONS:
                 if name not in self._portable:
                     self._portable[name] = self._checked(portable(self._definitions[name]), MOST_LEVELS - 2)
                 needed[name] = self._portable[name]
@@ -104,7 +104,7 @@ class Schemas:
         try:
             jsonschema_rs.meta.validate(schema)
         except jsonschema_rs.ValidationError as error:
-            what = "arguments" if self._left_out == "readOnly" else "answer"
+            what = "arguments" if self._excluded == "readOnly" else "answer"
             raise ValueError(f"the schema of the {what} is not usable: {clean(error.message)[:200]}") from None
         return schema
 
@@ -148,7 +148,7 @@ class Schemas:
             if self._document.is_old:  # what stands beside a reference does not count there
                 return made
         if "allOf" in schema or "properties" in schema:
-            gone = {*gone, *self._left_out_of(schema, base)}
+            gone = {*gone, *self._excluded_properties(schema, base)}
         for keyword, said in schema.items():
             if said is None and keyword not in ("default", "const"):
                 continue  # some generators write null for a missing value
@@ -179,13 +179,13 @@ class Schemas:
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 
-    def _left_out_of(self, schema: JSONObject, base: str) -> Iterator[str]:
+    def _excluded_properties(self, schema: JSONObject, base: str) -> Iterator[str]:
         """Yield the names of the properties that aren't for this direction."""
         for part, where in self._parts_of(schema, base):
             for name, each in members_of(part.get("properties")).items():
                 if (is_left_out := self._are_left_out.get(id(each))) is None:
                     parts = self._parts_of(each, where)
-                    is_left_out = self._are_left_out[id(each)] = any(inner.get(self._left_out) for inner, _ in parts)
+                    is_left_out = self._are_left_out[id(each)] = any(inner.get(self._excluded) for inner, _ in parts)
                 if is_left_out:
                     yield name
 
@@ -194,8 +194,8 @@ class Schemas:
         seen: set[tuple[str, str]] = set()
         ahead: list[tuple[Any, str]] = [(schema, base)]
         for node, where in ahead:  # which grows meanwhile
-            if len(ahead) > _MOST_PARTS:
-                raise ValueError(f"a schema has more than {_MOST_PARTS} parts by allOf and references")
+            if len(ahead) > _MAX_PARTS:
+                raise ValueError(f"a schema has more than {_MAX_PARTS} parts by allOf and references")
             part = members_of(node)
             yield part, where
             ahead += [(each, where) for each in items_of(part, "allOf")]
@@ -210,7 +210,7 @@ class Schemas:
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
         # OpenAPI 3.1.1, 4.8.25: the property is required. A model only learns that if the document says so twice.
-        if self._left_out == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
+        if self._excluded == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
             required.append(tag)
         made.pop("required", None)
         if required:

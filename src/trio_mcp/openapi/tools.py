@@ -13,13 +13,13 @@ from ..concurrency.contexts import contextmanager
 from ..jsonrpc.errors import clean
 from ..protocol.fields import JSONObject
 from ..protocol.types.tools import CallToolResult, ToolAnnotations
-from ..server.registration import ToolOptions, check_options
-from ..server.results import error_result
+from ..server.calling.results import error_result
+from ..server.options import ToolOptions, check_options
 from ..server.server import Server
 from . import httpx2
-from .answers import AnswerReader, OperationAnswers, status_of
-from .arguments import ArgumentReader, Arguments, Unsendable
+from .arguments import ArgumentReader, Arguments, UnsendableArguments
 from .document import APIOperation, Document, Loader, members_of
+from .responses import OperationResponses, ResponseReader, status_of
 
 logger = logging.getLogger("trio_mcp")
 
@@ -31,7 +31,7 @@ _HINTS: Final = {
     "PUT": ToolAnnotations(read_only_hint=False, idempotent_hint=True),
     "DELETE": ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True),
 }
-_MOST_REDIRECTS: Final = 5
+_MAX_REDIRECTS: Final = 5
 _PLACE: Final = re.compile(r"[A-Z]+ /")
 """Beginning of a method and a path."""
 
@@ -78,7 +78,7 @@ def from_openapi(
     read = Document(document, loader)
     title, version, description = (_text(read.root, key) for key in ("title", "version", "description"))
     server = Server(title or "API", version or "0.0.0", description=description)
-    arguments, answers = ArgumentReader(read, http), AnswerReader(read)
+    arguments, answers = ArgumentReader(read, http), ResponseReader(read)
     allowed = {httpx2.URL(origin).origin for origin in (str(http.base_url), *origins)}
     offered: list[tuple[APIOperation, Arguments]] = []
     for operation in _chosen(read, operations):
@@ -177,14 +177,14 @@ class _APITool:
         http: httpx2.AsyncClient,
         server: httpx2.URL,
         arguments: Arguments,
-        answers: OperationAnswers,
+        responses: OperationResponses,
         max_bytes: int,
     ) -> None:
         self._operation = operation
         self._http = http
         self._server = server
         self._arguments = arguments
-        self._answers = answers
+        self._responses = responses
         self._max_bytes = max_bytes
 
     def options(self) -> ToolOptions:
@@ -202,8 +202,8 @@ class _APITool:
             made["tags"] = operation.tags
         if operation.method in _HINTS:
             made["annotations"] = _HINTS[operation.method]
-        if self._answers.schema is not None:
-            made["output_schema"] = self._answers.schema
+        if self._responses.schema is not None:
+            made["output_schema"] = self._responses.schema
         return made
 
     async def call(self, arguments: JSONObject) -> CallToolResult:
@@ -214,12 +214,12 @@ class _APITool:
         http.cookies = self._http.cookies
         try:
             request = self._arguments.request(http, self._operation.method, self._server, arguments)
-        except Unsendable as error:
+        except UnsendableArguments as error:
             return error_result(f"Invalid arguments for {name}: {error}")
         try:
             response = await self._opened(http, request)
             try:
-                return await self._answers.result(response, self._max_bytes)
+                return await self._responses.result(response, self._max_bytes)
             finally:
                 await response.aclose()
         except httpx2.TimeoutException:
@@ -234,7 +234,7 @@ class _APITool:
         """Return the answer to ``request``, its body unread, after redirects within the origin."""
         origin = request.url.origin
         response = await http.send(request, stream=True, follow_redirects=False)
-        for _ in range(_MOST_REDIRECTS if http.follow_redirects else 0):
+        for _ in range(_MAX_REDIRECTS if http.follow_redirects else 0):
             following = response.next_request
             if following is None or following.url.origin != origin:
                 break

@@ -20,7 +20,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 
 from ..lazy_pattern import lazy_pattern
 from .class_code import is_ours
-from .fields import is_said, wire_name
+from .fields import is_in_revision, wire_name
 from .foreign_types import is_model
 from .plain_classes import convert, is_plain_class
 from .readers import (
@@ -50,11 +50,11 @@ def faults_in(data: Any, kind: Any) -> list[str]:
     try:
         structurer(None, detailed=True).structure(data, kind)
     except (TypeError, ValueError, cattrs.BaseValidationError) as error:
-        return [_on_the_wire(fault) for fault in cattrs.transform_error(error, format_exception=in_words)]
+        return [_on_the_wire(fault) for fault in cattrs.transform_error(error, format_exception=faults_text)]
     return []
 
 
-def in_words(error: BaseException, _: type | None) -> str:
+def faults_text(error: BaseException, _: type | None) -> str:
     """Return what is wrong, for an error of a reader."""
     return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
@@ -108,7 +108,7 @@ def _dict(kind: Any, converter: cattrs.Converter) -> Hook:
 def _read_class(revision: Revision | None, kind: Any, converter: cattrs.Converter) -> Hook:
     renames = {
         field.name: override(
-            rename=wire_name(field.name), omit=revision is not None and not is_said(field, revision.name)
+            rename=wire_name(field.name), omit=revision is not None and not is_in_revision(field, revision.name)
         )
         for field in attrs.fields(kind)
     }
@@ -136,7 +136,7 @@ def _write_class(revision: Revision, refusal: _Refusal, kind: Any, converter: ca
     attrs.resolve_types(kind)
     overrides: dict[str, Any] = {
         field.name: override(rename=wire_name(field.name), omit_if_default=field.default is None)
-        if is_said(field, revision.name)
+        if is_in_revision(field, revision.name)
         else override(omit=True)
         for field in attrs.fields(kind)
     }

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args, get_type_hints
 import attrs
 
 from ..class_init import Field, plain_fields
-from .fields import is_said, wire_name
+from .fields import is_in_revision, wire_name
 
 _PACKAGE: Final = f"{__name__.partition('.')[0]}."
 
@@ -54,7 +54,7 @@ def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], s
     arguments: list[str] = []
     in_order = True  # arguments in order are passed faster than arguments by name
     for field in fields_of(kind):
-        if not field.init or field.name == skipped or not (revision is None or is_said(field, revision)):
+        if not field.init or field.name == skipped or not (revision is None or is_in_revision(field, revision)):
             in_order = False
             continue
         name, member, hint = field.name, wire_name(field.name), hints_of(kind)[field.name]
@@ -82,7 +82,7 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
     always: list[str] = []
     lines: list[str] = []
     for field in fields_of(kind):
-        if not field.init or not is_said(field, revision):
+        if not field.init or not is_in_revision(field, revision):
             continue
         name, member, hint = field.name, wire_name(field.name), hints_of(kind)[field.name]
         if field.default is None and len(parts := get_args(hint)) == 2 and NoneType in parts:

@@ -59,20 +59,20 @@ def log_faults(method: str, faults: str) -> None:
 
 def structure_result(method: str, result: Any, kind: type[T], report: Report = log_faults) -> T:
     """Make an object of ``kind`` from the result of a request of ``method``, without the parts that can't be read:
-    see `mended_result`. Raises `ProtocolViolation` if nothing can be made of it."""
+    see `repaired_result`. Raises `ProtocolViolation` if nothing can be made of it."""
     hook = _hook_for(kind)
     try:
         return hook(result, kind)
     except (KeyError, TypeError, ValueError):
-        return hook(mended_result(method, result, kind, report), kind)
+        return hook(repaired_result(method, result, kind, report), kind)
 
 
-def mended_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
+def repaired_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
     """Return a result that can be read as a ``kind``: ``result`` without the items and optional members that can't be
     read, which go to ``report``. Content blocks that can't be read become `UnknownContent`. Raises `ProtocolViolation`.
     """
     try:
-        mended, faults = _mended(result, kind)
+        mended, faults = _repaired(result, kind)
     except ValueError as error:
         raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
     if faults:
@@ -80,15 +80,15 @@ def mended_result(method: str, result: Any, kind: Any, report: Report = log_faul
     return mended
 
 
-def _mended(data: Any, kind: Any, most: int = 2000) -> tuple[Any, str]:
+def _repaired(data: Any, kind: Any, limit: int = 2000) -> tuple[Any, str]:
     """Return data that can be read as a ``kind``, and what was left out or replaced. Raises `ValueError` that names all
-    faults if nothing can be made of the data, or if there are more than ``most``: a server may have the same fault in
+    faults if nothing can be made of the data, or if there are more than ``limit``: a server may have the same fault in
     each of its tools."""
     from .lenient_reading import LenientReading  # late: only odd peers need it
 
-    reading = LenientReading(_hook_for, most)
+    reading = LenientReading(_hook_for, limit)
     try:
-        return reading.mend(data, kind), reading.in_words()
+        return reading.repair(data, kind), reading.summary()
     except ValueError:
         structure(data, kind)
         raise
@@ -106,7 +106,7 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
     try:
         # Sloppy clients leave out what nothing depends on.
         if kind is InitializeParams and is_small(members, _PARTS, _CHARACTERS, MOST_LEVELS):
-            members, _ = _mended(members, kind, _MOST_FAULTS)
+            members, _ = _repaired(members, kind, _MOST_FAULTS)
         return structure(members, kind)
     except ValueError as error:
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None

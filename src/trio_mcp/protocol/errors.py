@@ -70,7 +70,7 @@ class BadAnswer(ProtocolViolation, CodedError):
         CodedError.__init__(self, INVALID_PARAMS, f"Invalid params: {reason}")
 
 
-class NoWayBack(CodedError):
+class NoBackChannel(CodedError):
     """The request has no way to ask its client anything (-32603); nothing was sent."""
 
     def __init__(self, reason: str) -> None:

@@ -86,7 +86,7 @@ class Extension(Generic[S, C]):
     since: str = attrs.field(default="2024-11-05", kw_only=True, validator=attrs.validators.in_(REVISIONS))
     rows: list[Method] = attrs.field(factory=list[Method], init=False)
     """The methods and notifications of the extension."""
-    _told: bool = attrs.field(default=False, init=False)
+    _has_logged: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         check_name(self.name)
@@ -194,8 +194,8 @@ class Extension(Generic[S, C]):
         try:
             return structure(found, dict[str, Any] if kind is dict else kind)
         except ValueError as error:
-            if not self._told:
-                self._told = True
+            if not self._has_logged:
+                self._has_logged = True
                 logger.warning("the settings of the extension %s make no sense: %s", self.name, clean(str(error)[:200]))
             return None
 

@@ -56,7 +56,7 @@ def history_of(field: attrs.Attribute[Any] | Field) -> tuple[str | None, str | N
     return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))
 
 
-def is_said(field: attrs.Attribute[Any] | Field, revision: str) -> bool:
+def is_in_revision(field: attrs.Attribute[Any] | Field, revision: str) -> bool:
     """Return whether ``revision`` has ``field``."""
     first, last = history_of(field)
     return (first is None or first <= revision) and (last is None or revision <= last)

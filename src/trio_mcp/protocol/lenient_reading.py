@@ -34,19 +34,19 @@ class Fault(ValueError):
 
 
 class LenientReading:
-    """Makes data readable for ``hook_for``, the strict reader, with up to ``most`` faults."""
+    """Makes data readable for ``hook_for``, the strict reader, with up to ``limit`` faults."""
 
-    def __init__(self, hook_for: HookFor, most: int) -> None:
+    def __init__(self, hook_for: HookFor, limit: int) -> None:
         self._hook_for = hook_for
-        self._most = most
+        self._limit = limit
         self._faults: list[str] = []
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Return what was left out or replaced: the first parts, each with its place, and how many more there are."""
         more = len(self._faults) - _SHOWN
         return clean("; ".join(self._faults[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else ""))
 
-    def mend(self, value: Any, kind: Any, place: str = "$") -> Any:
+    def repair(self, value: Any, kind: Any, place: str = "$") -> Any:
         """Return ``value`` in a form that can be read as a ``kind``. Raises `Fault` if there is none, and if there are
         too many faults."""
         if (fault := self._fault(value, kind, place)) is None:
@@ -75,8 +75,8 @@ class LenientReading:
             return Fault(f"{error} @ {place}")
         return None
 
-    def _note(self, fault: Fault, item: Any = None) -> None:
-        if len(self._faults) >= self._most:
+    def _record_fault(self, fault: Fault, item: Any = None) -> None:
+        if len(self._faults) >= self._limit:
             raise fault
         about = _members(item)
         name = about.get("name", about.get("uri"))
@@ -89,14 +89,14 @@ class LenientReading:
             takes_text = kind in _TEXTS or content.UnknownContent in get_args(kind)
             if value is not None and type(value) is not dict and not (takes_text and type(value) is str):
                 raise fault
-            self._note(fault)
+            self._record_fault(fault)
             value = [] if value is None else [value]
         items: list[Any] = []
         for index, item in enumerate(cast("list[Any]", value)):
             try:
-                items.append(self.mend(item, kind, f"{place}[{index}]"))
+                items.append(self.repair(item, kind, f"{place}[{index}]"))
             except Fault as unreadable:
-                self._note(unreadable, item)
+                self._record_fault(unreadable, item)
         return items
 
     def _content(self, value: Any, kinds: Mapping[Any, Any], place: str, fault: Fault) -> Any:
@@ -113,7 +113,7 @@ class LenientReading:
             block = content.UnknownContent(value)
             del self._faults[known:]
         if len(self._faults) == known:
-            self._note(fault)
+            self._record_fault(fault)
         return block
 
     def _object(self, value: Any, kind: Any, place: str, fault: Fault) -> JSONObject:
@@ -130,17 +130,17 @@ class LenientReading:
         for name, field in fields.items():
             try:
                 if name in given:
-                    members[name] = self.mend(given[name], field.type, f"{place}.{name}")
+                    members[name] = self.repair(given[name], field.type, f"{place}.{name}")
                     if members[name] == [] != given[name] and name not in required:
                         del members[name]  # nothing is left of a list
                     continue
                 if name not in required or name not in replacements:
                     continue
-                self._note(Fault(f"missing {name!r} @ {place}"))
+                self._record_fault(Fault(f"missing {name!r} @ {place}"))
             except Fault as unreadable:
                 if name in required and name not in replacements:
                     raise
-                self._note(unreadable)
+                self._record_fault(unreadable)
                 del members[name]
             if name in replacements:
                 made = replacements[name]

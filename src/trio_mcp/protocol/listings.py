@@ -53,7 +53,7 @@ class ListedTexts:
         return text
 
 
-class Listing(list[Any]):
+class CachedPage(list[Any]):
     """A page of a list whose ``texts`` are kept. Items that aren't in the list have no kept text, so the page can be
     changed like any list."""
 

@@ -145,7 +145,7 @@ class TraceContext:
         """True when the caller may have recorded the request."""
         return self.traceparent is not None and bool(int(self.traceparent[53:55], 16) & 1)
 
-    def carried_by(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+    def inject_into(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``meta`` with this context added, so that a nested request belongs to the same trace. A trace in
         ``meta`` itself takes precedence: a ``tracestate`` of ours would say nothing about another ``traceparent``."""
         carried: dict[str, Any] = {}

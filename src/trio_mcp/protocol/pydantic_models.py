@@ -34,8 +34,9 @@ _SMALL: Final = 64 * 1024
 """Characters of JSON up to which nothing is counted."""
 _MOST_PARTS: Final = 100_000
 """Items and members of a larger value."""
-_MOST_HASHED: Final = 5_000
-"""Items and members of a larger value that has sets, or keys of others than text: see `most_hashed` of the server."""
+_HASHED_ITEMS_LIMIT: Final = 5_000
+"""Items and members of a larger value that has sets, or keys of others than text: see `hashed_items_limit` of the
+server."""
 _MOST_FAULTS: Final = 1000
 """Faults beyond which they are only counted."""
 _TOLD: Final = 5
@@ -110,8 +111,8 @@ def _adapter_of(kind: Any) -> TypeAdapter[Any]:
 
 
 @cache
-def _most_parts(kind: Any) -> int:
-    return _MOST_HASHED if _hashes_others(_adapter_of(kind).core_schema) else _MOST_PARTS
+def _parts_limit(kind: Any) -> int:
+    return _HASHED_ITEMS_LIMIT if _hashes_others(_adapter_of(kind).core_schema) else _MOST_PARTS
 
 
 @cache
@@ -156,26 +157,26 @@ def read(kind: Any, value: Any) -> Any:
     """Return JSON data as a ``kind``. Raises `ValueError` that names the fields at fault, and `RuntimeError` for a
     validator that fails by a `TypeError`, which says nothing about the data."""
     text = _encoder.encode(value)
-    if len(text) > _SMALL and not is_checkable(value, most := _most_parts(kind)):
+    if len(text) > _SMALL and not is_checkable(value, most := _parts_limit(kind)):
         raise ValueError(f"too large: there are at most {most:,} items and members")
     try:
         return _validator_of(kind).validate_json(text)
     except ValidationError as error:
-        raise ValueError(_in_words(error)) from None
+        raise ValueError(_errors_text(error)) from None
     except TypeError as error:
         raise RuntimeError(f"a validator of {kind.__name__} failed") from error
 
 
-def _in_words(error: ValidationError) -> str:
+def _errors_text(error: ValidationError) -> str:
     count = error.error_count()
     if count > _MOST_FAULTS:
         return f"{count:,} faults"
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    told = [_one_in_words(fault["loc"], fault["msg"]) for fault in faults[:_TOLD]]
+    told = [_error_text(fault["loc"], fault["msg"]) for fault in faults[:_TOLD]]
     return "; ".join(told + ([f"and {count - _TOLD} more"] if count > _TOLD else []))
 
 
-def _one_in_words(place: tuple[int | str, ...], message: str) -> str:
+def _error_text(place: tuple[int | str, ...], message: str) -> str:
     words = message.removeprefix("Value error, ")
     return clean(f"{'.'.join(map(str, place))}: {words}" if place else words)[:_LONGEST]
 

@@ -206,12 +206,12 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
     A member introduced by a later revision is ignored. In a revision that declares no parts, each part is supported
     with the whole.
     """
-    said = _said_as(revision, path)
+    said = _declared_path(revision, path)
     return said is not None and capabilities.supports(said)
 
 
 @lru_cache(maxsize=256)
-def _said_as(revision: Revision, path: str) -> str | None:
+def _declared_path(revision: Revision, path: str) -> str | None:
     """Return the path that a client of ``revision`` declares to support ``path``; `None` if there is no such path."""
     if not has_capability(revision, path):
         return None

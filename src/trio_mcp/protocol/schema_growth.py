@@ -48,7 +48,7 @@ class SchemaGrowth:
 
     def __init__(self, schema: JSONObject) -> None:
         self._root, parts = _graph_of(schema)
-        _reckon(parts)
+        _calculate(parts)
         # jsonschema-rs takes as long to compile some keywords.
         most = _MOST_COMPILED if any(part.is_dear for part in parts) else _MOST
         if max(part.most for part in parts) > most:
@@ -242,18 +242,18 @@ def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONO
 # What is reckoned
 
 
-def _reckon(parts: list[_Part]) -> None:
+def _calculate(parts: list[_Part]) -> None:
     """Reckon all ``parts``: those that end first, innermost ones before others. The rest, which lead to themselves in
     the same place of a value, or are too many to be reckoned, take too many evaluations."""
-    work = _Reckoner()
+    work = _GrowthCalculator()
     for part in _innermost_first(parts, lambda part: [*part.here, *part.below()]):
         part.is_endless = False
-        work.reckon(part)
+        work.calculate(part)
     endless = [part for part in parts if part.is_endless]
     for part in endless:
         part.most = _TOO_MANY
     for part in _innermost_first(endless, lambda part: [each for each in part.here if each.is_endless]):
-        work.reckon(part)
+        work.calculate(part)
 
 
 def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]]) -> list[_Part]:
@@ -275,13 +275,13 @@ def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]
     return found
 
 
-class _Reckoner:
+class _GrowthCalculator:
     """Reckons parts, within bounds: a schema may be of anybody."""
 
     def __init__(self) -> None:
         self._left = _MOST_STEPS
 
-    def reckon(self, part: _Part) -> None:
+    def calculate(self, part: _Part) -> None:
         """Reckon ``part``, where all that it leads to was reckoned, endless parts below aside."""
         part.most = _TOO_MANY
         if self._left < 0:

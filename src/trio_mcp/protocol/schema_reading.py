@@ -42,7 +42,7 @@ def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
 
     Nothing is changed in place, and what can't be read stays as it is. Raises `ValueError` if too much is to be read.
     """
-    return _Reader(schema, _MOST_STEPS, reads_text=True).read(schema, arguments, _MOST_NESTED)
+    return _SchemaReader(schema, _MOST_STEPS, reads_text=True).read(schema, arguments, _MOST_NESTED)
 
 
 def read_whole_numbers(schema: JSONObject, data: Any) -> Any:
@@ -50,11 +50,11 @@ def read_whole_numbers(schema: JSONObject, data: Any) -> Any:
     integer. Nothing is changed in place, and the same object is returned if there is nothing to change, or too much is
     to be read."""
     with suppress(ValueError):
-        return _Reader(schema, 5 * _MOST_STEPS).read(schema, data, MOST_LEVELS)
+        return _SchemaReader(schema, 5 * _MOST_STEPS).read(schema, data, MOST_LEVELS)
     return data
 
 
-class _Reader:
+class _SchemaReader:
     def __init__(self, schema: JSONObject, steps: int, *, reads_text: bool = False) -> None:
         self._schema = schema
         self._steps, self._text = steps, _MOST_TEXT
@@ -70,7 +70,7 @@ class _Reader:
             types = self._types_of(node)
             if not all(_may_be(part, value) for part in self._parts(node, value)):
                 types -= {"string"}
-            value = self._said_by(value, types)
+            value = self._value_of_text(value, types)
         if type(value) is float:
             return _whole(value, self._types_of(node))
         for part in self._parts(node, value) if levels and isinstance(value, dict | list) else ():
@@ -100,7 +100,7 @@ class _Reader:
         limits = "string" not in types or any(not _LIMITS.isdisjoint(part) for part in self._parts(node, value))
         return word == "" and limits
 
-    def _said_by(self, text: str, types: frozenset[str]) -> Any:
+    def _value_of_text(self, text: str, types: frozenset[str]) -> Any:
         """Return the value that a text says, if it is of one of these ``types`` and the text isn't; otherwise the
         text."""
         said, before = cast("Any", text), None

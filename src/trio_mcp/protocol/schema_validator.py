@@ -190,24 +190,24 @@ class SchemaEvaluation:
         return node.get("minContains", 1) <= count <= node.get("maxContains", len(value))
 
 
-def _count(listed: list[Any], value: Any, most: int) -> Generator[tuple[Any, Any], bool, int]:
-    """Return how many of the schemas ``listed`` the value fits, as far as ``most``."""
+def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, Any], bool, int]:
+    """Return how many of the schemas ``listed`` the value fits, as far as ``limit``."""
     count = 0
     for said in listed:
         count += yield said, value
-        if count == most:
+        if count == limit:
             break
     return count
 
 
 class SchemaValidator:
     """A schema, ready to validate. Raises `ValueError` for an invalid schema, one that needs another document, and one
-    whose references multiply. ``most_of_pattern``: the bytes that a compiled regular expression may take."""
+    whose references multiply. ``pattern_limit``: the bytes that a compiled regular expression may take."""
 
-    def __init__(self, schema: JSONObject, *, most_of_pattern: int | None = None) -> None:
+    def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
         import jsonschema_rs  # most servers never need it, and it takes its time to load
 
-        patterns = jsonschema_rs.RegexOptions(size_limit=most_of_pattern, dfa_size_limit=most_of_pattern)
+        patterns = jsonschema_rs.RegexOptions(size_limit=pattern_limit, dfa_size_limit=pattern_limit)
 
         def compiled(make: Callable[..., Any], schema: JSONObject = schema) -> Any:
             return make(schema, retriever=_never, pattern_options=patterns)
@@ -234,7 +234,7 @@ class SchemaValidator:
             return f"there are more than {MOST_LEVELS} levels of nesting"
         if self._growth.exceeded(value):
             return self._evaluated(value)
-        return None if self._validator.is_valid(value) else self._faults.told(value)
+        return None if self._validator.is_valid(value) else self._faults.describe(value)
 
     def _evaluated(self, value: Any) -> str | None:
         """Return what `faults` returns, for a value with too many ways through the schema."""
@@ -242,7 +242,7 @@ class SchemaValidator:
             evaluation = SchemaEvaluation(self._schema, self._compiled)
             if evaluation.fits(self._schema, value):
                 return None
-            return self._faults.place_of(value, evaluation.fits)
+            return self._faults.locate(value, evaluation.fits)
         except TooManyEvaluations:
             return f"{TOO_LARGE}: the references of the schema multiply with each level of nesting"
 
@@ -272,7 +272,7 @@ class SchemaBounds:
 
     def __init__(self, schema: JSONObject) -> None:
         tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)
-        self._most = max(1, _MOST_PARTS * _FEW_ALTERNATIVES // max(_FEW_ALTERNATIVES, *tried, 0))
+        self._limit = max(1, _MOST_PARTS * _FEW_ALTERNATIVES // max(_FEW_ALTERNATIVES, *tried, 0))
         self._apart = _is_cheap({keyword: said for keyword, said in schema.items() if keyword != "properties"})
         properties = cast("JSONObject", schema.get("properties") or {}) if self._apart else {}
         self._dear = [name for name, below in properties.items() if not _is_cheap(below)]
@@ -283,10 +283,10 @@ class SchemaBounds:
         if self._apart:
             members = cast("JSONObject", value if isinstance(value, dict) else {})
             dear = [members[name] for name in self._dear if name in members]
-        if is_checkable(dear, self._most + len(dear)):
+        if is_checkable(dear, self._limit + len(dear)):
             return None
         return (
-            f"{TOO_LARGE}: there are more than {self._most} items and members where the schema says more "
+            f"{TOO_LARGE}: there are more than {self._limit} items and members where the schema says more "
             "than the types of values (an integer of more than 64 bits counts as 1000 of them, or more)"
         )
 
@@ -328,7 +328,7 @@ def _is_looked_up(choice: Any) -> bool:
     return choice is None or isinstance(choice, str)
 
 
-_FAULTS_TOLD: Final = 5
+_FAULTS_SHOWN: Final = 5
 _LONGEST_FAULT: Final = 300
 """Longest fault in characters; a fault quotes the wrong value."""
 _LONGEST_VALUE: Final = 150
@@ -355,7 +355,7 @@ class SchemaFaults:
         self._validators: Any = None
         self._levels = MOST_LEVELS
 
-    def told(self, value: Any) -> str:
+    def describe(self, value: Any) -> str:
         """Return, in one line, the first few faults of an invalid ``value``; one fault for a large value."""
         if self._validators is None:
             self._validators = self._compiled()
@@ -373,14 +373,14 @@ class SchemaFaults:
                     pointer, place, part = below, place + step, item
                     break
             else:
-                return _at(place, _in_short(node, part))
+                return _at(place, _short_fault(node, part))
         faults = [
-            _at(place + "".join(map(_step, error.instance_path)), self._in_words(pointer, error))
-            for error in islice(self._validators.get(pointer).iter_errors(part), _FAULTS_TOLD)
+            _at(place + "".join(map(_step, error.instance_path)), self._fault_text(pointer, error))
+            for error in islice(self._validators.get(pointer).iter_errors(part), _FAULTS_SHOWN)
         ]
         return "; ".join(faults)
 
-    def _in_words(self, pointer: str, error: Any) -> str:
+    def _fault_text(self, pointer: str, error: Any) -> str:
         message: str = error.message
         if error.kind.name not in ("anyOf", "oneOf") and not message.endswith(" other candidates"):
             return message
@@ -389,9 +389,9 @@ class SchemaFaults:
             choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 
-    def place_of(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
-        """Return in one line where the fault of an invalid ``value`` is, for a value of which ``told`` would take too
-        long. ``fits`` says whether a part fits a subschema."""
+    def locate(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
+        """Return in one line where the fault of an invalid ``value`` is, for a value of which ``describe`` would take
+        too long. ``fits`` says whether a part fits a subschema."""
         node, place, part = self._schema, "", value
         for _ in range(_STEPS):
             for step, below, item in _parts(node, "#", part):
@@ -401,7 +401,7 @@ class SchemaFaults:
                     break
             else:
                 break
-        return _at(place, _in_short(node, part))
+        return _at(place, _short_fault(node, part))
 
     def _resolved(self, pointer: str) -> tuple[JSONObject, str]:
         """Return the subschema at ``pointer``, or the target of its reference, with the pointer to the result."""
@@ -433,7 +433,7 @@ def _node(schema: JSONObject, pointer: str) -> JSONObject:
     return cast("JSONObject", node) if isinstance(node, dict) else {}
 
 
-def _in_short(node: JSONObject, part: Any) -> str:
+def _short_fault(node: JSONObject, part: Any) -> str:
     """Return the fault of a large part whose own parts, as far as searched, fit."""
     required: Any = node.get("required")
     if isinstance(part, dict) and isinstance(required, list):

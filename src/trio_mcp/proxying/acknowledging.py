@@ -20,7 +20,7 @@ from ..runtime.requests.endings import Endings
 from ..runtime.requests.host import LATER, Decision, Now, RequestHost
 
 if TYPE_CHECKING:
-    from ..client.confirming import Ending
+    from ..client.confirming import CallEnding
     from ..protocol.fields import JSONObject
     from ..runtime.exchange import Exchange
     from ..runtime.requests.scope import RequestScope
@@ -45,7 +45,7 @@ def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSON
     return {**(extensions or {}), **declared_in(request.revision, [CANCELS], "server")}
 
 
-def cancel_left(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
+def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
     """Cancel the call that ``request`` asks about, and answer where the call is over. Raises `CapabilityMissing` for a
     client that has not declared the extension."""
     if missing := request.missing((_CAPABILITY,)):
@@ -55,7 +55,7 @@ def cancel_left(request: InboundRequest, exchange: Exchange, host: RequestHost) 
     return LATER if found is None else Now(found)
 
 
-async def call_over(scope: RequestScope, host: RequestHost) -> JSONObject:
+async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObject:
     """Wait for the end of the call that the request of ``scope`` asks about, and return how the call ended."""
     assert host.endings is not None, "a proxy remembers endings"
     return await host.endings.over(scope.request, scope.exchange.peer.principal)
@@ -77,12 +77,12 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
             if not endings and isinstance(error, PeerError):
                 ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))
             elif endings and endings[-1].state != "unsent":  # what was never sent is over with the proxy's own part
-                ending.note_behind(_as_told(endings[-1]))
+                ending.note_behind(_reported_state(endings[-1]))
             raise
     ending.note_behind(CancelResult("finished", outcome="result", behind="finished"))
 
 
-def _as_told(ending: Ending) -> CancelResult:
+def _reported_state(ending: CallEnding) -> CancelResult:
     """Return the state of a call that is over here, and ended so at the server behind."""
     if ending.state not in CANCEL_STATES:  # the server behind did not say
         return CancelResult("relayed")

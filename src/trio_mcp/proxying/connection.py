@@ -33,14 +33,14 @@ from ..runtime.requests.host import LATER, Decision, Now, RequestHost
 from ..runtime.requests.scope import RequestScope
 from ..runtime.transport import Transport
 from ..server.request_state import RoundStates, StateCipher
-from ..server.subscriptions import tell_of_everything, too_many_subscriptions, uri_to_subscribe
+from ..server.subscriptions import notify_everything_changed, too_many_subscriptions, uri_to_subscribe
 from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .acknowledging import call_over, cancel_left, with_cancels
+from .acknowledging import cancel_abandoned, wait_for_call_end, with_cancels
 from .downstream import Downstream
-from .extensions import VOCABULARY, Passage, SharedExtensions, is_unknown
-from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered, upstream_error
+from .extensions import VOCABULARY, ExtensionFilter, SharedExtensions, is_unknown
+from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered_capabilities, upstream_error
 from .listening import listen
 from .tenants import Tenants, UpstreamPool
 from .upstream import Upstream
@@ -48,7 +48,7 @@ from .upstream import Upstream
 _DONE: Final = EmptyResult()
 _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
 """Versions that a client may speak to the proxy, for any version of the server behind."""
-_NOT_HANDED_ON: Final = frozenset(("notifications/initialized", "notifications/cancelled", "notifications/progress"))
+_NOT_FORWARDED: Final = frozenset(("notifications/initialized", "notifications/cancelled", "notifications/progress"))
 _UNNAMED: Final = Implementation("unknown", "0")
 """Stands for a modern server without a name, since a legacy server must have one."""
 
@@ -113,7 +113,7 @@ class ProxyConnection:
         for tenant in self._tenants.remove_all():
             upstream = tenant.upstream
             if upstream is not None:
-                upstream.forget(tenant.downstream)
+                upstream.detach(tenant.downstream)
                 if upstream.shared:
                     await upstream.unsubscribe_all(list(self._state.subscriptions))
 
@@ -121,7 +121,7 @@ class ProxyConnection:
         """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
         upstream, revision = self._upstream, self._state.revision
         if upstream is not None and revision is not None and self._state.initialized:
-            tell_of_everything(self.connection, upstream.capabilities)
+            notify_everything_changed(self.connection, upstream.capabilities)
 
     @property
     def _upstream(self) -> Upstream | None:
@@ -134,7 +134,7 @@ class ProxyConnection:
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request at once, where possible: see `RequestHandler.answer_now`."""
         if request.method.ahead:
-            return cancel_left(request, exchange, self.connection.host)
+            return cancel_abandoned(request, exchange, self.connection.host)
         tenant = self._tenants.known(exchange.peer.principal)
         upstream = None if tenant is None else tenant.upstream
         name = request.method.name
@@ -145,10 +145,10 @@ class ProxyConnection:
                 self._adopt(tenant.downstream, upstream)
                 return Now(_discovered(upstream, tenant.downstream, request))
         if upstream is not None and tenant is not None and is_unknown(name):
-            _check_carried(request, upstream.passage_to(tenant.downstream))
+            _check_forwarded(request, upstream.passage_to(tenant.downstream))
         if not request.method.is_request:
             return LATER
-        self._reading_order.note(request)
+        self._reading_order.add(request)
         if request.method.may_ask and not request.revision.server_requests:
             decision = self._round_states.read(request, exchange.peer)
             if decision is not LATER and upstream is not None and name == "tools/call":
@@ -165,13 +165,13 @@ class ProxyConnection:
         """Answer a request: see `RequestHandler.answer`."""
         request = scope.request
         if request.method.ahead:
-            return await call_over(scope, self.connection.host)
+            return await wait_for_call_end(scope, self.connection.host)
         tenant = self._tenants.admit(scope.exchange.peer.principal)
         with tenant.in_use():
-            downstream, upstream = tenant.downstream, await tenant.reached(request)
+            downstream, upstream = tenant.downstream, await tenant.connect(request)
             self._adopt(downstream, upstream)
             if not request.method.is_request:
-                await _tell(upstream, downstream, request.method, request.params, request.revision)
+                await _forward_notification(upstream, downstream, request.method, request.params, request.revision)
                 return _DONE
             await check_headers(scope, downstream, upstream)
             await self._reading_order.wait_for_turn(request)
@@ -184,10 +184,10 @@ class ProxyConnection:
                 raise upstream_error(error) from None
 
     def _adopt(self, downstream: Downstream, upstream: Upstream) -> None:
-        if not upstream.take_in(downstream):
+        if not upstream.attach(downstream):
             return
         if upstream.shared:
-            downstream.share()
+            downstream.mark_shared()
         info = upstream.client.server_info
         if info is not None:
             self._server_info.update({
@@ -200,7 +200,7 @@ class ProxyConnection:
         info = client.server_info or _UNNAMED
         return InitializeResult(
             scope.request.revision.name,
-            offered(upstream, downstream, scope.request),
+            offered_capabilities(upstream, downstream, scope.request),
             info,
             client.instructions,
         )
@@ -251,7 +251,7 @@ class ProxyConnection:
     def wants(self, event: NotificationReceived) -> bool:
         """Return whether to handle the notification: see `RequestHandler.wants`. Notifications of the handshake were
         handled before; progress goes with its request."""
-        return event.method.name not in _NOT_HANDED_ON
+        return event.method.name not in _NOT_FORWARDED
 
     async def notified(self, event: NotificationReceived) -> None:
         """Hand a notification on to a server behind that knows the method: see `RequestHandler.notified`."""
@@ -260,28 +260,28 @@ class ProxyConnection:
         if tenant is None or upstream is None:
             return
         if is_unknown(event.method.name):
-            await _tell(upstream, tenant.downstream, event.method, event.params, event.revision)
+            await _forward_notification(upstream, tenant.downstream, event.method, event.params, event.revision)
         elif event.method.name == "notifications/roots/list_changed":
             await upstream.client.roots_changed()  # sent only where ``list_changed`` was declared
         elif event.method.name in upstream.revision.methods:
             await upstream.notify(event.method.name, event.params or None)
 
 
-async def _tell(
+async def _forward_notification(
     upstream: Upstream, downstream: Downstream, row: Method, params: JSONObject, revision: Revision
 ) -> None:
     """Hand a notification of an extension on, if the extension passes."""
-    if upstream.passage_to(downstream).carries(row.name, revision):
-        await upstream.tell(row.name, params or None)
+    if upstream.passage_to(downstream).forwards(row.name, revision):
+        await upstream.send_extension_notification(row.name, params or None)
 
 
 def _discovered(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> DiscoverResult:
-    return DiscoverResult(_VERSIONS, offered(upstream, downstream, request), upstream.client.instructions)
+    return DiscoverResult(_VERSIONS, offered_capabilities(upstream, downstream, request), upstream.client.instructions)
 
 
-def _check_carried(request: InboundRequest, passage: Passage) -> None:
+def _check_forwarded(request: InboundRequest, passage: ExtensionFilter) -> None:
     """Raise `CodedError` for a method of an extension that does not pass."""
-    if not passage.carries(request.method.name, request.revision):
+    if not passage.forwards(request.method.name, request.revision):
         raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
 
@@ -294,7 +294,7 @@ class ReadingOrder:
         self._turns: list[tuple[int, trio.Event]] = []
         """The requests that wait for their turn, or have it, by order of reading, each with the event of its turn."""
 
-    def note(self, request: InboundRequest) -> None:
+    def add(self, request: InboundRequest) -> None:
         """Note that ``request`` was read now."""
         self._numbers[request] = next(self._count)
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import trio
 
-from ..client.server_messages import OpenURLs
+from ..client.server_messages import OpenURLElicitations
 from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import encode_value, frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..jsonrpc.messages import RequestId
-from ..protocol.errors import NoWayBack
+from ..protocol.errors import NoBackChannel
 from ..protocol.fields import JSONObject
 from ..protocol.meta import SUBSCRIPTION_ID, related_task_of
 from ..protocol.revisions import Revision
@@ -40,14 +40,14 @@ _OVER: Final = "Internal error: the call in which this was asked is over"
 
 
 _current_call: ContextVar[ForwardedCall | None] = ContextVar("trio_mcp.forwarded_call", default=None)
-_MOST_IDS: Final = 64
+_MAX_IDS: Final = 64
 
 
-def note_request(request_id: RequestId) -> None:
+def record_request(request_id: RequestId) -> None:
     """Note that a request was sent for the call that is handed on in this task, if any."""
     call = _current_call.get()
     if call is not None:
-        call.sent_as(request_id)
+        call.record_request_id(request_id)
 
 
 class ForwardedCall:
@@ -61,7 +61,7 @@ class ForwardedCall:
         self._questions: set[trio.CancelScope] = set()
         self._known = known
         self._ids = deque[RequestId]()
-        self._late: _LateLogs | None = None
+        self._pending_logs: _PendingLogs | None = None
 
     @property
     def revision(self) -> Revision:
@@ -73,15 +73,15 @@ class ForwardedCall:
         """The capabilities that the client declared for this call."""
         return self.scope.request.capabilities
 
-    def sent_as(self, request_id: RequestId) -> None:
+    def record_request_id(self, request_id: RequestId) -> None:
         """Note the id of a request that was sent for the call: of the latest 64, messages that come in the answer are
         known to belong to the call."""
         self._known[request_id] = self
         self._ids.append(request_id)
-        if len(self._ids) > _MOST_IDS:
+        if len(self._ids) > _MAX_IDS:
             del self._known[self._ids.popleft()]
 
-    def note_task(self, task_id: str) -> None:
+    def record_task(self, task_id: str) -> None:
         """Note that the server behind goes on with the call as a task, for which the proxy waits."""
         self.task_id = task_id
 
@@ -102,7 +102,7 @@ class ForwardedCall:
         if sends_questions(self.scope) or (self.revision.server_requests and method not in ASKABLE):
             return await self.scope.ask(method, params, self.revision, on_progress)
         if not self.may_ask:
-            raise NoWayBack(f"{self.scope.request.method.name} cannot ask its client in revision {self.revision}")
+            raise NoBackChannel(f"{self.scope.request.method.name} cannot ask its client in revision {self.revision}")
         with trio.CancelScope() as question:
             self._questions.add(question)
             try:
@@ -111,7 +111,7 @@ class ForwardedCall:
                 self._questions.discard(question)
         raise CodedError(INTERNAL_ERROR, _OVER)
 
-    def tell(self, event: NotificationReceived) -> None:
+    def notify(self, event: NotificationReceived) -> None:
         """Send a notification of the call, a log message if wanted by the client, on the way of the call alone.
         Notifications without room wait, within the bounds of a `NotificationQueue`, and keep no other call waiting."""
         scope, nursery = self.scope, self.scope.nursery
@@ -121,13 +121,13 @@ class ForwardedCall:
             line = scope.notification(event.method.name, event.params)
         except NotSerializable:
             return  # it came as JSON but cannot be sent as such: a lone surrogate
-        if self._late is None and not scope.outbox.is_full():
+        if self._pending_logs is None and not scope.outbox.is_full():
             scope.put(line)
             return
-        if self._late is None:
-            self._late = _LateLogs(self.downstream.limits)
-            nursery.start_soon(self._tell, self._late)
-        self._late.lines.put(line, len(line))
+        if self._pending_logs is None:
+            self._pending_logs = _PendingLogs(self.downstream.limits)
+            nursery.start_soon(self._flush_logs, self._pending_logs)
+        self._pending_logs.lines.put(line, len(line))
 
     def _wants(self, event: NotificationReceived) -> bool:
         level: Any = event.params.get("level")
@@ -137,19 +137,19 @@ class ForwardedCall:
             minimum = self.downstream.log_level if self.downstream.level_is_set else "debug"
         return isinstance(level, str) and minimum is not None and should_log(level, minimum)
 
-    async def _tell(self, late: _LateLogs) -> None:
-        with late.telling:
+    async def _flush_logs(self, late: _PendingLogs) -> None:
+        with late.flushing:
             while late.lines:
                 await self.scope.outbox.room()
-                self.scope.put(late.lines.take())
-        self._late = None
-        late.told.set()
+                self.scope.put(late.lines.pop())
+        self._pending_logs = None
+        late.flushed.set()
 
     async def caught_up(self) -> None:
         """Wait until all notifications that have come so far for the client are in the outbox."""
         await self.downstream.caught_up()
-        while self._late is not None:
-            await self._late.told.wait()
+        while self._pending_logs is not None:
+            await self._pending_logs.flushed.wait()
 
     def close(self) -> None:
         """Cancel the requests to the client, because the call was answered or cancelled, and tell nothing more."""
@@ -157,17 +157,17 @@ class ForwardedCall:
             del self._known[self._ids.popleft()]
         for question in tuple(self._questions):
             question.cancel(reason="the call is over")
-        if self._late is not None:
-            self._late.telling.cancel(reason="the call is over")
+        if self._pending_logs is not None:
+            self._pending_logs.flushing.cancel(reason="the call is over")
 
 
-class _LateLogs:
+class _PendingLogs:
     """The log messages of a call that wait for room."""
 
     def __init__(self, limits: Limits) -> None:
         self.lines = Backlog[bytes](limits.max_pending_notifications, limits.max_inbound_bytes)
-        self.telling = trio.CancelScope()
-        self.told = trio.Event()
+        self.flushing = trio.CancelScope()
+        self.flushed = trio.Event()
 
 
 class Downstream:
@@ -186,7 +186,7 @@ class Downstream:
         self.connection = connection
         self._outbox = connection.outbox
         self._state = connection.state
-        self.is_many = connection.exchange.peer.everybody
+        self.is_connectionless = connection.exchange.peer.everybody
         """True for all clients of an HTTP endpoint, of one principal or of none, whose requests belong to no
         connection: nothing but a call says which client is meant."""
         self.principal = principal
@@ -195,13 +195,15 @@ class Downstream:
         """The extensions that pass where others use the connection to the server behind, too."""
         self.calls: dict[RequestScope, ForwardedCall] = {}
         """Calls in flight by their scopes, oldest first."""
-        self.urls = OpenURLs()
+        self.urls = OpenURLElicitations()
         """The URL elicitations of the client, which the server behind may report as complete."""
-        self._shares = False
+        self._is_shared = False
         self.level_is_set = False
         """True once the client has said which logs are wanted."""
         self._queue = NotificationQueue(
-            Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), self._tell, self._failed
+            Backlog(limits.max_pending_notifications, limits.max_inbound_bytes),
+            self._forward_notification,
+            self._failed,
         )
 
     @property
@@ -250,11 +252,11 @@ class Downstream:
         self._state.set_log_level(level)
         self.level_is_set = True
 
-    def share(self) -> None:
+    def mark_shared(self) -> None:
         """Note that others use the same connection to the server behind: its logs may be of their calls."""
-        self._shares = True
+        self._is_shared = True
 
-    def end(self, reason: str) -> None:
+    def close(self, reason: str) -> None:
         """End the connection to the client, unless it is ending: its last replies are on their way then."""
         if not self.connection.is_ending:
             self.connection.shut_down(reason)
@@ -279,7 +281,7 @@ class Downstream:
         """Take a notification of the server behind, which may be for this client. ``named`` is true when some client
         has subscribed to its resource by this very name. Where many clients call, a log message is for the call whose
         task the message names, else for every call in flight."""
-        if self.is_many and event.method.name == LOG:
+        if self.is_connectionless and event.method.name == LOG:
             self.log_in_calls(event)
             return
         if not self._is_for_us(event, named):
@@ -295,11 +297,11 @@ class Downstream:
         task_id = related_task_of(event.params)
         for call in tuple(self.calls.values()):
             if task_id is None or call.task_id == task_id:
-                call.tell(event)
+                call.notify(event)
 
     async def caught_up(self) -> None:
         """Wait until all notifications that have come so far are in the outbox."""
-        await self._queue.caught_up(self._queue.received)
+        await self._queue.wait_until_handled(self._queue.received)
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
         name, legacy = event.method.name, self.legacy
@@ -342,7 +344,7 @@ class Downstream:
             return True
         return any(request.log_level is not None and _passes(rank, request.log_level) for request in modern)
 
-    async def _tell(self, event: NotificationReceived) -> None:
+    async def _forward_notification(self, event: NotificationReceived) -> None:
         params = event.params
         meta = params.get("_meta")
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
@@ -364,7 +366,7 @@ class Downstream:
         """Return the request for which a log, or a notification of an extension, comes now: the only one in flight,
         whose way is taken as for questions. A client over HTTP need not listen to anything else."""
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
-        if self._shares or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
+        if self._is_shared or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None
         return waiting[0]
 

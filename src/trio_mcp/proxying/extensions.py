@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..protocol.types.lifecycle import ClientCapabilities
 
-_TOLD: Final = "notifications/"
+_NOTIFICATION_PREFIX: Final = "notifications/"
 _KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION, SKILLS_EXTENSION, CANCEL_ACKNOWLEDGED)
 """Extensions without methods that are unknown here."""
 _OF_ALL: Final = (APPS_EXTENSION, SKILLS_EXTENSION)
@@ -62,7 +62,7 @@ class SharedExtensions:
         that is known by its name alone begin with the name, behind ``notifications/`` perhaps."""
         owner = self.methods.get(method)
         if owner is None:
-            owner = "/".join(method.removeprefix(_TOLD).split("/", 2)[:2])
+            owner = "/".join(method.removeprefix(_NOTIFICATION_PREFIX).split("/", 2)[:2])
         return owner if owner in self.names else None
 
 
@@ -75,20 +75,20 @@ def is_unknown(method: str) -> bool:
 
 
 @frozen
-class Passage:
+class ExtensionFilter:
     """The extensions that pass between a client and the server behind, which has ``declared`` some, and speaks
-    ``behind``. ``is_alone``: nobody but the client, or its principal, uses the connection to the server; else only
-    ``shared`` ones pass. ``hands_on``: the client of the server behind is here to hand messages on. ``passes_tasks``
-    says whether tasks pass to a client of a revision."""
+    ``behind``. ``is_exclusive``: nobody but the client, or its principal, uses the connection to the server; else only
+    ``shared`` ones pass. ``forwards_notifications``: the client of the server behind is here to hand messages on.
+    ``passes_tasks`` says whether tasks pass to a client of a revision."""
 
     declared: Mapping[str, Any]
     behind: Revision
-    is_alone: bool
+    is_exclusive: bool
     shared: SharedExtensions
-    hands_on: bool
+    forwards_notifications: bool
     passes_tasks: Callable[[Revision], bool]
 
-    def carries(self, method: str, revision: Revision) -> bool:
+    def forwards(self, method: str, revision: Revision) -> bool:
         """Return whether messages of ``method``, which `is_unknown`, pass in either direction, for a client that speaks
         ``revision``. Over a connection of several clients ``method`` must be one of an extension that passes there;
         else the server behind knows its methods, and must have declared an extension."""
@@ -97,21 +97,21 @@ class Passage:
         # SEP-1865, Sandbox proxy: what views say to hosts is not for servers.
         if not self._speaks_alike(revision) or method.startswith(_OF_VIEWS):
             return False
-        if self.is_alone:
+        if self.is_exclusive:
             return any(name not in _KNOWN for name in self.declared)
         return self.shared.owner_of(method) in self.declared
 
-    def is_told(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
+    def should_notify(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
         """Return whether a client that has declared ``capabilities`` is to be told of ``method`` outside of any call:
         where others use the connection, too, the client must have declared the extension."""
         owner = self.shared.owner_of(method)
-        return self.is_alone or any(owner in (each.extensions or {}) for each in capabilities)
+        return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
         """Return the part of the ``extensions``, declared by either side, that passes for a client that speaks
         ``revision``; the extension of tasks where tasks pass, and the extension of apps. The proxy itself answers how
         calls end."""
-        names = extensions.keys() if self.is_alone else self.shared.names
+        names = extensions.keys() if self.is_exclusive else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
         return {
@@ -137,4 +137,4 @@ class Passage:
         return {**others, "extensions": kept} if kept else others
 
     def _speaks_alike(self, revision: Revision) -> bool:
-        return self.hands_on and revision.handshake == self.behind.handshake
+        return self.forwards_notifications and revision.handshake == self.behind.handshake

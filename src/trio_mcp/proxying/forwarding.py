@@ -15,7 +15,7 @@ import attrs
 from ..auth.credentials import AuthorizationError
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..protocol.converters import NotExpressible, mended_result, unstructure
+from ..protocol.converters import NotExpressible, repaired_result, unstructure
 from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST, CapabilityMissing
 from ..protocol.fields import JSONObject
 from ..protocol.meta import (
@@ -50,7 +50,7 @@ UPSTREAM_ERRORS: Final = (PeerError, ConnectionLost, HTTPError, ProtocolViolatio
 """Failures of a request to the server behind, for `upstream_error`."""
 
 _AS_ASKED: Final[JSONObject] = {}
-_MOST_PAGES: Final = 1000
+_MAX_PAGES: Final = 1000
 _OF_ONE_CONNECTION: Final = frozenset(
     (PROGRESS_TOKEN, PROTOCOL_VERSION, CLIENT, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL)
 )
@@ -67,7 +67,7 @@ async def forward(
     request, spoken = scope.request, upstream.revision
     method = request.method.name
     if method not in spoken.methods and not (
-        is_unknown(method) and upstream.passage_to(downstream).carries(method, request.revision)
+        is_unknown(method) and upstream.passage_to(downstream).forwards(method, request.revision)
     ):
         raise scope.exchange.method_not_found(request)
     check_task(scope, downstream, upstream)
@@ -79,12 +79,12 @@ async def forward(
         try:
             with asking_behind(scope):
                 if waits:
-                    result = await _called_to_end(call, params, upstream)
+                    result = await _call_until_done(call, params, upstream)
                 else:
                     result = await upstream.request(method, params, _reporter(scope))
         except UPSTREAM_ERRORS as error:
             if isinstance(error, PeerError):
-                downstream.urls.required(error)
+                downstream.urls.add_required(error)
             raise upstream_error(error) from None
         finally:
             request = scope.request  # the request of the last round
@@ -95,11 +95,11 @@ async def forward(
     if waits:
         result = without_meta(result, RELATED_TASK)  # the result of an ordinary call
     else:
-        note_task(scope, downstream, upstream, result)
+        record_task_owner(scope, downstream, upstream, result)
     if method == "tasks/list":
         result = only_own_tasks(scope, downstream, upstream, result)
     try:
-        mend = partial(mended_result, method, report=upstream.client.faults)
+        mend = partial(repaired_result, method, report=upstream.client.faults)
         return translated_result(result, request.method.result, spoken, request.revision, mend)
     except NotExpressible as error:
         raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
@@ -107,7 +107,7 @@ async def forward(
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense") from None
 
 
-async def _called_to_end(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
+async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
     """Return the result of a tool, that of its task where the server behind goes on with the call as a task. An
     ordinary call comes first: an ordinary call has progress and logs, and a tool that has to be a task refuses the call
     unrun."""
@@ -170,7 +170,7 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
     try:
         await upstream.follow_lists()
         listing, seen = upstream.listed_tools.listing(), set[int]()
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             result = await upstream.request("tools/list", params, None)
             cursor = next_cursor(result, seen)
             if cursor is None:
@@ -243,7 +243,7 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
     meta = {name: value for name, value in request.meta.items() if name not in _OF_ONE_CONNECTION}
     meta |= per_request_fields(request, downstream, upstream)
-    if (upstream.shared or downstream.is_many) and not caller.alone:
+    if (upstream.shared or downstream.is_connectionless) and not caller.alone:
         meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
         # Answers that a client gives without any state need none of the proxy's: the server behind knows them.
@@ -276,7 +276,7 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
 _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "tasks/cancel"))
 
 
-def offered(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
+def offered_capabilities(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
     """Return the capabilities of the server behind, for the client of ``request``: with tasks where both sides speak
     the same form of tasks, and with the extensions that pass, or that the proxy answers for itself."""
     declared, revision = upstream.capabilities, request.revision
@@ -298,10 +298,10 @@ def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) 
         if not upstream.tasks.of_server.exists_for(principal, task_id):
             raise unknown_task()
         if method == "tasks/result" and isinstance(task_id, str):
-            upstream.tasks.of_server.note(task_id, _owner(scope, downstream))
+            upstream.tasks.of_server.add(task_id, _owner(scope, downstream))
 
 
-def note_task(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
+def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
     """Note whose task ``result`` tells of. Raises `CodedError` for a task that the client cannot understand."""
     request = scope.request
     method = request.method.name
@@ -318,13 +318,13 @@ def note_task(scope: RequestScope, downstream: Downstream, upstream: Upstream, r
     else:
         return
     if isinstance(created, str):
-        upstream.tasks.of_server.note(created, _owner(scope, downstream))
+        upstream.tasks.of_server.add(created, _owner(scope, downstream))
         if method == "tasks/result":
-            upstream.working.ended(created)
+            upstream.working.remove(created)
         elif "status" in told:
-            upstream.working.note(created, told)
-        if method == "tools/call" and not downstream.is_many and request.progress_token is not None:
-            upstream.tasks.note_token(created, downstream, request.progress_token)
+            upstream.working.update(created, told)
+        if method == "tools/call" and not downstream.is_connectionless and request.progress_token is not None:
+            upstream.tasks.add_token(created, downstream, request.progress_token)
 
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:

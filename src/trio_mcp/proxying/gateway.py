@@ -20,7 +20,7 @@ from ..client.cache import Change
 from ..client.client import Client
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..hosting.catalogue import LISTS, Entry, ListName, catalogue_uri
+from ..hosting.catalogue import LISTS, CatalogueEntry, ListName, catalogue_uri
 from ..hosting.descriptions import MemberState, MemberUnavailable, problems_in
 from ..hosting.group import Group
 from ..jsonrpc.errors import PeerError, ProtocolViolation, clean
@@ -31,8 +31,8 @@ from ..protocol.types.skills import SKILLS_EXTENSION
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost, HTTPError
-from ..server.prompts import Completions
-from ..server.registration import Registry
+from ..server.offers.prompts import Completions
+from ..server.offers.registration import Registry
 from ..server.server import Server
 from .acknowledging import CANCELS
 from .gateway_skills import GatewaySkills
@@ -41,7 +41,7 @@ from .members import Forwarder, MemberUpstream
 
 logger = logging.getLogger("trio_mcp")
 
-_MOST_TOLD: Final = 2000
+_MAX_INSTRUCTIONS: Final = 2000
 """Characters of a member's instructions that are told."""
 _FAILURES: Final = (PeerError, ProtocolViolation, HTTPError, trio.TooSlowError)
 
@@ -103,21 +103,21 @@ class Gateway(Server):
         )
         self.group = group
         """The group, whose statuses tell how the members are."""
-        self._words = instructions
+        self._own_instructions = instructions
         offers = MemberOffers(forwarder)
         self.members = MemberResources(page_size, self.cache_hints["resources/read"], offers)
         self.resources = self.members
         self.completions = Completions(self.prompts, self.resources)
         self.completions.mounted.append(MemberCompletions(self.prompts, self.resources, forwarder))
-        self.tools.note_tasks(offers.a_tool)
+        self.tools.record_task_support(offers.a_tool)
         self._lists: dict[ListName, tuple[Registry[Any], Any, str]] = {
             "tools": (self.tools.registry, offers.tool, "tools"),
             "prompts": (self.prompts.registry, offers.prompt, "prompts"),
             "resources": (self.resources.registry, offers.resource, "resources"),
             "resource_templates": (self.resources.templates, offers.resource, "resources"),
         }
-        self._shown: dict[ListName, dict[str, tuple[Entry[Any], Any]]] = {each: {} for each in LISTS}
-        self._met: set[str] = set()
+        self._shown: dict[ListName, dict[str, tuple[CatalogueEntry[Any], Any]]] = {each: {} for each in LISTS}
+        self._seen_members: set[str] = set()
         """Members that were there before."""
         self._is_settled = False
         """True once each of the first members is listed or has failed."""
@@ -142,18 +142,18 @@ class Gateway(Server):
         )
 
     @asynccontextmanager
-    async def living(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Follow the group while the gateway runs: see `Server.living`."""
-        async with super().living(host), open_service_nursery("the gateway has ended") as nursery:
+    async def open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
+        """Follow the group while the gateway runs: see `Server.open_lifespan`."""
+        async with super().open_lifespan(host), open_service_nursery("the gateway has ended") as nursery:
             for name in LISTS:
-                self._show(name)
-            self._tell_states()
+                self._update_list(name)
+            self._update_instructions()
             nursery.start_soon(self._settle)
             nursery.start_soon(self._follow_lists)
             nursery.start_soon(self._follow_members, nursery)
             yield
 
-    async def listed(self, name: str | None = None) -> None:
+    async def wait_listed(self, name: str | None = None) -> None:
         """Wait until a member offers ``name``, or each of the members with which the gateway was opened is ready or has
         failed once. No checkpoint afterwards."""
         while not (self._is_settled or any(name in shown for shown in self._shown.values())):
@@ -162,16 +162,16 @@ class Gateway(Server):
     async def _settle(self) -> None:
         await self.group.settled()
         for name in LISTS:
-            self._show(name)
+            self._update_list(name)
         self._is_settled = True
         self._news.unpark_all()
 
     async def _follow_lists(self) -> None:
         async for name in self.group.catalogue.watch():
-            self._show(name)
+            self._update_list(name)
             self._news.unpark_all()
 
-    def _show(self, name: ListName) -> None:
+    def _update_list(self, name: ListName) -> None:
         """Offer what the catalogue knows, and tell the clients of changes."""
         registry, made, kind = self._lists[name]
         shown, known = self._shown[name], self.group.catalogue.known(name)
@@ -193,13 +193,13 @@ class Gateway(Server):
     async def _follow_members(self, nursery: ServiceNursery) -> None:
         followed: WeakSet[Client] = WeakSet()
         async for status in self.group.watch():
-            self._tell_states()
+            self._update_instructions()
             if status.state is MemberState.READY:
-                nursery.start_soon(self._keep, status.name, followed)
+                nursery.start_soon(self._sync_member, status.name, followed)
 
-    def _tell_states(self) -> None:
+    def _update_instructions(self) -> None:
         """Have the instructions tell how the members are."""
-        parts = [] if self._words is None else [self._words]
+        parts = [] if self._own_instructions is None else [self._own_instructions]
         for name, status in self.group.statuses.items():
             words = f"Server {name!r} is {status.state}."
             if status.state is not MemberState.READY:
@@ -209,30 +209,30 @@ class Gateway(Server):
             client = self.group.present(name)
             if client is not None and client.instructions:
                 # Quoted line by line: a member must not imitate the lines of the gateway.
-                quoted = (f"> {clean(line)}" for line in client.instructions[:_MOST_TOLD].splitlines())
+                quoted = (f"> {clean(line)}" for line in client.instructions[:_MAX_INSTRUCTIONS].splitlines())
                 words += "\n".join((("\n" if status.problems else " ") + "Its instructions:", *quoted))
             parts.append(words)
         self.instructions = "\n\n".join(parts) or None
 
-    async def _keep(self, member: str, followed: WeakSet[Client]) -> None:
+    async def _sync_member(self, member: str, followed: WeakSet[Client]) -> None:
         """Keep ``member`` subscribed to what clients watch, and tell them of changes, until its connection is lost."""
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self.group.client(member)
             if client in followed:  # only the problems of its lists have changed
                 return
             followed.add(client)
-            self._tell_states()
-            upstream, heard = MemberUpstream.shared_through(client), partial(self._heard, member)
+            self._update_instructions()
+            upstream, heard = MemberUpstream.shared_through(client), partial(self._on_change, member)
             client.callbacks.watchers.append(heard)
             try:
                 with client.connection.outbound.while_connected():
-                    await self._keep_subscribed(member, upstream)
+                    await self._sync_subscriptions(member, upstream)
             finally:
                 client.callbacks.watchers.remove(heard)
 
-    async def _keep_subscribed(self, member: str, upstream: MemberUpstream) -> None:
-        is_back, subscribed = member in self._met, dict[str, bool]()
-        self._met.add(member)
+    async def _sync_subscriptions(self, member: str, upstream: MemberUpstream) -> None:
+        is_back, subscribed = member in self._seen_members, dict[str, bool]()
+        self._seen_members.add(member)
         try:
             while True:
                 wanted = self.members.watched_of(member)
@@ -253,7 +253,7 @@ class Gateway(Server):
         finally:
             await upstream.unsubscribe_all([uri for uri, is_subscribed in subscribed.items() if is_subscribed])
 
-    def _heard(self, member: str, change: Change) -> None:
+    def _on_change(self, member: str, change: Change) -> None:
         if change.kind != "resource" or change.uri is None:
             return
         for uri in self.members.watched_of(member):

@@ -73,7 +73,7 @@ class GatewaySkills(SkillsExtension):
         """Return the next page of a member's list. Members that cannot list are passed over: any list of skills may
         lack some (SEP-2640, Enumeration)."""
         members = [name for name, client in self._present().items() if self._declared_by(client) is not None]
-        member, own = (members[0] if members else "", None) if params.cursor is None else _read(params.cursor)
+        member, own = (members[0] if members else "", None) if params.cursor is None else _decoded_cursor(params.cursor)
         found: list[Skill] = []
         if member in members:
             try:
@@ -86,9 +86,9 @@ class GatewaySkills(SkillsExtension):
                 own = None
         elif params.cursor is not None:
             raise CodedError(INVALID_PARAMS, _NO_CURSOR)
-        following = _written(member, own) if own is not None else None
+        following = _encoded_cursor(member, own) if own is not None else None
         if following is None and member in members and member != members[-1]:
-            following = _written(members[members.index(member) + 1], None)
+            following = _encoded_cursor(members[members.index(member) + 1], None)
         return ListSkillsResult([in_catalogue(member, skill) for skill in found], following)
 
     async def _get(self, params: GetSkillParams) -> GetSkillResult:
@@ -136,11 +136,11 @@ def _file(member: str, file: Any) -> Any:
     return {**said, "uri": catalogue_uri(member, uri)} if isinstance(uri, str) else cast("object", file)
 
 
-def _written(member: str, cursor: str | None) -> str:
+def _encoded_cursor(member: str, cursor: str | None) -> str:
     return base64.urlsafe_b64encode(encode_value([member, cursor])).decode()
 
 
-def _read(cursor: str) -> tuple[str, str | None]:
+def _decoded_cursor(cursor: str) -> tuple[str, str | None]:
     try:
         member, own = decode_value(decode_base64url(cursor))
     except (ValueError, TypeError):

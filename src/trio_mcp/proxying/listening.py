@@ -32,7 +32,7 @@ from ..protocol.types.notifications import (
 from ..runtime.calls import OnNotification
 from ..runtime.limits import Limits
 from ..runtime.requests.scope import RequestScope
-from ..server.resources import LONGEST_URI
+from ..server.offers.resources import LONGEST_URI
 from ..server.subscriptions import CONNECTION_ENDS, ListenStream, honoured_part
 from ..state.events import NotificationReceived
 from .downstream import Downstream
@@ -55,7 +55,7 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
     asked = attrs.evolve(
         asked, resource_subscriptions=uris or None, task_ids=task_ids or None, extensions=[*passing] or None
     )
-    told = ToldOnStream(downstream.limits)
+    told = ExtensionNotifications(downstream.limits)
     states = TaskStates(task_ids, downstream.limits.max_inbound_bytes)
     meta = per_request_fields(scope.request, downstream, upstream)
     if upstream.revision.changes == "listen":
@@ -65,23 +65,25 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
     async with opening as changes:
         stream = ListenStream(scope, changes.acknowledged)
         stream.acknowledge()
-        told.begin(stream)
+        told.start(stream)
         reason = "the server ended it"
         async with open_service_nursery("the stream ends") as nursery:
             with trio.CancelScope() as telling:
                 nursery.start_soon(_cancel_after, downstream.connection.until_ending, telling, CONNECTION_ENDS)
                 nursery.start_soon(_cancel_after, states.overflowed.wait, telling, _TOO_SLOW)
                 nursery.start_soon(states.send, stream)
-                changes.taker = partial(_taken, stream)  # a client that reads fast enough gets repetitions, too
+                changes.consumer = partial(
+                    _try_forward, stream
+                )  # a client that reads fast enough gets repetitions, too
                 async for change in changes:
-                    _tell(stream, change)
+                    _forward(stream, change)
                     await stream.room()
             if telling.cancelled_caught:
                 reason = _TOO_SLOW if states.overflowed.is_set() else CONNECTION_ENDS
         for change in changes.take_all():
-            _tell(stream, change)
+            _forward(stream, change)
         states.send_rest(stream)
-        return stream.end(reason)
+        return stream.close(reason)
 
 
 async def _cancel_after(event: Callable[[], Awaitable[None]], telling: trio.CancelScope, reason: str) -> None:
@@ -89,14 +91,14 @@ async def _cancel_after(event: Callable[[], Awaitable[None]], telling: trio.Canc
     telling.cancel(reason=reason)
 
 
-def _taken(stream: ListenStream, change: Change) -> bool:
+def _try_forward(stream: ListenStream, change: Change) -> bool:
     if not stream.has_room:
         return False
-    _tell(stream, change)
+    _forward(stream, change)
     return True
 
 
-def _tell(stream: ListenStream, change: Change) -> None:
+def _forward(stream: ListenStream, change: Change) -> None:
     if change.uri is not None:
         stream.resource_updated(change.uri)
     else:
@@ -136,7 +138,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
         yield changes
 
 
-class ToldOnStream:
+class ExtensionNotifications:
     """The notifications of extensions on a stream. Notifications from before the acknowledgement of the stream
     wait for the acknowledgement, within ``limits``; all later ones go on at once, or not at all."""
 
@@ -144,27 +146,27 @@ class ToldOnStream:
         self._early = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
         self._stream: ListenStream | None = None
 
-    def begin(self, stream: ListenStream) -> None:
+    def start(self, stream: ListenStream) -> None:
         """Hand on all notifications, earlier and later ones, to ``stream``."""
         self._stream = stream
         while self._early:
-            event = self._early.take()
-            stream.told_plain(event.method.name, event.params)
+            event = self._early.pop()
+            stream.notify_plain(event.method.name, event.params)
 
     def put(self, event: NotificationReceived, size: int) -> None:
         """Take a notification of ``size`` bytes."""
         if self._stream is None:
             self._early.put(event, size)
         else:
-            self._stream.told_plain(event.method.name, event.params)
+            self._stream.notify_plain(event.method.name, event.params)
 
 
 class TaskStates:
     """The latest state of each of the tasks ``task_ids``, until the client has room for the state."""
 
-    def __init__(self, task_ids: Collection[str], most_bytes: int) -> None:
+    def __init__(self, task_ids: Collection[str], max_bytes: int) -> None:
         self._task_ids = frozenset(task_ids)
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._waiting: dict[str, tuple[JSONObject, int]] = {}
         self._bytes = 0
         self._changed = trio.Event()
@@ -179,12 +181,12 @@ class TaskStates:
         _, before = self._waiting.pop(task_id, (None, 0))
         self._bytes += size - before
         self._waiting[task_id] = (event.params, size)
-        while self._bytes > self._most_bytes and len(self._waiting) > 1:
-            self._take()
+        while self._bytes > self._max_bytes and len(self._waiting) > 1:
+            self._pop()
             self.overflowed.set()
         self._changed.set()
 
-    def _take(self) -> JSONObject:
+    def _pop(self) -> JSONObject:
         state, size = self._waiting.pop(next(iter(self._waiting)))
         self._bytes -= size
         return state
@@ -197,9 +199,9 @@ class TaskStates:
             while self._waiting:
                 await stream.room()
                 if self._waiting:
-                    stream.task_told(self._take())
+                    stream.notify_task(self._pop())
 
     def send_rest(self, stream: ListenStream) -> None:
         """Tell the client of the rest, because the stream ends."""
         while self._waiting:
-            stream.task_told(self._take())
+            stream.notify_task(self._pop())

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from ..classes import frozen
-from ..hosting.catalogue import Entry, parse_uri
+from ..hosting.catalogue import CatalogueEntry, parse_uri
 from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError, ProtocolViolation
 from ..protocol.converters import structure_result
 from ..protocol.fields import JSONObject
@@ -19,11 +19,11 @@ from ..protocol.types.prompts import CompleteResult, Completion, Prompt
 from ..protocol.types.tools import Tool, ToolExecution
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
-from ..server.prompts import Completions, Prompts, RegisteredPrompt
-from ..server.registration import CacheHints
-from ..server.resources import LONGEST_URI, RegisteredResource, Resources, UriTemplate
-from ..server.signature import UserFunction
-from ..server.tools import RegisteredTool, Tools
+from ..server.calling.signature import UserFunction
+from ..server.offers.prompts import Completions, Prompts, RegisteredPrompt
+from ..server.offers.resources import LONGEST_URI, RegisteredResource, Resources, UriTemplate
+from ..server.offers.tools import RegisteredTool, Tools
+from ..server.options import CacheHints
 from ..tasks.host import TaskHost
 from .members import Forwarder
 
@@ -39,7 +39,7 @@ class MemberFunction(UserFunction):
     @classmethod
     def of_member(cls, forward: _Forward) -> MemberFunction:
         """Return a handler that calls ``forward``."""
-        nothing = UserFunction.of(_anything)
+        nothing = UserFunction.of(_placeholder_tool)
         taken_apart: list[Any] = [getattr(nothing, field.name) for field in attrs.fields(UserFunction)]
         return cls(*taken_apart, forward=forward)
 
@@ -54,7 +54,7 @@ class MemberFunction(UserFunction):
         return self.forward(scope, bound)
 
 
-async def _anything(arguments: dict[str, Any]) -> Any:
+async def _placeholder_tool(arguments: dict[str, Any]) -> Any:
     """Stand for what a member does."""
 
 
@@ -64,12 +64,12 @@ class MemberOffers:
     def __init__(self, forwarder: Forwarder) -> None:
         self.forwarder = forwarder
         tools, prompts, resources = Tools(None), Prompts(None), Resources(None, CacheHints())
-        tools.add(_anything, {"name": "any", "input_schema": {"type": "object"}, "task": "optional"})
-        prompts.add(_nothing, {"name": "any"})
-        resources.add("any://uri", _nothing, {})
+        tools.add(_placeholder_tool, {"name": "any", "input_schema": {"type": "object"}, "task": "optional"})
+        prompts.add(_placeholder_handler, {"name": "any"})
+        resources.add("any://uri", _placeholder_handler, {})
         (self.a_tool,), (self._a_prompt,), (self._a_resource,) = tools.registry, prompts.registry, resources.registry
 
-    def tool(self, entry: Entry[Tool]) -> RegisteredTool:
+    def tool(self, entry: CatalogueEntry[Tool]) -> RegisteredTool:
         """Return a tool, each call of which may be a task of the gateway."""
         try:
             headers = param_headers(entry.item.input_schema)
@@ -82,12 +82,12 @@ class MemberOffers:
         handler = self._function(entry)
         return attrs.evolve(self.a_tool, listed=listed, param_headers=headers, handler=handler, input_validator=None)
 
-    def prompt(self, entry: Entry[Prompt]) -> RegisteredPrompt:
+    def prompt(self, entry: CatalogueEntry[Prompt]) -> RegisteredPrompt:
         """Return a prompt."""
         handler = self._function(entry)
         return attrs.evolve(self._a_prompt, listed=entry.renamed, handler=handler)
 
-    def resource(self, entry: Entry[Any]) -> RegisteredResource:
+    def resource(self, entry: CatalogueEntry[Any]) -> RegisteredResource:
         """Return a resource or a template, whose URIs are read by the member."""
         return attrs.evolve(self.unlisted(entry.member), listed=entry.renamed)
 
@@ -102,14 +102,14 @@ class MemberOffers:
         handler = MemberFunction.of_member(forward)
         return attrs.evolve(self._a_resource, handler=handler, pattern=MemberURIs(member))
 
-    def _function(self, entry: Entry[Any]) -> MemberFunction:
+    def _function(self, entry: CatalogueEntry[Any]) -> MemberFunction:
         async def forward(scope: RequestScope, bound: JSONObject) -> Any:
             return await self.forwarder.forward(scope, entry.member, {"name": entry.item.name, **bound})
 
         return MemberFunction.of_member(forward)
 
 
-async def _nothing() -> str:
+async def _placeholder_handler() -> str:
     """Stand for what a member does."""
     return ""
 
@@ -148,14 +148,14 @@ class MemberResources(Resources):
         is_of_member = parsed is not None and parsed[0] in self._offers.forwarder.group.statuses
         return (self._offers.unlisted(parsed[0]), {}) if parsed is not None and is_of_member else None
 
-    def note_watcher(self, uri: str, more: int) -> None:
-        """Note who watches ``uri``: see `Resources.note_watcher`."""
+    def change_watchers(self, uri: str, delta: int) -> None:
+        """Note who watches ``uri``: see `Resources.change_watchers`."""
         parsed = parse_uri(uri)
         if parsed is None:
             return
         member, own = parsed
         watchers = self._watchers.setdefault(member, Counter())
-        watchers[own] += more
+        watchers[own] += delta
         if not watchers[own]:
             del watchers[own]
         if not watchers:

@@ -16,7 +16,7 @@ import trio
 
 from ..classes import frozen
 from ..client.client import Client
-from ..client.server_messages import OpenURLs
+from ..client.server_messages import OpenURLElicitations
 from ..concurrency.contexts import contextmanager
 from ..hosting.catalogue import catalogue_uri
 from ..hosting.descriptions import MemberUnavailable
@@ -28,7 +28,7 @@ from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ClientCapabilities
 from ..runtime.calls import OnProgress
 from ..runtime.requests.scope import RequestScope
-from ..server.input_required import Forwarded
+from ..server.context.input_required import Forwarded
 from ..state.events import NotificationReceived
 from .downstream import LOG, Downstream, ForwardedCall
 from .extensions import NONE_SHARED
@@ -49,11 +49,11 @@ class GatewayCaller(Downstream):
     def __init__(self, scope: RequestScope) -> None:
         exchange = scope.exchange
         self.limits = scope.runner.limits
-        self.is_many = exchange.has_headers and not scope.request.revision.handshake
+        self.is_connectionless = exchange.has_headers and not scope.request.revision.handshake
         self.principal = exchange.peer.principal
         self.shared_extensions = NONE_SHARED
         self.calls = {}
-        self.urls = OpenURLs()
+        self.urls = OpenURLElicitations()
         self.level_is_set = True
         self._state = exchange.state
 
@@ -88,7 +88,7 @@ class GatewayCaller(Downstream):
         """Take a notification of the member: logs, and ends of elicitations, go out in the calls in flight."""
         if event.method.name == LOG:
             self.log_in_calls(event)
-        elif event.method.name == _COMPLETE and self.urls.completed(event.params):
+        elif event.method.name == _COMPLETE and self.urls.complete(event.params):
             for call in tuple(self.calls.values())[-1:]:
                 if event.method.name in call.revision.methods:
                     with suppress(NotSerializable):  # it came as JSON but cannot be sent as such: a lone surrogate
@@ -131,7 +131,7 @@ class MemberUpstream(Upstream):
         caller = self._callers.get(party)
         if caller is None:
             caller = self._callers[party] = GatewayCaller(scope)
-            self.take_in(caller)
+            self.attach(caller)
         self._calls[caller] += 1
         try:
             yield caller
@@ -139,7 +139,7 @@ class MemberUpstream(Upstream):
             self._calls[caller] -= 1
             if not self._calls[caller]:
                 del self._callers[party], self._calls[caller]
-                self.forget(caller)
+                self.detach(caller)
 
 
 @frozen

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.errors import CodedError
-from ..runtime.peer import EVERYBODY
+from ..runtime.peer import ANY_CLIENT
 from ..runtime.requests.scope import RequestScope
 
 
@@ -35,7 +35,7 @@ class Parties:
                 self._gave_up.add(scope.exchange.party)
             raise
 
-    def may_mean(self, party: object) -> bool:
+    def abandoned_only_by(self, party: object) -> bool:
         """Return whether no party other than ``party`` has given up a call. All clients of an endpoint over modern HTTP
         without authorization are one party, but may be different users: for them, no call may have been given up."""
-        return not self._gave_up if party is EVERYBODY else self._gave_up <= {party}
+        return not self._gave_up if party is ANY_CLIENT else self._gave_up <= {party}

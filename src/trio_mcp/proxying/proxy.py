@@ -19,7 +19,7 @@ from ..runtime.peer import Peer
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost, Transport
 from ..server.request_state import StateCipher
-from ..server.servable import RunningStandIn
+from ..server.servable import RunningCustomServer
 from ..server.server import Server
 from ..state.connection import ConnectionState
 from .acknowledging import remember_endings
@@ -144,7 +144,9 @@ class Proxy:
         return self._load.statistics()
 
     @asynccontextmanager
-    async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningStandIn]:
+    async def running(
+        self, limits: Limits | None = None, *, stateless: bool = False
+    ) -> AsyncGenerator[RunningCustomServer]:
         """Run the proxy: see `Server.running`. Raises `ValueError` for ``stateless``, since a proxy keeps the state of
         both its connections."""
         if stateless:
@@ -173,7 +175,7 @@ class Proxy:
                     shared_extensions=self._shared_extensions,
                 )
 
-            yield RunningStandIn(host.load.callers, host.limits, connect, host, VOCABULARY)
+            yield RunningCustomServer(host.load.callers, host.limits, connect, host, VOCABULARY)
 
 
 async def _end_with(shared: Upstream) -> None:
@@ -182,4 +184,4 @@ async def _end_with(shared: Upstream) -> None:
         await shared.client.until_lost()
     except ConnectionLost as error:
         for downstream in tuple(shared.downstreams):
-            downstream.end(f"the server behind is gone: {error.reason}")
+            downstream.close(f"the server behind is gone: {error.reason}")

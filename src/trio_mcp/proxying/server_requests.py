@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import trio
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..protocol.converters import NotExpressible, mended_result, structure, unstructure
+from ..protocol.converters import NotExpressible, repaired_result, structure, unstructure
 from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import PROGRESS_TOKEN, RELATED_TASK, SERVER_INFO
@@ -25,39 +25,39 @@ from ..runtime.transport import ConnectionLost
 from .downstream import Downstream, ForwardedCall
 from .tasks import KnownTasks
 
-Mend: TypeAlias = Callable[[Any, Any], Any]
+Adjust: TypeAlias = Callable[[Any, Any], Any]
 """Returns data that can be read as the given class, of data that can't."""
 
 
-def translated(data: Any, kind: Any, said: Revision, wanted: Revision, mend: Mend | None = None) -> Any:
-    """Return ``data``, a ``kind`` in the terms of revision ``said``, translated to the terms of revision ``wanted``.
+def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None) -> Any:
+    """Return ``data``, a ``kind`` in the terms of revision ``source``, translated to the terms of revision ``target``.
 
     For equal revisions ``data`` is returned unchanged and unchecked. Otherwise members that ``kind`` does not have are
-    kept unchanged, and members that ``wanted`` does not have are left out. ``mend`` makes results readable that
+    kept unchanged, and members that ``target`` does not have are left out. ``adjust`` makes results readable that
     aren't; content blocks that can't be read are passed on unchanged. Raises `ValueError` for data that is no ``kind``,
-    or as ``mend``, and `NotExpressible` for data that ``wanted`` cannot express.
+    or as ``adjust``, and `NotExpressible` for data that ``target`` cannot express.
     """
-    if said is wanted:
+    if source is target:
         return data
     try:
         meant = structure(data, kind)
     except ValueError:
-        if mend is None:
+        if adjust is None:
             raise
-        data = mend(data, kind)
+        data = adjust(data, kind)
         meant = structure(data, kind)
-    return _merged(data, unstructure(meant, said), unstructure(meant, wanted))
+    return _merged(data, unstructure(meant, source), unstructure(meant, target))
 
 
 def translated_result(
-    data: JSONObject, kind: Any, said: Revision, wanted: Revision, mend: Mend | None = None
+    data: JSONObject, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None
 ) -> JSONObject:
-    """Return a result as `translated` does, without the members that all results have in ``said`` but not in
-    ``wanted``."""
-    result = cast("JSONObject", translated(data, kind, said, wanted, mend))
-    if said.result_type and not wanted.result_type:
+    """Return a result as `translated` does, without the members that all results have in ``source`` but not in
+    ``target``."""
+    result = cast("JSONObject", translated(data, kind, source, target, adjust))
+    if source.result_type and not target.result_type:
         result = {name: value for name, value in result.items() if name != "resultType"}
-    return result if wanted.server_info_in_meta else without_meta(result, SERVER_INFO)
+    return result if target.server_info_in_meta else without_meta(result, SERVER_INFO)
 
 
 def without_meta(members: JSONObject, key: str) -> JSONObject:
@@ -109,8 +109,8 @@ async def ask(
     _check_declared(respondent, method, params)
     downstream = respondent.downstream if isinstance(respondent, ForwardedCall) else respondent
     if method == "elicitation/create":
-        downstream.urls.asked(params)
-    said_there = _as_said_there(respondent, method, params, revision)
+        downstream.urls.add_question(params)
+    said_there = _in_client_terms(respondent, method, params, revision)
     on_progress = None
     if scope is not None and scope.request.progress_token is not None:
 
@@ -130,12 +130,12 @@ async def ask(
         words = "Internal error: the client that was asked has not answered in time"
         raise CodedError(INTERNAL_ERROR, words) from error
     if isinstance(answer, dict):
-        tasks.note_created(cast("JSONObject", answer), downstream)
+        tasks.record_created(cast("JSONObject", answer), downstream)
         try:
             if method not in METHODS:
                 return cast("JSONObject", answer)
             return translated(
-                answer, METHODS[method].result, respondent.revision, revision, partial(mended_result, method)
+                answer, METHODS[method].result, respondent.revision, revision, partial(repaired_result, method)
             )
         except NotExpressible as error:
             raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
@@ -158,7 +158,7 @@ def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> 
         raise CapabilityMissing(missing, respondent.revision)
 
 
-def _as_said_there(respondent: Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
+def _in_client_terms(respondent: Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
     meta: Any = params.get("_meta")
     if isinstance(meta, dict):
         # Progress tokens differ on each connection; tasks are unknown to a client that has none, or another form.

@@ -23,8 +23,8 @@ from ..state.events import NotificationReceived
 from ..tasks.task_state import FINAL
 from .downstream import Downstream, ForwardedCall
 
-_MOST_OWNED: Final = 50_000
-_MOST_TOKENS: Final = 10_000
+_MAX_OWNED_TASKS: Final = 50_000
+_MAX_TOKENS: Final = 10_000
 _STATUS: Final = "notifications/tasks/status"
 LONGEST_TASK_ID: Final = 1000
 """Characters of the longest id that is kept."""
@@ -36,12 +36,12 @@ Owner: TypeAlias = PrincipalId | Downstream
 class TaskOwners:
     """The owners of the latest tasks, up to 50,000, of which no owner takes the share of another."""
 
-    def __init__(self, most: int = _MOST_OWNED) -> None:
-        self._most = most
+    def __init__(self, limit: int = _MAX_OWNED_TASKS) -> None:
+        self._limit = limit
         self._owners: dict[str, Owner] = {}
         self._held: dict[Owner, dict[str, None]] = {}
 
-    def note(self, task_id: str, owner: Owner) -> None:
+    def add(self, task_id: str, owner: Owner) -> None:
         """Note that the task belongs to ``owner``. The task of a principal stays the task of that principal. An id of
         more than 1,000 characters is not noted."""
         before = self._owners.get(task_id)
@@ -49,7 +49,7 @@ class TaskOwners:
             return
         self._drop(task_id)
         held = self._held.setdefault(owner, {})
-        while self._owners and not leaves_enough(len(held), self._most - len(self._owners)):
+        while self._owners and not leaves_enough(len(held), self._limit - len(self._owners)):
             self._drop(next(iter(held or self._owners)))
             held = self._held.setdefault(owner, {})
         self._owners[task_id] = owner
@@ -96,11 +96,11 @@ class KnownTasks:
     """Tasks of the server behind that the proxy itself waits for, with the calls that have become tasks."""
 
     tokens: BoundedDict[str, tuple[Downstream, ProgressToken]] = attrs.field(
-        factory=lambda: BoundedDict[str, tuple[Downstream, ProgressToken]](_MOST_TOKENS), init=False
+        factory=lambda: BoundedDict[str, tuple[Downstream, ProgressToken]](_MAX_TOKENS), init=False
     )
     """Tasks of the server behind whose clients want progress, with the tokens of the calls that became tasks."""
 
-    def note_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
+    def add_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
         """Note that ``downstream`` wants progress of a task, under ``token``. The oldest such wish makes room."""
         if len(task_id) <= LONGEST_TASK_ID:
             self.tokens[task_id] = (downstream, token)
@@ -121,7 +121,7 @@ class KnownTasks:
         ids: list[str] = []
 
         def on_task(task_id: str) -> None:
-            call.note_task(task_id)
+            call.record_task(task_id)
             ids.append(task_id)
             self.waiting[task_id] = call
 
@@ -137,7 +137,7 @@ class KnownTasks:
         task_id = related_task_of(params)
         return None if task_id is None else self.waiting.get(task_id)
 
-    def concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
+    def clients_concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return those of ``downstreams`` that a request of the server behind may concern: where the request is about a
         task, or belongs to one, whose client is known, that client alone."""
         if method.startswith("tasks/"):
@@ -165,29 +165,29 @@ class KnownTasks:
         # The status of a task has its name, which no other caller should learn.
         return [] if self.shared else [each for each in downstreams if each.principal is None or method != _STATUS]
 
-    def note_created(self, answer: JSONObject, downstream: Downstream) -> None:
+    def record_created(self, answer: JSONObject, downstream: Downstream) -> None:
         """Note the task with which ``downstream`` answers, if it does."""
         task_id = _task_id(answer.get("task"))
         if task_id is not None:
-            self.of_clients.note(task_id, downstream)
+            self.of_clients.add(task_id, downstream)
 
     def forget(self, downstream: Downstream) -> None:
         """Forget the tasks of a client that is gone: see `TaskOwners.forget`."""
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
-        if downstream.is_many:
+        if downstream.is_connectionless:
             return  # such clients cannot be told of progress after the call
         for task_id in [each for each, (wishing, _) in self.tokens.items() if wishing is downstream]:
             del self.tokens[task_id]
 
 
-def _task_id(said: Any) -> str | None:
+def _task_id(value: Any) -> str | None:
     """Return the member ``taskId`` of what should be an object; `None` where there is none."""
-    task_id = cast("JSONObject", said).get("taskId") if isinstance(said, dict) else None
+    task_id = cast("JSONObject", value).get("taskId") if isinstance(value, dict) else None
     return task_id if isinstance(task_id, str) else None
 
 
-_MOST_WORKING: Final = 1000
+_MAX_WORKING_TASKS: Final = 1000
 
 
 class WorkingTasks:
@@ -195,9 +195,9 @@ class WorkingTasks:
     of a child process, and of any server that keeps tasks with the connection."""
 
     def __init__(self) -> None:
-        self._ends = BoundedDict[str, float](_MOST_WORKING)
+        self._ends = BoundedDict[str, float](_MAX_WORKING_TASKS)
 
-    def until(self) -> float:
+    def end_time(self) -> float:
         """Return the time on trio's clock at which all tasks are over; ``-inf`` where none is known, ``inf`` where one
         has no end of its own."""
         now = trio.current_time()
@@ -205,15 +205,15 @@ class WorkingTasks:
             del self._ends[task_id]
         return max(self._ends.values(), default=-math.inf)
 
-    def note(self, task_id: str, told: JSONObject) -> None:
+    def update(self, task_id: str, status: JSONObject) -> None:
         """Note the words of the server on a task."""
-        if told.get("status") in FINAL:
-            self.ended(task_id)
+        if status.get("status") in FINAL:
+            self.remove(task_id)
             return
-        ttl: Any = told.get("ttlMs", told.get("ttl"))
+        ttl: Any = status.get("ttlMs", status.get("ttl"))
         known = type(ttl) in (int, float) and ttl >= 0
         self._ends[task_id] = trio.current_time() + ttl / 1000 if known else math.inf
 
-    def ended(self, task_id: str) -> None:
+    def remove(self, task_id: str) -> None:
         """Note that a task has ended."""
         self._ends.pop(task_id, None)

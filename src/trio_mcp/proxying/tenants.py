@@ -54,14 +54,14 @@ class OpenUpstream(Protocol):
 
 
 class UpstreamPool:
-    """The connections of a proxy to the server behind, ``most`` at the same time, of which no holder takes the share of
-    others. ``open_upstream`` opens a connection, and each is closed after ``patience`` seconds of rest."""
+    """The connections of a proxy to the server behind, ``limit`` at the same time, of which no holder takes the share
+    of others. ``open_upstream`` opens a connection, and each is closed after ``patience`` seconds of rest."""
 
-    def __init__(self, open_upstream: OpenUpstream, task_owners: TaskOwners, most: int, patience: float) -> None:
+    def __init__(self, open_upstream: OpenUpstream, task_owners: TaskOwners, limit: int, patience: float) -> None:
         self.open_upstream = open_upstream
         self.task_owners = task_owners
         self.patience = patience
-        self._most = most
+        self._limit = limit
         self._held: Counter[object] = Counter()
         self._idle: dict[PrivateTenant, None] = {}
         """The tenants whose connections may be closed for others, the one that is idle for the longest first."""
@@ -69,7 +69,7 @@ class UpstreamPool:
     async def acquire(self, holder: object) -> None:
         """Acquire a place for ``holder``, a party that calls the proxy. Where none is left, and ``holder`` has
         none, the connection that is idle for the longest is closed first. Raises `CodedError` (-31000)."""
-        while not leaves_enough(self._held[holder], self._most - self._held.total()):
+        while not leaves_enough(self._held[holder], self._limit - self._held.total()):
             if self._held[holder] or not self._idle:
                 raise CodedError(TOO_BUSY, "Too busy: too many connections to the server behind; try again later")
             idle = next(iter(self._idle))
@@ -83,11 +83,11 @@ class UpstreamPool:
         if not self._held[holder]:
             del self._held[holder]
 
-    def note_idle(self, tenant: PrivateTenant) -> None:
+    def mark_idle(self, tenant: PrivateTenant) -> None:
         """Note that the connection of ``tenant`` may be closed for others from now on."""
         self._idle[tenant] = None
 
-    def note_use(self, tenant: PrivateTenant) -> None:
+    def mark_used(self, tenant: PrivateTenant) -> None:
         """Note that the connection of ``tenant`` is used, or over. Idempotent."""
         self._idle.pop(tenant, None)
 
@@ -111,7 +111,7 @@ class Tenant:
         """True once the way to the server leads nowhere any more, or is about to."""
         return False
 
-    async def reached(self, request: InboundRequest) -> Upstream:
+    async def connect(self, request: InboundRequest) -> Upstream:
         """Return the server behind, for ``request``. Raises `CodedError` when the server cannot be reached."""
         assert self.upstream is not None, "the connection of all is open"
         return self.upstream
@@ -123,18 +123,18 @@ class Tenant:
             yield
             return
         self._users += 1
-        self._stay()
+        self._mark_used()
         try:
             yield
         finally:
             self._users -= 1
             if not self._users:
-                self._rest(self._gone)
+                self._mark_idle(self._gone)
 
-    def _stay(self) -> None:
-        """Note that the way is used, after `_rest`."""
+    def _mark_used(self) -> None:
+        """Note that the way is used, after `_mark_idle`."""
 
-    def _rest(self, gone: Callable[[Tenant], None]) -> None:
+    def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
         """Note that nobody uses the way now: there is nothing to keep for its next user."""
         gone(self)
 
@@ -167,15 +167,15 @@ class PrivateTenant(Tenant):
         self._settled = trio.Event()
         self._refusal = CodedError(UPSTREAM_LOST, _UNREACHABLE)
 
-    async def reached(self, request: InboundRequest) -> Upstream:
-        """Return the server, which the first call opens: see `Tenant.reached`."""
+    async def connect(self, request: InboundRequest) -> Upstream:
+        """Return the server, which the first call opens: see `Tenant.connect`."""
         if not self._is_opened:
             self._is_opened = True
             self._nursery.start_soon(
-                self._hold,
+                self._run_connection,
                 request.revision.name if request.revision.handshake else None,
                 {"forwards": ALL_QUESTIONS, "extensions": [CANCELS]}
-                if self.downstream.is_many
+                if self.downstream.is_connectionless
                 else _options_of(request),
             )
         await self._settled.wait()
@@ -191,26 +191,26 @@ class PrivateTenant(Tenant):
         lost = self.upstream is not None and self.upstream.client.lost is not None
         return lost or self._closed.is_set() or self._scope.cancel_called
 
-    def _stay(self) -> None:
-        self._pool.note_use(self)
+    def _mark_used(self) -> None:
+        self._pool.mark_used(self)
         self._scope.deadline = math.inf
 
-    def _rest(self, gone: Callable[[Tenant], None]) -> None:
+    def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
         """Let the connection end before long, not before the end of its known tasks."""
         now = trio.current_time()
-        until = now if self.upstream is None else max(now, self.upstream.working.until())
+        until = now if self.upstream is None else max(now, self.upstream.working.end_time())
         self._scope.deadline = until + self._pool.patience
         if self.is_over:
             gone(self)
         elif until == now:
-            self._pool.note_idle(self)
+            self._pool.mark_idle(self)
 
     async def close(self) -> None:
         """Close the connection, and wait until its place is free."""
         self._scope.cancel(reason="the connection was idle, and another one is wanted")
         await self._closed.wait()
 
-    async def _hold(self, revision: str | None, options: ClientOptions) -> None:
+    async def _run_connection(self, revision: str | None, options: ClientOptions) -> None:
         why = _UNREACHABLE
         try:
             with self._scope:
@@ -224,12 +224,12 @@ class PrivateTenant(Tenant):
         except CodedError as error:
             self._refusal, why = error, f"{_UNREACHABLE}: {error}"
         finally:
-            self._pool.note_use(self)
+            self._pool.mark_used(self)
             self._closed.set()
             self._settled.set()
         logger.log(logging.DEBUG if why == _IDLE else logging.ERROR, "%s", why)
         if self._gone is None:
-            self.downstream.end(why)
+            self.downstream.close(why)
         elif not self._users:
             self._gone(self)
 
@@ -270,7 +270,9 @@ class PrivateTenant(Tenant):
 
     async def _serve_through(self, options: ClientOptions) -> None:
         async with self._pool.open_upstream(**options) as client:
-            self.upstream = Upstream(client, self._pool.task_owners, shared=False, many=self.downstream.is_many)
+            self.upstream = Upstream(
+                client, self._pool.task_owners, shared=False, many=self.downstream.is_connectionless
+            )
             self._settled.set()
             await client.until_lost()
 
@@ -346,7 +348,7 @@ class Tenants:
             del self._all[principal]
         self._left.discard(tenant)
         if tenant.upstream is not None:
-            tenant.upstream.forget(tenant.downstream)
+            tenant.upstream.detach(tenant.downstream)
 
     def remove_all(self) -> list[Tenant]:
         """Remove and return all callers, since the connection is over."""

@@ -34,8 +34,8 @@ from ..runtime.requests.scope import RequestScope, current_request
 from ..runtime.transport import ConnectionLost
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .downstream import Downstream, ForwardedCall, note_request
-from .extensions import SKILLS_METHODS, Passage, is_unknown
+from .downstream import Downstream, ForwardedCall, record_request
+from .extensions import SKILLS_METHODS, ExtensionFilter, is_unknown
 from .parties import Parties
 from .server_requests import Respondent, ask
 from .tasks import KnownTasks, TaskOwners, WorkingTasks
@@ -69,7 +69,8 @@ class Upstream(Relay):
         self._principals: set[PrincipalId | None] = set()
         self.parties = Parties()
         self.calls: dict[RequestId, ForwardedCall] = {}
-        """The calls in flight, by the ids of the requests that were sent for each: see `ForwardedCall.sent_as`."""
+        """The calls in flight, by the ids of the requests that were sent for each: see
+        `ForwardedCall.record_request_id`."""
         self._came_with: WeakKeyDictionary[InboundRequest, RequestId] = WeakKeyDictionary()
         self._many = many
         self.on_changes: set[OnChange] = set()
@@ -84,7 +85,7 @@ class Upstream(Relay):
         self._level: str | None = None
         self._follows_lists = client.settings.on_list_changed is not None
         client.forward_to(self)
-        client.connection.outbound.on_request = note_request
+        client.connection.outbound.on_request = record_request
 
     @classmethod
     def shared_through(cls, client: Client) -> Self:
@@ -102,18 +103,18 @@ class Upstream(Relay):
         """The capabilities that the server declared."""
         return self.client.server_capabilities
 
-    def take_in(self, downstream: Downstream) -> bool:
-        """Tell ``downstream`` the notifications of the server, until `forget`. Return false when ``downstream`` is told
+    def attach(self, downstream: Downstream) -> bool:
+        """Tell ``downstream`` the notifications of the server, until `detach`. Return false when ``downstream`` is told
         already."""
         if downstream in self.downstreams:
             return False
         self.downstreams[downstream] = None
-        if not self.of_several:
+        if not self.has_several_principals:
             self._principals.add(downstream.principal)
         return True
 
     @property
-    def of_several(self) -> bool:
+    def has_several_principals(self) -> bool:
         """True once callers of several principals have used the connection. A message of the server may be about a call
         of any principal, also about a call that is over, and is for nobody without the name of a task (DESIGN ruling
         23)."""
@@ -127,60 +128,62 @@ class Upstream(Relay):
             self.tasks.progressed(event)
             return
         elif is_unknown(event.method.name):
-            self._tell_of_extension(event)
+            self._deliver_extension_notification(event)
             return
-        named = event.method.name == _UPDATED and (self.of_several or event.params.get("uri") in self._subscribed)
-        if event.method.name == _LOG and related_task_of(event.params) is None and self._told_on_a_way(event):
+        named = event.method.name == _UPDATED and (
+            self.has_several_principals or event.params.get("uri") in self._subscribed
+        )
+        if event.method.name == _LOG and related_task_of(event.params) is None and self._deliver_log_to_call(event):
             return
         concerned = self.tasks.recipients(event.method.name, event.params, self.downstreams)
-        if self.of_several and event.method.name == _COMPLETE:
-            concerned = [each for each in concerned if each.urls.completed(event.params)]
+        if self.has_several_principals and event.method.name == _COMPLETE:
+            concerned = [each for each in concerned if each.urls.complete(event.params)]
         for downstream in concerned:
             downstream.put(event, named=named)
         for on_change in tuple(self.on_changes):
             on_change(event, named)
 
-    def _told_on_a_way(self, event: NotificationReceived) -> bool:
+    def _deliver_log_to_call(self, event: NotificationReceived) -> bool:
         """Hand a log message to the call, by the answer in which the message came. Return false where no call is known,
         and every client may be told."""
-        came_with = self._connection.came_with
+        came_with = self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
-            self._tell_on_way(call, event)
+            self._deliver_to_call(call, event)
             return True
-        return self.of_several or self._is_of_past_call(came_with)
+        return self.has_several_principals or self._is_of_past_call(came_with)
 
-    def _tell_on_way(self, call: ForwardedCall, event: NotificationReceived) -> None:
+    def _deliver_to_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
         downstream = call.downstream
         if call.scope.outbox is downstream.connection.outbox:
             downstream.put(event, named=False)  # in order with all else
         else:
-            call.tell(event)
+            call.notify(event)
 
-    def _tell_of_extension(self, event: NotificationReceived) -> None:
+    def _deliver_extension_notification(self, event: NotificationReceived) -> None:
         """Hand a notification of an extension to the call in the answer to which the notification came, else to all
         clients that have the extension. Where many clients call, the notification is for every call in flight."""
-        method, came_with = event.method.name, self._connection.came_with
+        method, came_with = event.method.name, self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
-            if self.passage_to(call.downstream).carries(method, call.revision):
-                self._tell_on_way(call, event)
+            if self.passage_to(call.downstream).forwards(method, call.revision):
+                self._deliver_to_call(call, event)
             return
         if self._is_of_past_call(came_with):
             return
         for downstream in tuple(self.downstreams):
             passage = self.passage_to(downstream)
-            if not (passage.carries(method, event.revision) and passage.is_told(method, downstream.declared())):
+            if not (passage.forwards(method, event.revision) and passage.should_notify(method, downstream.declared())):
                 continue
-            if downstream.is_many:
+            if downstream.is_connectionless:
                 for each in tuple(downstream.calls.values()):
-                    each.tell(event)
+                    each.notify(event)
             else:
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
         """Note in the answer to which request of ours a question came: see `Relay.on_question`."""
-        came_with = self._connection.came_with
+        came_with = self._connection.related_request_id
         if came_with is not None:
             self._came_with[request] = came_with
 
@@ -188,18 +191,18 @@ class Upstream(Relay):
         """Ask the right client: see `Relay.ask`."""
         scope = current_request.get(None)
         if self.revision.server_requests:
-            respondent, scope = self._meant(method, params, scope), None
+            respondent, scope = self._respondent_for(method, params, scope), None
         else:  # modern servers ask only in calls, and each call runs for a request of ours
             calls = (each.calls[scope] for each in self.downstreams if scope is not None and scope in each.calls)
             respondent = next(calls, None)
             if respondent is None:
                 raise CodedError(INTERNAL_ERROR, _NOBODY)
         downstream = respondent.downstream if isinstance(respondent, ForwardedCall) else respondent
-        if is_unknown(method) and not self.passage_to(downstream).carries(method, respondent.revision):
+        if is_unknown(method) and not self.passage_to(downstream).forwards(method, respondent.revision):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
         return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
 
-    def _meant(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
+    def _respondent_for(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
         """Return the client, or the client's call, that a legacy server asks in ``scope``, without naming the client.
 
         The request goes to the call, or the client, whose task the request names, else to the call in whose answer the
@@ -218,18 +221,18 @@ class Upstream(Relay):
                 if call.is_cancelled:
                     raise CodedError(INTERNAL_ERROR, _NOBODY)
                 return call
-            if self.of_several or self._is_of_past_call(came_with):
+            if self.has_several_principals or self._is_of_past_call(came_with):
                 raise CodedError(INTERNAL_ERROR, _WHOSE)
-        downstreams = self.tasks.concerned(method, params, self.downstreams)
+        downstreams = self.tasks.clients_concerned(method, params, self.downstreams)
         if len(downstreams) > 1:
             downstreams = [each for each in downstreams if each.is_waiting]
             if len(downstreams) > 1:
                 raise CodedError(INTERNAL_ERROR, _WHOSE)
         if not downstreams:
             raise CodedError(INTERNAL_ERROR, _NOBODY)
-        if of_nobody and not self.parties.may_mean(downstreams[0].party):
+        if of_nobody and not self.parties.abandoned_only_by(downstreams[0].party):
             raise CodedError(INTERNAL_ERROR, _WHOSE)
-        return _only_way(downstreams[0])
+        return _only_channel(downstreams[0])
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:
         """Return whether a message in the answer to ``came_with``, which is no call in flight, belonged to the call of
@@ -253,31 +256,31 @@ class Upstream(Relay):
         form = self.revision.tasks
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
-    def passage_to(self, downstream: Downstream) -> Passage:
+    def passage_to(self, downstream: Downstream) -> ExtensionFilter:
         """Return the extensions that pass between ``downstream`` and the server."""
-        return Passage(
+        return ExtensionFilter(
             self.capabilities.extensions or {},
             self.revision,
-            not self.shared and (downstream.principal is not None or not downstream.is_many),
+            not self.shared and (downstream.principal is not None or not downstream.is_connectionless),
             downstream.shared_extensions,
             self.client.settings.forwards is not None,
             self.passes_tasks,
         )
 
     def listen(
-        self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_told: OnNotification
+        self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_extension: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
         """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`. Its
-        request has ``meta``; ``on_task`` gets the states of tasks, ``on_told`` the notifications of extensions."""
+        request has ``meta``; ``on_task`` gets the states of tasks, ``on_extension`` the notifications of extensions."""
         open_stream = partial(self.client.open_stream, meta=meta)
-        return self.client.change_streams.listen(asked, open_stream, on_task, on_told)
+        return self.client.change_streams.listen(asked, open_stream, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
         """Send the server a notification that belongs to no request, when there is room."""
         await self._connection.room()
         self._connection.notify(method, params)
 
-    async def tell(self, method: str, params: JSONObject | None) -> None:
+    async def send_extension_notification(self, method: str, params: JSONObject | None) -> None:
         """Send the server a notification of an extension, when there is room: each one, however many are equal."""
         await self._connection.room()
         self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")
@@ -337,16 +340,16 @@ class Upstream(Relay):
         self._level = level
         await self.client.set_log_level(level)
 
-    def forget(self, downstream: Downstream) -> None:
+    def detach(self, downstream: Downstream) -> None:
         """Forget a client that is gone."""
         self.downstreams.pop(downstream, None)
         self._levels.pop(downstream, None)
         self.tasks.forget(downstream)
 
 
-def _only_way(downstream: Downstream) -> Respondent:
+def _only_channel(downstream: Downstream) -> Respondent:
     """Return the client, or the client's call, that is asked where nothing but the client is known."""
-    if downstream.is_many and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
+    if downstream.is_connectionless and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
         raise CodedError(INTERNAL_ERROR, _WHOSE)
     # Any call can carry the request: the latest call is the likeliest cause.
     for call in reversed(downstream.calls.values()):

@@ -1,7 +1,7 @@
 """Comparing finds the differences between what a recording has and what comes now.
 
 Ids and times are no differences, nor are values that a side makes anew for each peer, such as cursors and ids of tasks:
-`Comparing.with_live_values` puts the present values in their place. Masked values are replaced in the same way, as far
+`Comparison.with_live_values` puts the present values in their place. Masked values are replaced in the same way, as far
 as they came from the other side.
 """
 
@@ -39,7 +39,7 @@ class Difference:
         return f"{self.where}: {self.recorded} was recorded, and now there is {self.live}"
 
 
-class Comparing:
+class Comparison:
     """The differences that were found so far, and the present values in the place of recorded ones."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Comparing:
         self._masking = Masking()
         self.differences: list[Difference] = []
 
-    def differs(self, where: str, recorded: str, live: str) -> None:
+    def add_difference(self, where: str, recorded: str, live: str) -> None:
         """Note a difference."""
         if len(self.differences) < _MOST_DIFFERENCES:
             self.differences.append(Difference(where, recorded[:_LONGEST], live[:_LONGEST]))
@@ -79,11 +79,11 @@ class Comparing:
         elif isinstance(recorded, list) and isinstance(live, list):
             olds, news = cast("list[Any]", recorded), cast("list[Any]", live)
             if len(olds) != len(news):
-                self.differs(name + path, f"{len(olds)} items", f"{len(news)} items")
+                self.add_difference(name + path, f"{len(olds)} items", f"{len(news)} items")
             for number, (old, new) in enumerate(zip(olds, news, strict=False)):
                 self._walk(name, f"{path}[{number}]", old, new)
         elif recorded != live and not (isinstance(recorded, str) and MASK in recorded):
-            self.differs(name + path, text_of(recorded), self.shown(live))
+            self.add_difference(name + path, text_of(recorded), self.masked_text(live))
 
     def _walk_members(self, name: str, path: str, recorded: dict[str, Any], live: dict[str, Any]) -> None:
         recorded = {self._live(part): value for part, value in recorded.items()}
@@ -96,20 +96,20 @@ class Comparing:
             if part in _NOT_COMPARED or part.rpartition("/")[2] in _NOT_COMPARED:
                 continue
             if part not in live:
-                self.differs(name + inner, text_of(recorded[part]), "nothing")
+                self.add_difference(name + inner, text_of(recorded[part]), "nothing")
             elif part not in recorded:
-                self.differs(name + inner, "nothing", self.shown(live[part]))
+                self.add_difference(name + inner, "nothing", self.masked_text(live[part]))
             else:
                 self._walk(name, inner, recorded[part], live[part])
 
     def is_same(self, recorded: Any, live: Any) -> bool:
         """Return whether ``recorded`` and ``live`` data have no difference. Nothing is noted."""
-        trial = Comparing()
+        trial = Comparison()
         trial._values = dict(self._values)
         trial.compare("", recorded, live)
         return not trial.differences
 
-    def shown(self, live: Any) -> str:
+    def masked_text(self, live: Any) -> str:
         """Return ``live`` data as text, without its secrets."""
         try:
             return text_of(self._masking.masked(live))

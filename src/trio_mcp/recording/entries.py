@@ -91,7 +91,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     """See `Entry.post`."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line after the first: a frame, which has ``dir``, or an event, which has ``event``."""
 
     t: _Time
@@ -128,7 +128,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [each for each in found if isinstance(each, dict)]
 
 
-class _Beginning(msgspec.Struct, omit_defaults=True):
+class _MessageHead(msgspec.Struct, omit_defaults=True):
     """The members of a message that are kept if the message is too long."""
 
     jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
@@ -136,10 +136,10 @@ class _Beginning(msgspec.Struct, omit_defaults=True):
     method: str | msgspec.UnsetType = msgspec.UNSET
 
 
-_beginnings: Final = msgspec.json.Decoder(list[_Beginning] | _Beginning)
+_beginnings: Final = msgspec.json.Decoder(list[_MessageHead] | _MessageHead)
 
 
-def beginning_of(data: bytes | msgspec.Raw) -> Any:
+def head_of(data: bytes | msgspec.Raw) -> Any:
     """Return a message without parameters and results, or a list for a batch; `None` if ``data`` isn't a message."""
     try:
         return msgspec.to_builtins(_beginnings.decode(data))
@@ -147,7 +147,7 @@ def beginning_of(data: bytes | msgspec.Raw) -> Any:
         return None
 
 
-class _CutEntry(Entry, frozen=True, kw_only=True):
+class _CutEntry(RecordedEntry, frozen=True, kw_only=True):
     """An entry whose message is too large to be read completely."""
 
     message: msgspec.Raw = msgspec.Raw(b"null")
@@ -161,7 +161,7 @@ class Recorded:
     header: Header
     size: int
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[RecordedEntry]:
         """Read the entries from the file, one by one. Raises `BadRecording` for a line that is none; the last line may
         be torn, where the process died."""
         with open(self.path, "rb") as file:
@@ -175,18 +175,18 @@ class Recorded:
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if not line.endswith(b"\n"):
                         return  # torn
-                    raise BadRecording(self.path, number, _words(error)) from None
+                    raise BadRecording(self.path, number, _error_text(error)) from None
 
 
 _headers: Final = msgspec.json.Decoder(Header)
-_entries: Final = msgspec.json.Decoder(Entry)
+_entries: Final = msgspec.json.Decoder(RecordedEntry)
 _cut_entries: Final = msgspec.json.Decoder(_CutEntry)
 
 
-def _entry(line: bytes) -> Entry:
+def _entry(line: bytes) -> RecordedEntry:
     if weight_of(line) > _HEAVIEST:
         cut = _cut_entries.decode(line)
-        return msgspec.structs.replace(cut, message=beginning_of(cut.message), cut=True)
+        return msgspec.structs.replace(cut, message=head_of(cut.message), cut=True)
     entry = _entries.decode(line)
     if nests_too_deep(line, entry.message):
         raise RecursionError
@@ -210,7 +210,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recorded:
     try:
         header = _headers.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRecording(name, 1, f"no header of a recording: {_words(error)}") from None
+        raise BadRecording(name, 1, f"no header of a recording: {_error_text(error)}") from None
     if header.recording != VERSION:
         raise BadRecording(name, 1, f"a recording of version {header.recording}, and version {VERSION} is read here")
     return Recorded(name, header, size)
@@ -223,7 +223,7 @@ def _line(file: Any, path: str, number: int) -> bytes:
     return line
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"nested in more than {MOST_LEVELS} levels" if isinstance(error, RecursionError) else str(error)[:200]
 
 

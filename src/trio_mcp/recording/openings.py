@@ -10,7 +10,7 @@ from .entries import Recorded
 
 
 @frozen
-class Opening:
+class ConnectionOpening:
     """The beginning of the first connection in a recording."""
 
     legacy: str | None = None
@@ -19,10 +19,10 @@ class Opening:
     """The modern revision of the first request; `None` where a handshake came first."""
 
 
-def opening_of(recorded: Recorded) -> Opening:
+def opening_of(recorded: Recorded) -> ConnectionOpening:
     """Return how the client of ``recorded`` has begun: by its first request that was answered with a result. Raises
     `OSError` and `BadRecording`."""
-    begun: dict[Any, Opening] = {}
+    begun: dict[Any, ConnectionOpening] = {}
     for entry in recorded:
         for message in entry.messages:
             key = message.get("id") if isinstance(message.get("id"), int | str) else None
@@ -31,21 +31,21 @@ def opening_of(recorded: Recorded) -> Opening:
             elif "result" in message and key in begun:
                 return begun[key]
             if len(begun) > _MOST:
-                return Opening()
-    return Opening()
+                return ConnectionOpening()
+    return ConnectionOpening()
 
 
 _MOST = 100
 """Requests among which the first one is that was answered."""
 
 
-def _opened_by(message: dict[str, Any]) -> Opening:
+def _opened_by(message: dict[str, Any]) -> ConnectionOpening:
     params: Any = message.get("params")
     if message.get("method") == "initialize" and isinstance(params, dict):
         revision = cast("dict[str, Any]", params).get("protocolVersion")
-        return Opening(legacy=revision if isinstance(revision, str) else None)
+        return ConnectionOpening(legacy=revision if isinstance(revision, str) else None)
     revision = meta_of(params).get(PROTOCOL_VERSION)
-    return Opening(modern=revision if isinstance(revision, str) else None)
+    return ConnectionOpening(modern=revision if isinstance(revision, str) else None)
 
 
 def meta_of(params: Any) -> dict[str, Any]:

@@ -21,10 +21,10 @@ _HANDLERS: Final = 2
 
 def perfetto(timeline: Timeline) -> bytes:
     """Return ``timeline`` as JSON."""
-    begin = min((each.begin for each in timeline.requests), default=0.0)
+    begin = min((each.started_at for each in timeline.requests), default=0.0)
     events = [*_names(_CALLERS, "calls"), *_names(_HANDLERS, "handlers")]
     for number, request in enumerate(timeline.requests):
-        events += _Rows(request, number, begin).events()
+        events += _RequestRows(request, number, begin).events()
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
@@ -33,7 +33,7 @@ def _names(pid: int, name: str) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "pid": pid, "tid": pid, "name": kind, "args": {"name": name}}
 
 
-class _Rows:
+class _RequestRows:
     """The rows of one request, which is the one with this ``number``."""
 
     def __init__(self, request: TimedRequest, number: int, begin: float) -> None:
@@ -67,17 +67,17 @@ class _Rows:
             args["made for"] = request.parent.id
         has_handler = request.began is not None or request.received is not None
         ticks = [
-            self._event("n", _HANDLERS if has_handler else _CALLERS, tick.kind, tick.at, words=tick.words)
+            self._event("n", _HANDLERS if has_handler else _CALLERS, tick.kind, tick.at, words=tick.text)
             for tick in request.ticks
         ]
         if request.sent is not None:
-            end = request.answered or request.left or request.cancel_sent or request.end
+            end = request.answered or request.left or request.cancel_sent or request.ended_at
             cancels = [("caller left", request.left), ("cancel sent", request.cancel_sent)]
             inside = [self._event("n", _CALLERS, word, at) for word, at in cancels if at is not None]
             yield from self._slice(_CALLERS, name, request.sent, end, *inside, *([] if has_handler else ticks), **args)
         began = request.began or request.received
         if began is not None:
-            over = request.done or request.returned or request.replied or request.end
+            over = request.done or request.returned or request.replied or request.ended_at
             inside = list(ticks)
             if request.cancel_read is not None:
                 inside.append(self._event("n", _HANDLERS, "cancel read", request.cancel_read))

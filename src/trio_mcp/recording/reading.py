@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from ..jsonrpc.messages import RequestId
 from ..jsonrpc.sizes import is_small
-from .entries import Entry, Recorded, Reference, plain_id
+from .entries import Recorded, RecordedEntry, Reference, plain_id
 from .timed_requests import OPPOSITE, Origin, Tick, TimedRequest
 
 MOST_REQUESTS: Final = 20_000
@@ -63,7 +63,7 @@ def _keys(request: TimedRequest) -> list[Origin | int]:
     return [*keys, request.post] if request.post else keys
 
 
-class Reading:
+class RecordingReader:
     """One recording, on its way into memory."""
 
     def __init__(self, recorded: Recorded) -> None:
@@ -89,7 +89,7 @@ class Reading:
             for message in entry.messages:
                 self._message(message, entry, at)
 
-    def _message(self, message: dict[str, Any], entry: Entry, at: float) -> None:
+    def _message(self, message: dict[str, Any], entry: RecordedEntry, at: float) -> None:
         from_us = entry.dir == "out"
         origin: Origin = self.role if from_us else OPPOSITE[self.role]
         method, request_id = message.get("method"), plain_id(message.get("id"))
@@ -196,7 +196,7 @@ class Reading:
         if request.token is not None and self._tokens.get((request.origin, request.token)) is request:
             del self._tokens[request.origin, request.token]
 
-    def _event(self, entry: Entry, at: float) -> None:
+    def _event(self, entry: RecordedEntry, at: float) -> None:
         if entry.event == "call.began" and entry.id is not None:
             if entry.work_for is not None and len(self._asked) < MOST_REQUESTS:
                 self._asked[entry.id] = entry.work_for
@@ -224,7 +224,7 @@ class Reading:
 
     # Both sides
 
-    def is_other_side_of(self, other: Reading) -> bool:
+    def is_other_side_of(self, other: RecordingReader) -> bool:
         """Return whether both recordings are of one connection: opposite roles, and the same first requests."""
         if self.role == other.role:
             return False
@@ -239,7 +239,7 @@ class Reading:
         for each in self.requests.values():
             yield from each
 
-    def pairs(self, other: Reading) -> Iterator[tuple[TimedRequest, TimedRequest]]:
+    def pairs(self, other: RecordingReader) -> Iterator[tuple[TimedRequest, TimedRequest]]:
         """Return each request with the same one in ``other``."""
         for key, mine in self.requests.items():
             theirs = other.requests.get(key, [])
@@ -253,7 +253,7 @@ class Reading:
         for request in self.all():
             request.shift(seconds)
 
-    def merge(self, other: Reading | None) -> list[TimedRequest]:
+    def merge(self, other: RecordingReader | None) -> list[TimedRequest]:
         """Return all requests, with the times of the ``other`` side."""
         if other is None:
             return list(self.all())
@@ -270,7 +270,7 @@ def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[t
     for each in mine[:_COMPARED]:
         fitting = [other for other in left if (other.method, other.name) == (each.method, each.name)]
         if fitting:
-            found = min(fitting, key=lambda other: abs(other.begin - each.begin))
+            found = min(fitting, key=lambda other: abs(other.started_at - each.started_at))
             left.remove(found)
             yield each, found
 

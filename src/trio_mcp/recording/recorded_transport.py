@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ..concurrency.resumption import FollowedSteps
+from ..concurrency.resumption import ResumptionObserver
 from ..runtime.outbox import Outbox
-from ..runtime.transport import Frame, Received, RecordedSending, Transport, UnreadableFrame
+from ..runtime.transport import Frame, Received, SendRecorder, Transport, UnreadableFrame
 from .entries import Reference
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..runtime.limits import Load
     from ..runtime.observing import CallSpan, HandlerSpan, Tracer, Tracing
     from ..state.requests import InboundRequest, OutboundRequest
-    from .writing import Place, Recording
+    from .writing import ExchangeReference, Recording
 
 _working_for: Final[ContextVar[Reference | None]] = ContextVar("trio_mcp.recording.working_for", default=None)
 """The request that the current task works for, where the connection of the request is recorded."""
@@ -68,11 +68,11 @@ class RecordedTransport(Transport):
             self._rest = len(message) - count
         return count
 
-    def note_sent(self, message: bytes) -> None:
-        """Note a message that the transport is handed in another way: see `RecordedSending.note_sent`."""
+    def record_sent(self, message: bytes) -> None:
+        """Note a message that the transport is handed in another way: see `SendRecorder.record_sent`."""
         self._recording.frame("out", message)
 
-    def make_outbox(self, high_water: int, recorded: RecordedSending | None = None) -> Outbox:
+    def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
         """Return the outbox of the transport, by way of this: see `Transport.make_outbox`."""
         return self._transport.make_outbox(high_water, recorded or self)
 
@@ -94,7 +94,7 @@ class RecordedRequests:
     See `Tracing` and `Tracer`."""
 
     def __init__(
-        self, find: Callable[[InboundRequest | OutboundRequest], Place | None], tracing: Tracing | None
+        self, find: Callable[[InboundRequest | OutboundRequest], ExchangeReference | None], tracing: Tracing | None
     ) -> None:
         self._find = find
         self._tracing = tracing
@@ -110,10 +110,10 @@ class RecordedRequests:
         self._tracer = None if self._tracing is None else self._tracing.tracer(network)
         return self
 
-    def end(self, role: str, revision: str | None) -> None:
-        """See `Tracer.end`."""
+    def close(self, role: str, revision: str | None) -> None:
+        """See `Tracer.close`."""
         if self._tracer is not None:
-            self._tracer.end(role, revision)
+            self._tracer.close(role, revision)
 
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
@@ -142,7 +142,7 @@ class _RecordedCall:
     """A request of ours. See `CallSpan`."""
 
     def __init__(
-        self, place: Place, request: OutboundRequest, params: dict[str, Any] | None, span: CallSpan | None
+        self, place: ExchangeReference, request: OutboundRequest, params: dict[str, Any] | None, span: CallSpan | None
     ) -> None:
         self._recording, self._post = place
         self._id = request.id
@@ -160,14 +160,14 @@ class _RecordedCall:
 class _RecordedHandler:
     """A request of the peer. See `HandlerSpan`."""
 
-    def __init__(self, place: Place, request: InboundRequest, span: HandlerSpan | None) -> None:
+    def __init__(self, place: ExchangeReference, request: InboundRequest, span: HandlerSpan | None) -> None:
         self._recording, self._post = place
         self._request = request
         self._span = span
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
         inner = answer if self._span is None else self._span.follow(answer, scope)
-        return FollowedSteps(inner, scope, self._resumed, self._returned)
+        return ResumptionObserver(inner, scope, self._resumed, self._returned)
 
     def _resumed(self) -> None:
         self._recording.event("cancel.delivered", self._request.id, post=self._post)

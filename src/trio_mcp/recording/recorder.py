@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from .entries import VERSION, Entry, Header, beginning_of, nests_too_deep
-from .writing import Job, Recording
+from .entries import VERSION, Header, RecordedEntry, head_of, nests_too_deep
+from .writing import Recording, WriteJob
 
 if TYPE_CHECKING:
     from ..runtime.transport import Transport
@@ -80,11 +80,11 @@ class Recorder:
             raise FileNotFoundError(
                 f"there is no folder {str(self._path.parent)!r} for the recording {self._path.name!r}"
             )
-        self._left = max_bytes
+        self._remaining_bytes = max_bytes
         self._max_line_bytes = max_line_bytes
         self._lock = threading.Lock()
-        self._jobs = deque[Job]()
-        self._some = threading.Event()
+        self._jobs = deque[WriteJob]()
+        self._wakeup = threading.Event()
         self._waiting = 0
         self._opened = 0
         self._thread: threading.Thread | None = None
@@ -108,7 +108,7 @@ class Recorder:
         path = self._path if number == 1 else self._path.with_stem(f"{self._path.stem}-{number}")
         return Recording(self.put, self.written, path, new_header(role, network))
 
-    def put(self, job: Job) -> bool:
+    def put(self, job: WriteJob) -> bool:
         """Hand ``job`` to the thread. Return false, with nothing done, when too much waits there. Never waits."""
         with self._lock:
             if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
@@ -124,7 +124,7 @@ class Recorder:
                     self._waiting, self._is_over = 0, True
                     return False
                 self._thread = thread
-        self._some.set()
+        self._wakeup.set()
         return True
 
     async def written(self, recording: Recording) -> None:
@@ -137,7 +137,7 @@ class Recorder:
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(told.set)
 
-        if not self.put(Job(recording, 0, written=tell)) or (not self._is_slow and done.wait(_AT_ONCE)):
+        if not self.put(WriteJob(recording, 0, written=tell)) or (not self._is_slow and done.wait(_AT_ONCE)):
             return
         with trio.CancelScope(shield=True, deadline=trio.current_time() + _AT_MOST) as scope:
             await told.wait()
@@ -150,10 +150,10 @@ class Recorder:
             try:
                 job = self._jobs.popleft()
             except IndexError:
-                self._some.clear()
+                self._wakeup.clear()
                 if self._jobs:
                     continue
-                if not self._some.wait(1.0):
+                if not self._wakeup.wait(1.0):
                     with self._lock:
                         if not self._jobs:
                             self._thread = None
@@ -168,7 +168,7 @@ class Recorder:
             if job.written is not None:
                 job.written()
 
-    def _write(self, job: Job) -> None:
+    def _write(self, job: WriteJob) -> None:
         recording = job.recording
         if job.written is not None or self._is_over:
             recording.close()
@@ -176,18 +176,18 @@ class Recorder:
             return
         file = recording.open()
         line = self._line(job)
-        if len(line) > self._left:
-            full = Entry(t=job.t, event="recording.full")
+        if len(line) > self._remaining_bytes:
+            full = RecordedEntry(t=job.t, event="recording.full")
             file.write(_encoder.encode(full) + b"\n")
             recording.close()
             logger.warning("the recording %s is full, and ends", recording.path)
             return
-        self._left -= len(line)
+        self._remaining_bytes -= len(line)
         file.write(line)
         if not self._jobs:
             file.flush()
 
-    def _line(self, job: Job) -> bytes:
+    def _line(self, job: WriteJob) -> bytes:
         entry = job.entry or entry_of(job, self._max_line_bytes)
         line = _encoder.encode(entry) + b"\n"
         if len(line) > self._max_line_bytes and not entry.cut and entry.dir is not None:
@@ -197,7 +197,7 @@ class Recorder:
             line = _encoder.encode(msgspec.structs.replace(entry, message=None)) + b"\n"
         return line
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _fail(self, job: WriteJob, error: Exception) -> None:
         with self._lock:
             self._is_over = True
         logger.warning("the recording %s ends, and no other begins: %s", job.recording.path, error)
@@ -205,15 +205,15 @@ class Recorder:
             job.recording.close()
 
 
-def entry_of(job: Job, most: int) -> Entry:
-    """Return the masked entry of a message. If the message has more than ``most`` bytes, its parameters and result are
+def entry_of(job: WriteJob, limit: int) -> RecordedEntry:
+    """Return the masked entry of a message. If the message has more than ``limit`` bytes, its parameters and result are
     removed before the search for secrets."""
     assert job.data is not None, "a message"
     message: Any = None
     reason: str | None = None
-    cut = len(job.data) > most
+    cut = len(job.data) > limit
     try:
-        decoded = beginning_of(job.data) if cut else _decoder.decode(job.data)
+        decoded = head_of(job.data) if cut else _decoder.decode(job.data)
         if nests_too_deep(job.data, decoded):
             reason = "nested too deep"
         else:
@@ -222,7 +222,9 @@ def entry_of(job: Job, most: int) -> Entry:
         reason = "nested too deep"
     except (msgspec.MsgspecError, UnicodeDecodeError):
         reason = NO_JSON  # don't quote the text, which may hold secrets
-    return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, cut=cut, reason=reason, post=job.post)
+    return RecordedEntry(
+        t=job.t, dir=job.dir, bytes=len(job.data), message=message, cut=cut, reason=reason, post=job.post
+    )
 
 
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:

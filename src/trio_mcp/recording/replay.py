@@ -2,7 +2,7 @@
 
 The messages go in their order. Before each one the replay waits for the messages of the other side that had come before
 it in the recording; a cancel is sent after as long as in the recording. What is compared: answers, questions, and
-notifications, see `Comparing`. Progress may come in fewer or more steps, which is a matter of time; the last step
+notifications, see `Comparison`. Progress may come in fewer or more steps, which is a matter of time; the last step
 before an answer is compared.
 """
 
@@ -20,10 +20,10 @@ from ..jsonrpc.codec import decode, frame_error, frame_notification, frame_resul
 from ..jsonrpc.messages import Batch, ErrorResponse, Notification, Request, RequestId, Response, Unreadable
 from ..protocol.meta import PROGRESS_TOKEN, SUBSCRIPTION_ID
 from ..runtime.transport import ConnectionLost, ReplyLost, Transport, UnreadableFrame
-from .comparing import Comparing, Difference, text_of
-from .entries import Entry, Recorded, plain_id
+from .comparing import Comparison, Difference, text_of
+from .entries import Recorded, RecordedEntry, plain_id
 from .openings import meta_of
-from .played import Heard, Sent
+from .replay_messages import ReceivedMessage, SentRequest
 
 _CANCELLED: Final = "notifications/cancelled"
 _PROGRESS: Final = "notifications/progress"
@@ -66,10 +66,10 @@ class _Player:
         self._news = trio.lowlevel.ParkingLot()
         self._is_over = False
         self._replies: dict[RequestId, dict[str, Any]] = {}
-        self._heard: list[Heard] = []
+        self._received: list[ReceivedMessage] = []
         """Messages of the other side that none of the recording stands for so far."""
-        self._sent: dict[Key, Sent] = {}
-        self._tokens: dict[Key, Sent] = {}
+        self._sent: dict[Key, SentRequest] = {}
+        self._tokens: dict[Key, SentRequest] = {}
         """The requests by their progress tokens in the recording."""
         self._used = set[RequestId]()
         """The present ids of the requests of the side that is played."""
@@ -81,9 +81,9 @@ class _Player:
         """Number of such inputs in the recording."""
         self._unreadable_counted = 0
         """Number of such inputs that came before the last message."""
-        self._met: dict[Key, Heard] = {}
+        self._matched: dict[Key, ReceivedMessage] = {}
         """The present request in the place of each recorded one of the other side."""
-        self.comparing = Comparing()
+        self.comparing = Comparison()
 
     # The other side
 
@@ -103,13 +103,13 @@ class _Player:
                     is_line = isinstance(received, bytes | bytearray)
                     message = decode(received) if is_line else getattr(received, "message", None)
                     for each in message.members if isinstance(message, Batch) else (message,):
-                        self._take(each)
+                        self._receive(each)
                 self._news.unpark_all()
         except (trio.EndOfChannel, ConnectionLost):
             self._is_over = True
             self._news.unpark_all()
 
-    def _take(self, message: object) -> None:
+    def _receive(self, message: object) -> None:
         match message:
             case Response():
                 self._replies[message.id] = {"result": message.result}
@@ -117,9 +117,9 @@ class _Player:
                 error = {"code": message.code, "message": message.message}
                 self._replies[reply_id] = {"error": error if message.data is None else {**error, "data": message.data}}
             case Request():
-                self._heard.append(Heard(message.method, message.params, message.id))
+                self._received.append(ReceivedMessage(message.method, message.params, message.id))
             case Notification():
-                self._heard.append(Heard(message.method, message.params))
+                self._received.append(ReceivedMessage(message.method, message.params))
             case Unreadable():
                 self._unreadable.append(message.reason)
                 return
@@ -132,7 +132,7 @@ class _Player:
             while True:
                 await self._transport.send(await self._outbox.take())
         except ConnectionLost:
-            self._outbox.let_go()
+            self._outbox.close()
 
     async def _until(self, ready: Callable[[], object]) -> bool:
         """Wait until ``ready()``. Return false when the other side does not come to that."""
@@ -163,26 +163,28 @@ class _Player:
             elif entry.event == "cancel.received" and entry.cause == "disconnect" and self._side == "client":
                 # 2026-07-28 streamable HTTP, Cancellation: the end of the stream was the cancel.
                 await self._leave(self._sent.get((entry.post, entry.id)), None, 0.0)
-        self._tell_the_rest()
+        self._report_missing()
 
-    def _tell_the_rest(self) -> None:
+    def _report_missing(self) -> None:
         # As with progress, fewer are not a difference: text that a program prints at its end may come too late. For the
         # same reason, text after the last message may be missing in the recording.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
-            self.comparing.differs(f"a message of the {self._other}", "a message", reason)
-        for heard in self._heard:
+            self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)
+        for heard in self._received:
             if heard.method != _PROGRESS:
-                self.comparing.differs(self._name(heard), "none", self.comparing.shown(heard.params))
+                self.comparing.add_difference(self._name(heard), "none", self.comparing.masked_text(heard.params))
         for sent in self._sent.values():
             if not sent.is_expected and sent.id in self._replies:
                 none = "no answer, since it was cancelled" if sent.id in self._left else "no answer"
-                self.comparing.differs(sent.name, none, self.comparing.shown(self._replies[sent.id]))
+                self.comparing.add_difference(sent.name, none, self.comparing.masked_text(self._replies[sent.id]))
 
-    async def _send(self, message: dict[str, Any], entry: Entry, gap: float) -> None:
+    async def _send(self, message: dict[str, Any], entry: RecordedEntry, gap: float) -> None:
         message = self.comparing.with_live_values(message)
         method, message_id, params = message.get("method"), plain_id(message.get("id")), message.get("params")
         if entry.cut:
-            self.comparing.differs(str(method), "a message too long for the recording", "nothing: it was not sent")
+            self.comparing.add_difference(
+                str(method), "a message too long for the recording", "nothing: it was not sent"
+            )
             return
         if isinstance(method, str) and message_id is not None:
             self._request(method, message_id, params, entry.post)
@@ -192,14 +194,14 @@ class _Player:
         elif isinstance(method, str):
             self._outbox.put(frame_notification(method, self._addressed(params, entry.post)) + b"\n")
         elif message_id is not None:
-            met = self._met.get((entry.post, message_id))
+            met = self._matched.get((entry.post, message_id))
             if met is None or met.id is None:
                 return  # what it answers has not come, as was told
             self._outbox.put(_reply(met.id, message, self._addressed(message.get("result"), entry.post)) + b"\n")
         with trio.move_on_after(self._patience) as scope:
             await self._outbox.flushed()
         if scope.cancelled_caught:
-            self.comparing.differs(str(method), f"a {self._other} that reads", f"a {self._other} that does not")
+            self.comparing.add_difference(str(method), f"a {self._other} that reads", f"a {self._other} that does not")
 
     def _request(self, method: str, message_id: RequestId, params: Any, post: int) -> None:
         name = cast("dict[str, Any]", params).get("name", "") if isinstance(params, dict) else ""
@@ -210,12 +212,12 @@ class _Player:
             params = {**cast("dict[str, Any]", params), "_meta": {**meta_of(params), PROGRESS_TOKEN: live}}
             token = live
         words = f"{method} {name} (id {message_id!r})".replace("  ", " ")
-        sent = self._sent[post, message_id] = Sent(live, words, token)
+        sent = self._sent[post, message_id] = SentRequest(live, words, token)
         if named is not None:
             self._tokens[post, named] = sent
         self._outbox.put_request(live, method, params, None)
 
-    async def _leave(self, sent: Sent | None, reason: str | None, gap: float) -> None:
+    async def _leave(self, sent: SentRequest | None, reason: str | None, gap: float) -> None:
         """Cancel a request, after the pause of the recording."""
         if sent is not None and sent.id not in self._left and not sent.is_expected:
             await trio.sleep(gap)
@@ -228,46 +230,46 @@ class _Player:
             return data
         members = dict(cast("dict[str, Any]", data))
         token, meta = plain_id(members.get(PROGRESS_TOKEN)), dict(meta_of(members))
-        if (met := self._met.get((post, token))) is not None:
+        if (met := self._matched.get((post, token))) is not None:
             members[PROGRESS_TOKEN] = meta_of(met.params).get(PROGRESS_TOKEN, token)
-        if (met := self._met.get((post, plain_id(meta.get(SUBSCRIPTION_ID))))) is not None:
+        if (met := self._matched.get((post, plain_id(meta.get(SUBSCRIPTION_ID))))) is not None:
             members["_meta"] = {**meta, SUBSCRIPTION_ID: met.id}
         return members
 
-    async def _expect(self, message: dict[str, Any], entry: Entry) -> None:
+    async def _expect(self, message: dict[str, Any], entry: RecordedEntry) -> None:
         method, message_id = message.get("method"), plain_id(message.get("id"))
         params: Any = message.get("params")
         if method == _PROGRESS and message_id is None:
             await self._expect_progress(params, entry)
         elif isinstance(method, str):
-            await self._expect_call(Heard(method, params, message_id), entry)
+            await self._expect_call(ReceivedMessage(method, params, message_id), entry)
         elif message_id is not None:
             await self._expect_reply(message, message_id, entry)
 
-    async def _expect_reply(self, message: dict[str, Any], message_id: RequestId, entry: Entry) -> None:
+    async def _expect_reply(self, message: dict[str, Any], message_id: RequestId, entry: RecordedEntry) -> None:
         sent = self._sent.get((entry.post, message_id))
         if sent is None:
             return  # it answers a message that was not recorded, or was too long
         sent.is_expected = True
         if not await self._until(lambda: sent.id in self._replies):
-            self.comparing.differs(sent.name, "an answer", "none")
+            self.comparing.add_difference(sent.name, "an answer", "none")
         elif not entry.cut:
             kept = {part: message[part] for part in ("result", "error") if part in message}
             self.comparing.compare(sent.name, kept, self._replies[sent.id])
             steps = list(self._progress_of(sent))
-            self._heard = [each for each in self._heard if each not in steps]
+            self._received = [each for each in self._received if each not in steps]
             if sent.last is not None and steps:
                 self.comparing.compare(f"the last progress of {sent.name}", sent.last, steps[-1].params)
             elif steps:
-                self.comparing.differs(f"the progress of {sent.name}", "none", text_of(steps[-1].params))
+                self.comparing.add_difference(f"the progress of {sent.name}", "none", text_of(steps[-1].params))
 
-    def _progress_of(self, sent: Sent) -> Iterator[Heard]:
-        for each in self._heard:
+    def _progress_of(self, sent: SentRequest) -> Iterator[ReceivedMessage]:
+        for each in self._received:
             if each.method == _PROGRESS and each.member(PROGRESS_TOKEN) == sent.token:
                 yield each
 
-    async def _expect_progress(self, params: Any, entry: Entry) -> None:
-        given = Heard(_PROGRESS, params)
+    async def _expect_progress(self, params: Any, entry: RecordedEntry) -> None:
+        given = ReceivedMessage(_PROGRESS, params)
         sent = self._tokens.get((entry.post, plain_id(given.member(PROGRESS_TOKEN))))
         if sent is None or sent.token is None:
             return
@@ -277,17 +279,17 @@ class _Player:
             return sent.id in self._replies or any(each.value >= given.value for each in self._progress_of(sent))
 
         if not await self._until(has_come):
-            self.comparing.differs(f"the progress of {sent.name}", text_of(params), "none")
+            self.comparing.add_difference(f"the progress of {sent.name}", text_of(params), "none")
 
-    async def _expect_call(self, given: Heard, entry: Entry) -> None:
+    async def _expect_call(self, given: ReceivedMessage, entry: RecordedEntry) -> None:
         """Wait for a request or a notification, and take the one that is most like the ``given`` one."""
         cancelled = plain_id(given.member("requestId")) if given.method == _CANCELLED else None
-        about = self._met.get((entry.post, cancelled))
+        about = self._matched.get((entry.post, cancelled))
 
-        def fitting() -> list[Heard]:
+        def fitting() -> list[ReceivedMessage]:
             return [
                 each
-                for each in self._heard
+                for each in self._received
                 if (each.id is None) is (given.id is None)
                 and each.method == given.method
                 and (about is None or each.member("requestId") == about.id)
@@ -295,28 +297,28 @@ class _Player:
 
         name, params = self._name(given), given.params
         if not await self._until(fitting):
-            self.comparing.differs(name, text_of(params), "none")
+            self.comparing.add_difference(name, text_of(params), "none")
             return
         found = fitting()
         best = next((each for each in found if self.comparing.is_same(params, each.params)), found[0])
-        self._heard.remove(best)
+        self._received.remove(best)
         if given.id is not None:
-            self._met[entry.post, given.id] = best
+            self._matched[entry.post, given.id] = best
         if not entry.cut:
             self.comparing.compare(name, {"params": params}, {"params": best.params})
 
-    def _name(self, heard: Heard) -> str:
+    def _name(self, heard: ReceivedMessage) -> str:
         return f"the {'notification' if heard.id is None else self._question} {heard.method}"
 
 
-def _unreadable_in(entry: Entry) -> int:
+def _unreadable_in(entry: RecordedEntry) -> int:
     """Return the number of inputs in ``entry`` that aren't messages."""
     data: Any = entry.message
     items = cast("list[Any]", data if isinstance(data, list) and data else [data])
     return len(items) - sum(_is_readable(each, entry) for each in entry.messages)
 
 
-def _is_readable(message: dict[str, Any], entry: Entry) -> bool:
+def _is_readable(message: dict[str, Any], entry: RecordedEntry) -> bool:
     return entry.cut or not isinstance(decode(msgspec.json.encode(message)), Unreadable)
 
 

@@ -62,10 +62,10 @@ def svg(timeline: Timeline, title: str = "", *, width: int = 1000) -> str:
     return "\n".join(_Drawing(timeline, title, width).parts()) + "\n"
 
 
-def shown(text: str, most: int = _MOST_LABEL) -> str:
-    """Return ``text`` cut to ``most`` characters, with escapes for all but plain ones, ready for XML."""
-    plain = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: most + 1])
-    return escape(plain if len(plain) <= most else plain[: most - 1] + "…")
+def shown(text: str, limit: int = _MOST_LABEL) -> str:
+    """Return ``text`` cut to ``limit`` characters, with escapes for all but plain ones, ready for XML."""
+    plain = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: limit + 1])
+    return escape(plain if len(plain) <= limit else plain[: limit - 1] + "…")
 
 
 def duration(seconds: float) -> str:
@@ -80,8 +80,8 @@ class _Drawing:
         self._timeline = timeline
         self._title = title
         self._rows = timeline.requests[:MOST_ROWS]
-        self._begin = min((row.begin for row in self._rows), default=0.0)
-        end = max((row.end for row in self._rows), default=1.0)
+        self._begin = min((row.started_at for row in self._rows), default=0.0)
+        end = max((row.ended_at for row in self._rows), default=1.0)
         self._span = max(end - self._begin, 1e-6)
         self._width = max(width, _LEAST_WIDTH)
         self._is_narrow = self._width < _NARROW
@@ -149,10 +149,10 @@ class _Drawing:
     # Rows
 
     def _height(self, row: TimedRequest) -> int:
-        above, below = self._words(row)
+        above, below = self._row_text(row)
         return 8 + 2 * self._bar + 2 + _LINE * (self._is_narrow + bool(above) + bool(below))
 
-    def _words(self, row: TimedRequest) -> tuple[str, str]:
+    def _row_text(self, row: TimedRequest) -> tuple[str, str]:
         """Return the words for the marks of the caller, and those for the marks of the handler."""
         if not self._is_told:
             return "", ""
@@ -169,9 +169,9 @@ class _Drawing:
     def _row(self, row: TimedRequest, y: int) -> Iterator[str]:
         label, arrow = _label(row), "↳ " if row.depth else ""
         most = ((self._width if self._is_narrow else self._left) - _indent(row) - 20) // 7
-        above, below = self._words(row)
+        above, below = self._row_text(row)
         yield "<g>"
-        yield f"<title>{shown(label, 200)}: {escape(_told(row))}</title>"
+        yield f"<title>{shown(label, 200)}: {escape(_times_text(row))}</title>"
         upper = y + 4 + _LINE * (self._is_narrow + bool(above))
         lower = upper + self._bar + 2
         height = y + 14 if self._is_narrow else lower + 2
@@ -179,14 +179,14 @@ class _Drawing:
         failed = " failed" if row.failed else ""
         ended = row.answered or row.left or row.cancel_sent
         if row.sent is not None:
-            yield self._rect(f"call{failed}", row.sent, ended, row.end, upper)
+            yield self._rect(f"call{failed}", row.sent, ended, row.ended_at, upper)
         began = row.began or row.received
         turned = row.finally_began
         if began is not None:
             over = row.done or row.returned or row.replied
-            yield self._rect("handler", began, turned or over, row.end, lower)
+            yield self._rect("handler", began, turned or over, row.ended_at, lower)
             if turned is not None:
-                yield self._rect("cleanup", turned, over, row.end, lower)
+                yield self._rect("cleanup", turned, over, row.ended_at, lower)
                 yield f'<path class="finally" d="M{self._x(turned)} {lower - 2}v{self._bar + 4}"/>'
         for tick in row.ticks:
             yield _mark(tick, self._x(tick.at), (upper if began is None else lower) + self._bar / 2)
@@ -199,9 +199,9 @@ class _Drawing:
         if read is not None:
             yield f'<path class="cancel" d="M{self._x(read)} {lower - 1}v{self._bar + 2}m-3 -{self._bar + 2}h6"/>'
         if below:
-            yield from self._text(below, read or turned or row.end, lower + self._bar + 11)
-        if row.end > row.begin:
-            x, words = self._x(row.end) + 5, duration(row.end - row.begin)
+            yield from self._text(below, read or turned or row.ended_at, lower + self._bar + 11)
+        if row.ended_at > row.started_at:
+            x, words = self._x(row.ended_at) + 5, duration(row.ended_at - row.started_at)
             yield f'<text class="small" x="{x}" y="{lower + 6}">{words}</text>'
         yield "</g>"
 
@@ -282,7 +282,7 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
     yield line
 
 
-def _told(row: TimedRequest) -> str:
+def _times_text(row: TimedRequest) -> str:
     """Return the times of ``row`` in words, from its beginning on."""
     words = {
         "sent": row.sent,
@@ -299,4 +299,4 @@ def _told(row: TimedRequest) -> str:
     }
     found = sorted((at, word) for word, at in words.items() if at is not None)
     more = f"; {len(row.ticks) + row.more_ticks} ticks" if row.ticks else ""
-    return ", ".join(f"{word} {duration(at - row.begin)}" for at, word in found) + more
+    return ", ".join(f"{word} {duration(at - row.started_at)}" for at, word in found) + more

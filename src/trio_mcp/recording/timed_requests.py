@@ -25,7 +25,7 @@ class Tick:
 
     at: float
     kind: Literal["progress", "log", "asks"]
-    words: str = ""
+    text: str = ""
 
 
 @define(eq=False)
@@ -74,12 +74,12 @@ class TimedRequest:
     """See `Entry.post`."""
 
     @property
-    def begin(self) -> float:
+    def started_at(self) -> float:
         """The first time."""
         return min(self._times())
 
     @property
-    def end(self) -> float:
+    def ended_at(self) -> float:
         """The last time."""
         return max(self._times())
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from ..classes import frozen
 from ..jsonrpc.messages import RequestId
 from .entries import Recorded
-from .reading import Reading
+from .reading import RecordingReader
 from .timed_requests import TimedRequest
 
 
@@ -40,10 +40,10 @@ class Timeline:
 def timeline(recordings: Sequence[Recorded]) -> Timeline:
     """Return the requests of ``recordings``: of the two sides of one connection, or of several connections, by a proxy
     for example. Raises `OSError` and `BadRecording`."""
-    readings = [Reading(each) for each in recordings]
+    readings = [RecordingReader(each) for each in recordings]
     for reading in readings:
         reading.read()
-    merged: list[tuple[Reading, Reading | None]] = []
+    merged: list[tuple[RecordingReader, RecordingReader | None]] = []
     rest = list(readings)
     offset, uncertainty = None, 0.0
     ahead: dict[int, float] = {}
@@ -74,10 +74,10 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
                 of_recordings += ((reading.recorded.header.id, each) for each in whole)
     left_out = sum(reading.left_out for reading in readings)
     sides = [f"{each.header.role} (process {each.header.pid})" for each in recordings]
-    return Timeline(_nested(requests, _Begun(of_recordings)), left_out, offset, uncertainty, sides)
+    return Timeline(_nested(requests, _StartedRequests(of_recordings)), left_out, offset, uncertainty, sides)
 
 
-def _offset(first: Reading, other: Reading) -> tuple[float, float] | None:
+def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, float] | None:
     """Return how far the clock of ``other`` is ahead, and the uncertainty; `None` without a whole round trip."""
     least, most = -math.inf, math.inf
     for mine, theirs in first.pairs(other):
@@ -100,13 +100,13 @@ def _passed(sent: float | None, received: float | None) -> float:
     return math.inf if sent is None or received is None else received - sent
 
 
-class _Begun:
+class _StartedRequests:
     """Requests whose handler has begun, by recording, id and exchange of a `Reference`."""
 
     def __init__(self, requests: Iterable[tuple[str, TimedRequest]]) -> None:
         """Take ``requests``, each with the id of its recording."""
         self._found: dict[tuple[str, RequestId, int], tuple[list[float], list[TimedRequest]]] = {}
-        handled = [(each.begin, recording, each) for recording, each in requests if each.began is not None]
+        handled = [(each.started_at, recording, each) for recording, each in requests if each.began is not None]
         for begin, recording, each in sorted(handled, key=lambda found: found[0]):
             begins, found = self._found.setdefault((recording, each.id, each.post), ([], []))
             begins.append(begin)
@@ -115,13 +115,13 @@ class _Begun:
     def last(self, name: tuple[str, RequestId, int], request: TimedRequest) -> TimedRequest | None:
         """Return the last request with this ``name`` that began before ``request``, other than ``request``."""
         begins, found = self._found.get(name, ([], []))
-        before = bisect_right(begins, request.begin)
+        before = bisect_right(begins, request.started_at)
         return next((each for each in reversed(found[max(0, before - 2) : before]) if each is not request), None)
 
 
-def _nested(requests: Iterable[TimedRequest], begun: _Begun) -> list[TimedRequest]:
+def _nested(requests: Iterable[TimedRequest], begun: _StartedRequests) -> list[TimedRequest]:
     """Return ``requests`` by their times, each behind the request that it was made for."""
-    ordered = sorted(requests, key=lambda each: each.begin)
+    ordered = sorted(requests, key=lambda each: each.started_at)
     states: dict[tuple[str, str], TimedRequest] = {}
     children: dict[TimedRequest | None, list[TimedRequest]] = {None: []}
     for each in ordered:
@@ -141,10 +141,10 @@ def _nested(requests: Iterable[TimedRequest], begun: _Begun) -> list[TimedReques
     return found
 
 
-def _parent(request: TimedRequest, begun: _Begun) -> TimedRequest | None:
+def _parent(request: TimedRequest, begun: _StartedRequests) -> TimedRequest | None:
     """Return the request that ``request`` was made for: the last of its id that had begun by then."""
     asked = request.asked
     if asked is None:
         return None
     found = [begun.last((asked.recording, asked.id, post), request) for post in {0, asked.post}]
-    return max((each for each in found if each is not None), key=lambda each: each.begin, default=None)
+    return max((each for each in found if each is not None), key=lambda each: each.started_at, default=None)

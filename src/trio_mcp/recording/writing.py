@@ -1,4 +1,5 @@
-"""Recording is the recording of one connection, with its file. The thread of the `Recorder` carries out each `Job`."""
+"""Recording is the recording of one connection, with its file. The thread of the `Recorder` carries out each
+`WriteJob`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import trio
 
 from ..classes import define
 from ..jsonrpc.messages import RequestId
-from .entries import Entry, EventName, Header, Reference
+from .entries import EventName, Header, RecordedEntry, Reference
 from .masking import Masking
 
 _ENTRY: Final = 200
@@ -22,7 +23,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 @define(eq=False)
-class Job:
+class WriteJob:
     """Something for the thread: a message with its direction, an event, or, with ``written``, the end of a
     recording."""
 
@@ -30,7 +31,7 @@ class Job:
     t: int
     dir: Literal["in", "out"] | None = None
     data: bytes | None = None
-    entry: Entry | None = None
+    entry: RecordedEntry | None = None
     written: Callable[[], None] | None = None
     post: int = 0
     """See `Entry.post`."""
@@ -45,7 +46,7 @@ class Recording:
 
     def __init__(
         self,
-        put: Callable[[Job], bool],
+        put: Callable[[WriteJob], bool],
         written: Callable[[Recording], Awaitable[None]],
         path: Path,
         header: Header,
@@ -59,11 +60,11 @@ class Recording:
         """True once nothing more is written; set in the thread."""
         self._file: IO[bytes] | None = None
         self._dropped = 0
-        self._begun = header.trio
+        self._started_at = header.trio
         self._is_closed = False
 
     def _now(self, at: float | None = None) -> int:
-        return round(((trio.current_time() if at is None else at) - self._begun) * 1e6)
+        return round(((trio.current_time() if at is None else at) - self._started_at) * 1e6)
 
     def frame(
         self, direction: Literal["in", "out"], data: bytes | bytearray, at: float | None = None, *, post: int = 0
@@ -73,10 +74,10 @@ class Recording:
         if self._is_closed:
             return
         if self._dropped:
-            dropped = Entry(t=self._now(), event="frames.dropped", count=self._dropped)
-            if self._put(Job(self, dropped.t, entry=dropped)):
+            dropped = RecordedEntry(t=self._now(), event="frames.dropped", count=self._dropped)
+            if self._put(WriteJob(self, dropped.t, entry=dropped)):
                 self._dropped = 0
-        if not self._put(Job(self, self._now(at), direction, bytes(data), post=post)):
+        if not self._put(WriteJob(self, self._now(at), direction, bytes(data), post=post)):
             self._dropped += 1
 
     def event(
@@ -92,18 +93,18 @@ class Recording:
     ) -> None:
         """Note an event, which happened now or ``at`` a time on trio's clock. ``post``: see `Entry.post`."""
         if not self._is_closed:
-            entry = Entry(
+            entry = RecordedEntry(
                 t=self._now(at), event=name, id=request_id, cause=cause, reason=reason, work_for=work_for, post=post
             )
-            if not self._put(Job(self, entry.t, entry=entry)):
+            if not self._put(WriteJob(self, entry.t, entry=entry)):
                 self._dropped += 1
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """End the recording, whose last lines the thread writes. Idempotent."""
         if not self._is_closed:
             self.event("connection.ended")
             self._is_closed = True
-            self._put(Job(self, 0, written=_nothing))
+            self._put(WriteJob(self, 0, written=_nothing))
 
     async def aclose(self) -> None:
         """End the recording, and wait until the last line is written, for two seconds at most, also when cancelled.
@@ -136,5 +137,5 @@ def _nothing() -> None:
     """Do nothing: nobody waits for the last line."""
 
 
-Place: TypeAlias = tuple[Recording, int]
+ExchangeReference: TypeAlias = tuple[Recording, int]
 """A recording, and the number of the exchange there: see `Entry.post`."""

@@ -1,7 +1,7 @@
 """Calls: requests of ours on their way to the peer and back.
 
 A task waits for the end of a `Call`, whose caller gets a `Progress` for each report. No task waits for the end of a
-request that is `Posted`, and nobody for that of `send_unheeded`.
+request that is `DetachedCall`, and nobody for that of `send_ignoring_reply`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ callback must be quick, and must not raise."""
 
 
 @value
-class Settled:
-    """The end of a call. ``after``: number of notifications belonging to requests that came before the end on the
-    wire."""
+class CallOutcome:
+    """The end of a call. ``notifications_before``: number of notifications belonging to requests that came before the
+    end on the wire."""
 
     result: Any
     error: MCPError | None
-    after: int = 0
+    notifications_before: int = 0
 
 
 @define(eq=False)
@@ -57,7 +57,7 @@ class RoundTrips:
     received: float = -inf
     """Time at which the last answer was read, on trio's clock; known for cacheable methods."""
 
-    def leave(self, error: BaseException) -> None:
+    def cancel(self, error: BaseException) -> None:
         """Tell the server that the call ends with ``error``, if the server waits for the next request. Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
@@ -80,7 +80,7 @@ class Call(Owner):
         "_waiting",
         "context",
         "end",
-        "ended",
+        "ended_at",
         "limited",
         "on_notification",
         "request",
@@ -99,9 +99,9 @@ class Call(Owner):
         self.request = request
         self.context: Context | None = copy_context()
         """Context variables of the caller, until the end of the call."""
-        self.end: Settled | None = None
+        self.end: CallOutcome | None = None
         """The end; `None` while the request is in flight, and for ever when the request was abandoned."""
-        self.ended = _NEVER
+        self.ended_at = _NEVER
         """Time of the end on trio's clock, for methods whose answers may be cached; ``-inf`` for all others."""
         self.on_notification = on_notification
         """Callback for the notifications on the stream that the request opened."""
@@ -113,36 +113,36 @@ class Call(Owner):
         self._limits = call_limits()
         if self._limits:
             self.limited = True
-            self._limits = tuple(limit for limit in self._limits if limit.renewed)
+            self._limits = tuple(limit for limit in self._limits if limit.restarts_on_progress)
             self.wants_progress |= bool(self._limits)
         self._items = backlog
         self._waiting = Sleeper()
 
-    def progressed(self, progress: Progress, size: int) -> None:
+    def receive_progress(self, progress: Progress, size: int) -> None:
         """Take progress that has arrived, ``size`` bytes long."""
         for limit in self._limits:
-            limit.heard()
+            limit.restart()
         if self._items is not None:
             self._items.put(progress, size)
             self._waiting.wake()
 
-    def settle(self, end: Settled) -> None:
+    def settle(self, end: CallOutcome) -> None:
         """Take the end, which has arrived by wire or by loss of the connection."""
         self.end = end
         if self.request.method.cacheable:
-            self.ended = trio.current_time()
+            self.ended_at = trio.current_time()
         self._waiting.wake()
 
-    async def outcome(self) -> Settled:
+    async def outcome(self) -> CallOutcome:
         """Wait for the end, running the callbacks in order meanwhile, and return the end."""
         while True:
             while self._items:
-                await self._tell(self._items.take())
+                await self._report_progress(self._items.pop())
             if self.end is not None:
                 return self.end
             await self._waiting.sleep()
 
-    async def _tell(self, progress: Progress) -> None:
+    async def _report_progress(self, progress: Progress) -> None:
         if self._on_progress is not None:
             pending = self._on_progress(progress)
             if inspect.isawaitable(pending):
@@ -167,34 +167,41 @@ class Ask(Protocol):
         ...
 
 
-class Poster(Protocol):
+class CallOwner(Protocol):
     """The party that has sent a request, and goes on with other things."""
 
-    def ended(self, posted: Posted, result: Any, error: MCPError | None) -> None:
+    def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
         """Take the end of a request, plain data or an error. Runs in the reader: must be quick, and must not raise."""
         ...
 
 
-class Post(Protocol):
-    """Sends a request to ``outbox``, and does not wait for the end, which ``poster`` gets: see `Outbound.post`."""
+class SendDetached(Protocol):
+    """Sends a request to ``outbox``, and does not wait for the end, which ``poster`` gets: see
+    `Outbound.send_detached`."""
 
     def __call__(
-        self, method: str, params: dict[str, Any] | None, revision: Revision, poster: Poster, name: str, outbox: Outbox
-    ) -> Posted: ...
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        revision: Revision,
+        owner: CallOwner,
+        name: str,
+        outbox: Outbox,
+    ) -> DetachedCall: ...
 
 
-class _End(Protocol):
+class _Outcome(Protocol):
     @property
     def result(self) -> Any: ...
     @property
     def error(self) -> MCPError | None: ...
 
 
-class Posted(Owner):
-    """A request that ``poster`` has sent by ``outbox``, one of the ``calls`` in flight; ``name`` is for the poster.
+class DetachedCall(Owner):
+    """A request that ``owner`` has sent by ``outbox``, one of the ``calls`` in flight; ``name`` is for the poster.
     ``over`` is called at the end. Much smaller than a task that waits."""
 
-    __slots__ = ("_calls", "_over", "_poster", "_take_back", "name", "outbox", "request")
+    __slots__ = ("_abandon", "_call_owner", "_calls", "_over", "name", "outbox", "request")
 
     on_notification: ClassVar[None] = None
     limited: ClassVar[bool] = False
@@ -204,9 +211,9 @@ class Posted(Owner):
         request: OutboundRequest,
         calls: dict[RequestId, Any],
         outbox: Outbox,
-        poster: Poster,
+        owner: CallOwner,
         name: str,
-        take_back: Callable[[Posted, str | BaseException], None],
+        abandon: Callable[[DetachedCall, str | BaseException], None],
         over: Callable[[Any, BaseException | None], None] | None,
     ) -> None:
         self.segments = []  # as an `Owner` makes, which would be two more calls
@@ -215,20 +222,20 @@ class Posted(Owner):
         """The way out of the request."""
         self.name = name
         self._calls = calls
-        self._poster = poster
-        self._take_back = take_back
+        self._call_owner = owner
+        self._abandon = abandon
         self._over = over
 
-    def take_back(self, reason: str | BaseException) -> None:
-        """Withdraw the request, or send its cancel: see `Outbound.take_back`."""
-        self._take_back(self, reason)
+    def abandon(self, reason: str | BaseException) -> None:
+        """Withdraw the request, or send its cancel: see `Outbound.abandon_detached`."""
+        self._abandon(self, reason)
 
-    def settle(self, end: _End) -> None:
+    def settle(self, end: _Outcome) -> None:
         """Take the end, which has arrived by wire or by loss of the connection."""
-        if self.leave(end.result, end.error):
-            self._poster.ended(self, end.result, end.error)
+        if self.finish(end.result, end.error):
+            self._call_owner.receive_outcome(self, end.result, end.error)
 
-    def leave(self, result: Any, error: BaseException | None) -> bool:
+    def finish(self, result: Any, error: BaseException | None) -> bool:
         """Note that the request is over. Return false where that was so before."""
         if self._calls.pop(self.request.id, None) is None:
             return False
@@ -250,7 +257,7 @@ OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]
 """Callback that runs in the caller's own task, in wire order, before the call returns. May be async."""
 
 
-def send_unheeded(
+def send_ignoring_reply(
     state: ConnectionState, outbox: Outbox, method: str, params: dict[str, Any], revision: Revision
 ) -> None:
     """Send a request ahead of all that waits, and even when ``outbox`` is full; its reply will be ignored. Synchronous,

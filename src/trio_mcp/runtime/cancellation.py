@@ -55,7 +55,7 @@ class Cancellation:
     at: float
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The reason, or else the cause, as trio's own cancel reason."""
         return self.reason or self.cause.value
 
@@ -100,7 +100,7 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
     return {**params, "_meta": {REMAINING_MS: remaining, **(params.get("_meta") or {})}}
 
 
-def due_of(meta: Mapping[str, Any]) -> float:
+def deadline_of(meta: Mapping[str, Any]) -> float:
     """Return the time (`trio.current_time`) at which a request with ``meta``, received now, is over for its caller;
     `math.inf` when the caller gave no number of milliseconds, or no sensible number."""
     remaining = meta.get(REMAINING_MS)

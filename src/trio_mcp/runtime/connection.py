@@ -21,7 +21,7 @@ from typing import Any, Final
 import trio
 
 from ..concurrency.time_limits import Graces
-from ..diagnostics.log import share_of_a_peer
+from ..diagnostics.log import peer_log_share
 from ..jsonrpc.codec import decode, skipped
 from ..jsonrpc.messages import RequestId
 from ..protocol.revisions import Revision
@@ -34,7 +34,7 @@ from .exchange import Exchange
 from .notifications import Announcements, notification_queue
 from .outbound import CallSettings, Outbound
 from .outbox import LEAST_FLUSH, LastFlush, Outbox
-from .peer import THE_ONLY_ONE, Peer
+from .peer import SOLE_CLIENT, Peer
 from .replies import Replies
 from .requests.host import RequestHandler, RequestHost
 from .requests.runner import RequestRunner
@@ -47,8 +47,8 @@ _HURRIED_GRACE: Final = 0.3
 class Connection:
     """Serves one connection, from the start of `run` until its return. Meanwhile ``host`` has to run.
 
-    Where messages come in another way, by `take`, an outbox stands in the place of the ``transport``: the maker of the
-    connection takes the lines from there.
+    Where messages come in another way, by `process_event`, an outbox stands in the place of the ``transport``: the
+    maker of the connection takes the lines from there.
     ``graces`` bounds how long cancelled handlers in threads may clean up, and is shortened when the connection ends.
     ``replies`` writes the replies of this side. ``on_unreadable`` is told of lines that are no message.
     """
@@ -60,7 +60,7 @@ class Connection:
         handler: RequestHandler,
         host: RequestHost,
         *,
-        peer: Peer = THE_ONLY_ONE,
+        peer: Peer = SOLE_CLIENT,
         graces: Graces | None = None,
         replies: Replies | None = None,
         calls: CallSettings = CallSettings(),  # noqa: B008 frozen
@@ -76,22 +76,29 @@ class Connection:
         """Exchange that the requests of the peer belong to."""
         self.lost: ConnectionLost | None = None
         """Reason why our messages reach the peer no more; `None` while the connection lasts."""
-        self.came_with: RequestId | None = None
-        """Id of the request of ours in whose answer the message came that is acted on now: see `Frame.came_with`."""
+        self.related_request_id: RequestId | None = None
+        """Id of the request of ours in whose answer the message came that is acted on now: see
+        `Frame.related_request_id`."""
         self.is_only = False
         """True when no other connection is served, so that the server ends with this connection."""
-        self._told = notification_queue(limits, handler.notified, limits.callback_grace)
+        self._request_notifications = notification_queue(limits, handler.notified, limits.callback_grace)
         self._changes = notification_queue(limits, handler.notified)
         tracing = host.tracing if self._transport is None else self._transport.observed_by(host.tracing)
         self._tracer = tracer = None if tracing is None else tracing.tracer(network)
-        self.outbound = Outbound(state, self.outbox, self._told, limits, tracer, calls)
+        self.outbound = Outbound(state, self.outbox, self._request_notifications, limits, tracer, calls)
         """Sender of our requests; `request` sends a single one."""
         graces, replies = graces or Graces(limits.cleanup_grace), replies or Replies({})
-        ask, post = self.outbound.request, self.outbound.post
+        ask, post = self.outbound.request, self.outbound.send_detached
         self._runner = RequestRunner(host, handler, graces, replies, ask, tracer, peer=peer, post=post)
         self._announcements = Announcements(self.outbox)
         self._dispatch = Dispatch(
-            self._runner, self.exchange, self.outbound, self._told, self._changes, handler, on_unreadable
+            self._runner,
+            self.exchange,
+            self.outbound,
+            self._request_notifications,
+            self._changes,
+            handler,
+            on_unreadable,
         )
         self._drain_timeout = limits.drain_timeout
         self._last_flush = LastFlush()
@@ -120,7 +127,7 @@ class Connection:
         ``drain_timeout`` seconds and are cancelled then (ruling 14). A cancel from outside cancels all requests at
         once.
         """
-        with share_of_a_peer(self._runner.caller):
+        with peer_log_share(self._runner.caller):
             await self._run(task_status)
 
     async def _run(self, task_status: trio.TaskStatus[None]) -> None:
@@ -129,7 +136,7 @@ class Connection:
                 if self._transport is not None:
                     service.start_soon(self._write, self._transport)
                 context = copy_context()
-                self._told.task.start_in(service, context)
+                self._request_notifications.task.start_in(service, context)
                 self._changes.task.start_in(service, context)
                 self._service = service
                 if self._transport is not None:
@@ -138,9 +145,11 @@ class Connection:
                     service.start_soon(self._drain)
                 task_status.started()
                 try:
-                    await self._asleep()
+                    await self._wait_until_drained()
                 except BaseException:
-                    self._cancel_all(CancelCause.PARENT, None)  # where `_asleep` has not cancelled: an interrupt
+                    self._cancel_all(
+                        CancelCause.PARENT, None
+                    )  # where `_wait_until_drained` has not cancelled: an interrupt
                     raise
                 finally:
                     self._service = None
@@ -156,22 +165,24 @@ class Connection:
                 if self._transport is not None:
                     await self._transport.aclose()
             finally:
-                self._let_go()
+                self._drop_references()
                 self._ended.set()
                 if self._tracer is not None and not self.peer.everybody:
-                    self._tracer.end(self.state.role, None if self.state.revision is None else self.state.revision.name)
+                    self._tracer.close(
+                        self.state.role, None if self.state.revision is None else self.state.revision.name
+                    )
 
-    def _let_go(self) -> None:
+    def _drop_references(self) -> None:
         """Cut the references among the parts of the connection, which is over, and to the handler, so that no part has
         to wait for the garbage collector."""
         self._runner.detach()
-        self._told.detach()
+        self._request_notifications.detach()
         self._changes.detach()
         if self._transport is not None:
-            self.outbox.let_go()
+            self.outbox.close()
         del self._dispatch
 
-    async def _asleep(self) -> None:
+    async def _wait_until_drained(self) -> None:
         """Wait until `_wake`, which is called when the connection is drained. When this task is cancelled before, all
         requests get the cause of the cancel before any handler runs: trio calls ``abort`` functions at once, and wakes
         the tasks afterwards."""
@@ -185,7 +196,7 @@ class Connection:
         self._sleeper = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _end(self, reason: str) -> None:
+    def _start_drain(self, reason: str) -> None:
         self._runner.refuse_new(reason)
         if not self.is_ending:
             self.exchange.ending.set()
@@ -214,7 +225,7 @@ class Connection:
             return
         if drain_timeout is not None:
             self._drain_timeout = drain_timeout
-        self._end(reason)
+        self._start_drain(reason)
 
     async def close(self, reason: str) -> None:
         """Call `shut_down` without any time to drain, and wait for the end of `run`."""
@@ -262,9 +273,9 @@ class Connection:
             self.lost = error
             self.outbound.fail_all(error)
             self._cancel_all(CancelCause.DISCONNECT, error.reason)
-            self._end(error.reason)
+            self._start_drain(error.reason)
             if self._transport is not None:
-                self.outbox.let_go()
+                self.outbox.close()
 
     # Writing
 
@@ -296,7 +307,7 @@ class Connection:
         Leaving the call for any reason, cancellation or an exception of ``on_progress``, withdraws a request that was
         not yet written, and otherwise sends exactly one ``notifications/cancelled`` with the reason. When the call
         returns, the callbacks are done for the logs that came since the request was sent; see
-        `NotificationQueue.finished`.
+        `NotificationQueue.wait_until_finished`.
 
         Raises `PeerError` for an error reply, `ConnectionLost`, `MethodUnavailable` when the revision does not let us
         send ``method``, and `NotSerializable` for ``params`` that are no JSON; the last two send nothing.
@@ -306,8 +317,8 @@ class Connection:
     # Reading
 
     async def _read(self, transport: Transport) -> None:
-        receive, at_hand = transport.receive, transport.at_hand
-        state, act, max_batch, outbox = self.state, self._dispatch.act, self.limits.max_batch, self.outbox
+        receive, at_hand = transport.receive, transport.buffered
+        state, act, max_batch, outbox = self.state, self._dispatch.handle, self.limits.max_batch, self.outbox
         most_unread = _READING_MARKS * outbox.high_water
         try:
             while True:
@@ -324,21 +335,21 @@ class Connection:
                 if type(received) is bytes:  # nearly all messages are
                     act(state.receive(decode(received, max_batch=max_batch)), received)
                 else:
-                    self._take(received)
+                    self._process_received(received)
                 del received  # which may be long, and would be kept until the next message
         except trio.EndOfChannel:
             # The peer will not answer any more, so our own calls are over; the peer's requests may still finish (ruling
             # 14).
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
-            self._end("the connection has ended")
+            self._start_drain("the connection has ended")
         except ConnectionLost as error:
             self.lose(error)
 
-    def _take(self, received: Received) -> None:
-        state, act = self.state, self._dispatch.act
+    def _process_received(self, received: Received) -> None:
+        state, act = self.state, self._dispatch.handle
         match received:
             case Frame():
-                self.came_with = received.came_with
+                self.related_request_id = received.related_request_id
                 act(state.receive(received.message), received.data)
             case ReplyLost():
                 act(state.reply_lost(received.request_id, received.error), b"")
@@ -348,10 +359,10 @@ class Connection:
             case _:
                 act(state.receive(decode(received, max_batch=self.limits.max_batch)), received)
 
-    def take(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
+    def process_event(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
         """Carry out ``event``, which ``line`` brought by ``exchange``, a part of the connection with a way of its own.
         Synchronous. To be called only while `run` runs."""
-        self._dispatch.act(event, line, exchange=exchange)
+        self._dispatch.handle(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
         """Hand a change, ``size`` bytes long, to the handler's `RequestHandler.notified` when its turn has come."""

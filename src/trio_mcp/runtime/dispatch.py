@@ -10,7 +10,7 @@ from ..jsonrpc.errors import PeerError
 from ..protocol.converters import structure
 from ..protocol.types.notifications import ProgressParams
 from ..state import events
-from .calls import Posted, Progress
+from .calls import DetachedCall, Progress
 from .exchange import BatchExchange, Exchange
 from .outbound import quoted
 from .replies import error_line
@@ -38,14 +38,14 @@ be quick, and must not raise."""
 class Dispatch:
     """Hands requests, which belong to ``exchange``, and cancels to ``runner``; replies and progress to their call; and
     lines that are no message to the log and to ``on_unreadable``. Of the notifications that ``handler`` wants,
-    notifications that belong to a request go to ``told``, and all others to ``changes``."""
+    notifications that belong to a request go to ``request_notifications``, and all others to ``changes``."""
 
     def __init__(
         self,
         runner: RequestRunner,
         exchange: Exchange,
         outbound: Outbound,
-        told: NotificationQueue,
+        request_notifications: NotificationQueue,
         changes: NotificationQueue,
         handler: RequestHandler,
         on_unreadable: OnUnreadable | None,
@@ -53,12 +53,12 @@ class Dispatch:
         self._runner = runner
         self._exchange = exchange
         self._outbound = outbound
-        self._told = told
+        self._request_notifications = request_notifications
         self._changes = changes
         self._wants = handler.wants
         self._on_unreadable = on_unreadable
 
-    def act(
+    def handle(
         self,
         event: events.Event,
         line: bytes | bytearray,
@@ -73,7 +73,7 @@ class Dispatch:
                 return
             case events.NotificationReceived():
                 if self._wants(event):
-                    queue = self._told if event.method.of_request else self._changes
+                    queue = self._request_notifications if event.method.of_request else self._changes
                     queue.put(event, _size(line, batch, event.params))
             case events.ResultReceived():
                 self._outbound.settle(event.request, event.result, None)
@@ -105,14 +105,14 @@ class Dispatch:
             case events.Ignored():
                 logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
                 if event.is_reply:
-                    self._outbound.stray(line)
+                    self._outbound.record_stray(line)
         if batch is not None:
             batch.reply(None)  # a member that gets no reply
 
     def _act_on_batch(self, event: events.BatchReceived, line: bytes | bytearray, exchange: Exchange | None) -> None:
         replies = BatchExchange(exchange or self._exchange, len(event.events))
         for member in event.events:
-            self.act(member, line, replies, exchange)
+            self.handle(member, line, replies, exchange)
 
     def _unread(self, event: events.AnswerLost | events.Unread, line: bytes | bytearray) -> None:
         logger.warning("this is no message (%s): %r", event.reason, bytes(line[:_QUOTED]))
@@ -123,14 +123,14 @@ class Dispatch:
 
     def _progressed(self, event: events.ProgressReceived, size: int) -> None:
         call = self._outbound.call_of(event.request)
-        if isinstance(call, Posted) or not call.wants_progress:
+        if isinstance(call, DetachedCall) or not call.wants_progress:
             return
         try:
             params = structure(event.params, ProgressParams)
         except ValueError as error:
             logger.debug("ignored: progress that makes no sense: %s", error)
             return
-        call.progressed(Progress(params.progress, params.total, params.message), size)
+        call.receive_progress(Progress(params.progress, params.total, params.message), size)
 
 
 def _peer_error(error: ErrorResponse) -> PeerError:

@@ -10,7 +10,7 @@ import trio
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND, TOO_BUSY, CodedError
 from .outbox import Outbox, Owner
-from .peer import EVERYBODY
+from .peer import ANY_CLIENT
 
 if TYPE_CHECKING:
     from ..protocol.param_headers import ParamHeader
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .requests.scope import RequestScope
 
 
-class LastingWay(Protocol):
+class ClientChannel(Protocol):
     """A way to a client that outlives the client's requests: an `Exchange` that is a connection, for example."""
 
     @property
@@ -78,10 +78,10 @@ class Exchange:
         replicas."""
         if self.peer.principal is not None:
             return self.peer.principal
-        return EVERYBODY if self.peer.everybody else self
+        return ANY_CLIENT if self.peer.everybody else self
 
     @property
-    def lasting(self) -> LastingWay:
+    def client_channel(self) -> ClientChannel:
         """The way for lines that may come after the end of their request."""
         return self
 
@@ -200,8 +200,8 @@ class PartExchange(Exchange):
         return self._connection.party if self.peer.principal is None else self.peer.principal
 
     @property
-    def lasting(self) -> LastingWay:
-        return self._connection.lasting
+    def client_channel(self) -> ClientChannel:
+        return self._connection.client_channel
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
         self._connection.hold(request, held)

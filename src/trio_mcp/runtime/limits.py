@@ -17,8 +17,8 @@ from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import Callers
 
 if TYPE_CHECKING:
-    from ..stores.letters import Letters
-    from ..stores.shared import SharedCounts
+    from ..fleet.messenger import Messenger
+    from ..stores.shared import StorageCounters
 
 
 def _bound(default: float) -> Any:
@@ -193,7 +193,7 @@ class Limits:
     after about four seconds. By then the time to drain, ``shutdown_grace`` and the end of the lifespan should be
     over."""
 
-    def of_everybody(self) -> Limits:
+    def server_wide(self) -> Limits:
         """Return the bounds for all clients together whose requests belong to no connection: of requests, streams and
         bytes as many as for the whole server."""
         return evolve(
@@ -256,7 +256,7 @@ class LinkCounts:
     """The counts of the links of a server to other replicas: of those that are open, and of those that were."""
 
     def __init__(self) -> None:
-        self._open: list[tuple[SharedCounts | None, Letters]] = []
+        self._open: list[tuple[StorageCounters | None, Messenger]] = []
         self._past = Counter[str]()
 
     @property
@@ -270,7 +270,7 @@ class LinkCounts:
         return sum((_counted(*each) for each in self._open), Counter(self._past))
 
     @contextmanager
-    def including(self, counts: SharedCounts | None, letters: Letters) -> Generator[None]:
+    def counting(self, counts: StorageCounters | None, letters: Messenger) -> Generator[None]:
         """Count the link of a replica, until the end of the block."""
         link = counts, letters
         self._open.append(link)
@@ -281,8 +281,8 @@ class LinkCounts:
             self._past += _counted(counts, letters)
 
 
-def _counted(counts: SharedCounts | None, letters: Letters) -> Counter[str]:
-    found = Counter(letters=letters.sent)
+def _counted(counts: StorageCounters | None, letters: Messenger) -> Counter[str]:
+    found = Counter(letters=letters.sent_count)
     if counts is not None:
         found.update(
             round_trips=counts.round_trips,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from ..concurrency.backlog import Backlog
-from ..concurrency.wakeups import OnDemand
+from ..concurrency.wakeups import OnDemandTask
 from ..jsonrpc.codec import frame_notification
 from ..state.events import NotificationReceived, PackedNotification
 from .limits import Limits
@@ -32,7 +32,7 @@ class NotificationQueue:
     """Keeps notifications in wire order, as many as ``backlog`` takes; dropped notifications are counted.
 
     ``handle`` gets one notification at a time. An exception of ``handle`` goes to ``failed``, and the next notification
-    is handled. `finished` waits up to ``grace`` seconds for each callback.
+    is handled. `wait_until_finished` waits up to ``grace`` seconds for each callback.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class NotificationQueue:
         self._handle = handle
         self._failed = failed
         self._grace = grace
-        self.task = OnDemand()
+        self.task = OnDemandTask()
         """Task that handles the notifications. The cancel of the task, at the end of the connection, ends the waits in
-        `caught_up` and `finished`."""
+        `wait_until_handled` and `wait_until_finished`."""
         self._progressed = trio.lowlevel.ParkingLot()
         self._over = False
         self.received = 0
@@ -79,7 +79,7 @@ class NotificationQueue:
             while True:
                 while not waiting:
                     await self.task.sleep()
-                event = waiting.take()
+                event = waiting.pop()
                 self._begun = self.running = self._begun + 1
                 try:
                     await self._handle(event.unpacked() if isinstance(event, PackedNotification) else event)
@@ -97,7 +97,7 @@ class NotificationQueue:
         """Stop handling notifications, since the connection is over."""
         del self._handle
 
-    async def caught_up(self, count: int) -> None:
+    async def wait_until_handled(self, count: int) -> None:
         """Wait until ``count`` notifications are handled or dropped. Return at once inside a callback, since the
         callback would wait for itself."""
         while self._is_behind(count):
@@ -106,7 +106,7 @@ class NotificationQueue:
     def _is_behind(self, count: int) -> bool:
         return self.handled < count and not self._over and id(self) not in _inside.get()
 
-    async def finished(self, seen: int, count: int, running: int) -> None:
+    async def wait_until_finished(self, seen: int, count: int, running: int) -> None:
         """Wait for the callbacks of the notifications that came in the course of a request: up to ``count``, the first
         ``seen`` excepted.
 

@@ -30,7 +30,7 @@ class Tracing(Protocol):
 class Tracer(Protocol):
     """The observer of one connection."""
 
-    def end(self, role: str, revision: str | None) -> None:
+    def close(self, role: str, revision: str | None) -> None:
         """Note that the connection has ended, in which our side was ``role``."""
         ...
 

@@ -17,14 +17,23 @@ import trio
 from ..classes import frozen
 from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
-from ..concurrency.threads import present_run
-from ..concurrency.time_limits import call_limits, last_deadline
+from ..concurrency.threads import current_run
+from ..concurrency.time_limits import call_limits, latest_deadline
 from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer, clean
-from ..protocol.errors import NoWayBack
+from ..protocol.errors import NoBackChannel
 from ..protocol.meta import PROGRESS_TOKEN, TraceContext
 from ..protocol.types.input_required import asks_for_input
 from ..protocol.types.tools import created_id
-from .calls import Call, OnNotification, OnProgress, Posted, Progress, RoundTrips, Settled, send_unheeded
+from .calls import (
+    Call,
+    CallOutcome,
+    DetachedCall,
+    OnNotification,
+    OnProgress,
+    Progress,
+    RoundTrips,
+    send_ignoring_reply,
+)
 from .cancellation import CancelCause, reason_of, with_remaining
 from .outbox import REQUEST_MARKS
 from .requests.scope import RequestScope, current_request
@@ -37,7 +46,7 @@ if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..state.connection import ConnectionState
     from ..state.requests import OutboundRequest
-    from .calls import Poster
+    from .calls import CallOwner
     from .limits import Limits
     from .notifications import NotificationQueue
     from .observing import Tracer
@@ -66,27 +75,27 @@ class Outbound:
         self,
         state: ConnectionState,
         outbox: Outbox,
-        told: NotificationQueue,
+        request_notifications: NotificationQueue,
         limits: Limits,
         tracer: Tracer | None,
         calls: CallSettings = CallSettings(),  # noqa: B008 frozen
     ) -> None:
         self._state = state
         self._outbox = outbox
-        self._told = told
+        self._request_notifications = request_notifications
         self._limits = limits
         self._tracer = tracer
         self._tell_deadlines = calls.tell_deadlines
         self._send_cancels = calls.send_cancels
-        self._run, self._thread = present_run(), get_ident()
+        self._run, self._thread = current_run(), get_ident()
         self.answer_timeout = inf
         """Seconds after which a request that has no answer fails, where an answer may be lost unsaid."""
         self.on_request: Callable[[RequestId], None] | None = None
         """Callback for the id of each request of `request`, called in the task of the caller before sending. The
         callback must be quick, and must not raise."""
-        self.over: ConnectionLost | None = None
+        self.closed_error: ConnectionLost | None = None
         """Reason why no reply will ever come any more; `None` while one may."""
-        self._calls: dict[RequestId, Call | Posted] = {}
+        self._calls: dict[RequestId, Call | DetachedCall] = {}
         """Calls whose requests are in flight, by their ids."""
         self.only: Call | None = None
         """The call that `only_caller` has found; `None` once another call has begun, or one was left."""
@@ -126,14 +135,14 @@ class Outbound:
         if get_ident() != self._thread:
             self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self.over is not None:
-            raise _again(self.over)
+        if self.closed_error is not None:
+            raise _again(self.closed_error)
         if outbox.over and outbox is not self._outbox:
-            raise NoWayBack(_ANSWER_ONLY)
+            raise NoBackChannel(_ANSWER_ONLY)
         if outbox.is_full(REQUEST_MARKS):
             with self.while_connected():
                 await outbox.room(REQUEST_MARKS)
-        deadline = last_deadline()
+        deadline = latest_deadline()
         if deadline < inf and self._tell_deadlines and tells_deadline:
             params = with_remaining(method, params, deadline)
         request, strays = self._state.open_request(method, revision), self._strays
@@ -154,11 +163,11 @@ class Outbound:
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
             outbox.put_request(request.id, method, params, call)
-            told = self._told
+            told = self._request_notifications
             seen, running = told.received, told.running
             end = await (call.outcome() if self.answer_timeout == inf else self._outcome_in_time(call, strays))
-            if told.handled < end.after:
-                await told.finished(seen, end.after, running)
+            if told.handled < end.notifications_before:
+                await told.wait_until_finished(seen, end.notifications_before, running)
         except BaseException as error:
             if self._strays != strays:
                 for limit in call_limits():
@@ -178,7 +187,7 @@ class Outbound:
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
-                trips.received = call.ended
+                trips.received = call.ended_at
         if span is not None:
             span.end(end.result, end.error)
         if end.error is not None:
@@ -192,14 +201,14 @@ class Outbound:
             fresh.args = (fresh.reason,)
         return fresh
 
-    async def _outcome_in_time(self, call: Call, strays: int) -> Settled:
+    async def _outcome_in_time(self, call: Call, strays: int) -> CallOutcome:
         """Wait as `Call.outcome`, but no longer than `answer_timeout`. Raises `trio.TooSlowError` then."""
         with trio.move_on_after(self.answer_timeout):
             return await call.outcome()
         method, waited = call.request.method.name, f"{self.answer_timeout:g} s (answer_timeout)"
         raise trio.TooSlowError(f"{method}: no answer within {waited}{self.strays_since(strays)}")
 
-    def stray(self, line: bytes | bytearray) -> None:
+    def record_stray(self, line: bytes | bytearray) -> None:
         """Store the beginning of a line from the server that belongs to no call. The error that ends a wait quotes the
         line, since a call may wait in vain for this answer."""
         self._strays += 1
@@ -212,42 +221,50 @@ class Outbound:
             return ""
         return f"; the last line of the server that belongs to no call: {quoted(self._last_stray)}"
 
-    def post(
-        self, method: str, params: dict[str, Any] | None, revision: Revision, poster: Poster, name: str, outbox: Outbox
-    ) -> Posted:
-        """Send a request to ``outbox`` without waiting, neither for room nor for the end, of which ``poster`` is told.
+    def send_detached(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        revision: Revision,
+        owner: CallOwner,
+        name: str,
+        outbox: Outbox,
+    ) -> DetachedCall:
+        """Send a request to ``outbox`` without waiting, neither for room nor for the end, of which ``owner`` is told.
         Synchronous. Raises as `request`, but for the errors of the peer."""
-        if self.over is not None:
-            raise _again(self.over)
+        if self.closed_error is not None:
+            raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params, present_trace())
         if span is not None:
             params = span.params
         elif (trace := present_trace()) is not None:
             params = _carrying(trace, params)
-        posted = Posted(request, self._calls, outbox, poster, name, self.take_back, None if span is None else span.end)
+        posted = DetachedCall(
+            request, self._calls, outbox, owner, name, self.abandon_detached, None if span is None else span.end
+        )
         self._calls[request.id] = posted
         outbox.put_request(request.id, method, params, posted)
         return posted
 
-    def take_back(self, posted: Posted, reason: str | BaseException) -> None:
+    def abandon_detached(self, call: DetachedCall, reason: str | BaseException) -> None:
         """Abandon a request: withdraw the request, or send its cancel. Does nothing after the end of the request, of
         which its poster is not told."""
         error = None if isinstance(reason, str) else reason
-        if posted.leave(None, error) and self._state.abandon(posted.request) and not posted.outbox.withdraw(posted):
+        if call.finish(None, error) and self._state.abandon(call.request) and not call.outbox.withdraw(call):
             if error is not None:
-                self._send_cancel(posted.request.id, error, posted.outbox)
+                self._send_cancel(call.request.id, error, call.outbox)
             elif self._send_cancels:
-                posted.outbox.put_cancel(posted.request.id, str(reason))
+                call.outbox.put_cancel(call.request.id, str(reason))
 
     def _backlog(self) -> Backlog[Progress]:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
-    async def ask_first(self, method: str, params: dict[str, Any], revision: Revision) -> Any:
+    async def request_ahead(self, method: str, params: dict[str, Any], revision: Revision) -> Any:
         """Send a request at once, ahead of all that waits and even where the outbox is full, and wait for its result.
         Leaving the wait sends the cancel of the request. Raises as `request`."""
-        if self.over is not None:
-            raise _again(self.over)
+        if self.closed_error is not None:
+            raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params, present_trace())
         call = self._calls[request.id] = Call(request, None, None)
@@ -289,17 +306,18 @@ class Outbound:
         if self._send_cancels:
             (outbox or self._outbox).put_cancel(request_id, cancel_reason(error))
 
-    def send_unheeded(self, method: str, params: dict[str, Any], revision: Revision) -> None:
-        """Send a request whose reply nobody waits for: see `send_unheeded`. Over a lost connection nothing is sent."""
-        if self.over is None:
-            send_unheeded(self._state, self._outbox, method, params, revision)
+    def send_ignoring_reply(self, method: str, params: dict[str, Any], revision: Revision) -> None:
+        """Send a request whose reply nobody waits for: see `send_ignoring_reply`. Over a lost connection nothing is
+        sent."""
+        if self.closed_error is None:
+            send_ignoring_reply(self._state, self._outbox, method, params, revision)
 
     @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:
         """Open a call whose requests are sent inside, one after another, with what this gives as their ``trips``.
 
         Leaving the block by an exception while the server waits for the next request sends exactly one
-        ``notifications/cancelled``, which names the request that the server has answered last; `RoundTrips.leave` does
+        ``notifications/cancelled``, which names the request that the server has answered last; `RoundTrips.cancel` does
         so before. 2026-07-28 lets a server ignore that; a server that keeps the handler of the call waiting can stop
         the handler.
         """
@@ -307,25 +325,25 @@ class Outbound:
         try:
             yield trips
         except BaseException as error:
-            trips.leave(error)
+            trips.cancel(error)
             raise
 
     @contextmanager
     def while_connected(self) -> Generator[None]:
         """Cancel the block when the connection is lost, and raise `ConnectionLost` then."""
         self.check_run()
-        if self.over is not None:
-            raise _again(self.over)
+        if self.closed_error is not None:
+            raise _again(self.closed_error)
         with trio.CancelScope() as scope:
             self._waiting.add(scope)
             try:
                 yield
             finally:
                 self._waiting.discard(scope)
-        if self.over is not None:
-            raise _again(self.over)
+        if self.closed_error is not None:
+            raise _again(self.closed_error)
 
-    def call_of(self, request: OutboundRequest) -> Call | Posted:
+    def call_of(self, request: OutboundRequest) -> Call | DetachedCall:
         """Return the call that ``request``, which is in flight or was ended by the peer just now, belongs to."""
         return self._calls[request.id]
 
@@ -333,7 +351,7 @@ class Outbound:
         """Give ``request``, which the peer has ended, its end."""
         if self._left and type(request.id) is int and request.id > self._left:
             self._left = 0  # sent after the last cancel, so the peer has read that cancel
-        self._calls[request.id].settle(Settled(result, error, self._told.received))
+        self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
         """Return the context variables of the caller that waits for our request with this id; `None` if no caller does.
@@ -387,9 +405,9 @@ class Outbound:
 
     def fail_all(self, error: ConnectionLost) -> None:
         """Fail all calls in flight, and all calls from now on, with ``error``: no reply will ever come."""
-        self.over = self.over or error
+        self.closed_error = self.closed_error or error
         for request in self._state.abandon_all():
-            self._calls[request.id].settle(Settled(None, error))
+            self._calls[request.id].settle(CallOutcome(None, error))
         for scope in tuple(self._waiting):
             scope.cancel(reason=error.reason)
 
@@ -419,7 +437,7 @@ def quoted(line: bytes | bytearray) -> str:
 def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, Any]:
     """Return ``params`` with the context of the trace that we are working for."""
     params = params or {}
-    return {**params, "_meta": trace.carried_by(params.get("_meta") or {})}
+    return {**params, "_meta": trace.inject_into(params.get("_meta") or {})}
 
 
 def cancel_reason(error: BaseException) -> str | None:
@@ -440,7 +458,7 @@ def _again(error: MCPError) -> MCPError:
     return fresh
 
 
-on_leaving: ContextVar[Callable[[Outbound, Settled | None], None] | None] = ContextVar(
+on_leaving: ContextVar[Callable[[Outbound, CallOutcome | None], None] | None] = ContextVar(
     "trio_mcp.on_leaving", default=None
 )
 """Called in the task of a call whose request is left: with the end of the request where that has come, or with `None`
@@ -464,7 +482,7 @@ def answering(meta: Mapping[str, Any]) -> Generator[None]:
     """Mark the block, and the tasks started in the block, as answering the questions that a server asked in reply to a
     request with ``meta``. No mark is needed where servers ask by requests: each request names its own trace."""
     present = present_trace()
-    trace = TraceContext.of(meta if present is None else present.carried_by(meta))
+    trace = TraceContext.of(meta if present is None else present.inject_into(meta))
     token = _answering.set(None if trace is None else (trace, current_request.get(None)))
     try:
         yield

@@ -203,7 +203,7 @@ class Outbox:
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
         """Have ``call`` called from now on for lines that are put, because no task takes lines; `None`: a task does.
-        After `let_go` lines are dropped all the same."""
+        After `close` lines are dropped all the same."""
         if not self.over:
             self.on_put = call
 
@@ -297,7 +297,7 @@ class Outbox:
             self._watchers.unpark_all()
         return chunk
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Drop the lines that wait, and all lines from now on, since no line is written any more; wake the producers
         that wait for room, and who waits in `flushed`. Idempotent."""
         self.write_nothing_now()

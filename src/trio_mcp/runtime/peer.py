@@ -111,7 +111,7 @@ class Peer:
         return True
 
     @property
-    def is_told_apart(self) -> bool:
+    def is_distinguishable(self) -> bool:
         """True when requests of this client can be told from those of any other client, on other connections, too."""
         return self.principal is not None or (self.alone and not self.everybody)
 
@@ -121,9 +121,9 @@ class Peer:
             self.headers.pack()
 
 
-NOBODY_KNOWN = Peer()
-THE_ONLY_ONE = Peer(alone=True)
-EVERYBODY = Peer(alone=True, everybody=True)
+UNKNOWN_PEER = Peer()
+SOLE_CLIENT = Peer(alone=True)
+ANY_CLIENT = Peer(alone=True, everybody=True)
 
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})

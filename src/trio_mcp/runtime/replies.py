@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from ..concurrency.nurseries import failures_in, only_member
+from ..concurrency.nurseries import failures_in, sole_exception
 from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable, UnsendableResult
 from ..jsonrpc.messages import ErrorResponse
@@ -62,7 +62,7 @@ class Replies:
         revision = request.revision
         data: Any = unstructure(result, revision)
         if meta := data.get("_meta"):
-            look_at_keys(request, meta)
+            log_invalid_keys(request, meta)
         if revision.result_type:
             data = {"resultType": _RESULT_TYPES.get(type(result), "complete"), **data}
             if (info := self._server_info.get(revision)) is not None:
@@ -91,7 +91,7 @@ class Replies:
         """Return the line for an exception of a handler: the peer is told of a `CodedError` or `ToolError`; any other
         exception stays inside, and is logged with what was called, by whom, and for how long, where there is a
         ``scope``, else by which ``peer``. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
-        single = only_member(failure)
+        single = sole_exception(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
             # Questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all missing
             # capabilities.
@@ -117,7 +117,7 @@ class Replies:
         else:
             told = "Internal error"
         if self._expose_errors:
-            reason = _in_words(failure)
+            reason = _error_text(failure)
         if reason is not None:
             told += f": {reason}"
         if request.method.tells_failures:
@@ -149,7 +149,7 @@ def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | 
     logger.error("%s (request %.100r) failed%s", request.method.name, request.id, words, exc_info=failure, extra=extra)
 
 
-def look_at_keys(request: InboundRequest, meta: Any) -> None:
+def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
     """Log a key in ``meta`` that is not legal, but do not fail: the result may come from another server, handed on."""
     try:
         check_meta_keys(meta)
@@ -168,7 +168,7 @@ def _missing_in(failure: BaseException) -> set[str]:
     return set()
 
 
-def _in_words(failure: BaseException) -> str:
+def _error_text(failure: BaseException) -> str:
     """Return the types and texts of an exception, or of the exceptions in a group, as text that can be sent."""
     members = (
         failures_in(cast("BaseExceptionGroup[BaseException]", failure))

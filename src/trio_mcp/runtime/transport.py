@@ -47,10 +47,10 @@ class ConnectionLost(MCPError):
         text = self.reason
         if self.exit_status is not None:
             text += f" (exit status {self.exit_status})"
-        return text + self.last_words
+        return text + self.details
 
     @property
-    def last_words(self) -> str:
+    def details(self) -> str:
         """The last lines and the command, as text to append to a reason."""
         outputs = {"stderr": self.stderr, "stdout": self.stdout}.items()
         parts = [f"its last lines on {name}:\n  " + "\n  ".join(lines) for name, lines in outputs if lines]
@@ -78,7 +78,7 @@ class Frame:
 
     message: Message | Batch | Unreadable
     data: bytes
-    came_with: RequestId | None = None
+    related_request_id: RequestId | None = None
     """Id of the request of ours in whose answer the message came; `None` where the way of the message does not tell."""
 
 
@@ -103,14 +103,14 @@ Received: TypeAlias = bytes | bytearray | Frame | ReplyLost | QuestionsLost
 """Results of `Transport.receive`: a message, without its framing, or a loss."""
 
 
-class RecordedSending(Protocol):
+class SendRecorder(Protocol):
     """The part before the sending of a transport whose messages are recorded."""
 
     def send_nowait(self, message: bytes) -> int:
         """Send as `Transport.send_nowait`."""
         ...
 
-    def note_sent(self, message: bytes) -> None:
+    def record_sent(self, message: bytes) -> None:
         """Note a message, without its newline, that goes another way than by `send_nowait` and `Transport.send`."""
         ...
 
@@ -119,11 +119,11 @@ class Transport(ABC):
     """A transport, which knows nothing of JSON-RPC. One task receives; one task at a time sends."""
 
     names_calls: bool = False
-    """True where messages say in whose answer they came: see `Frame.came_with`."""
+    """True where messages say in whose answer they came: see `Frame.related_request_id`."""
     network: str | None = None
     """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when the messages do not leave the
     process."""
-    at_hand: list[bytes | bytearray] = []  # noqa: RUF012 transports that fill it have one of their own
+    buffered: list[bytes | bytearray] = []  # noqa: RUF012 transports that fill it have one of their own
     """Messages that have come, the next message last. The task that receives may pop them instead of calling `receive`,
     which takes much longer for each."""
 
@@ -153,7 +153,7 @@ class Transport(ABC):
         """
         return 0
 
-    def make_outbox(self, high_water: int, recorded: RecordedSending | None = None) -> Outbox:
+    def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
         """Return the outbox for the messages of a connection over this transport, by way of ``recorded`` if given."""
         return Outbox(high_water, (self if recorded is None else recorded).send_nowait)
 
@@ -194,8 +194,8 @@ class HTTPError(MCPError):
         self.session_lost = session_lost
 
     @classmethod
-    def refused(cls, status: int, body: str, retry_after: float | None = None, place: str = "") -> HTTPError:
-        """Return the error for an answer whose status says that the request failed. ``place`` is the URL of a
+    def refused(cls, status: int, body: str, retry_after: float | None = None, location: str = "") -> HTTPError:
+        """Return the error for an answer whose status says that the request failed. ``location`` is the URL of a
         redirect."""
         from http import HTTPStatus  # late: the start of a server on stdio is 1 ms shorter without it
 
@@ -203,8 +203,8 @@ class HTTPError(MCPError):
             phrase = f" ({HTTPStatus(status).phrase})"
         except ValueError:
             phrase = ""
-        if place:
-            phrase += f" to {place}, which isn't followed"
+        if location:
+            phrase += f" to {location}, which isn't followed"
         return cls(status, f"the server answered with HTTP status {status}{phrase}", body, retry_after=retry_after)
 
     def __str__(self) -> str:

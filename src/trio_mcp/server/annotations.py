@@ -32,9 +32,9 @@ _SALTED = _kinds("Str", "Bytes", "Date", "DateTime", "Time", "Enum", "Literal", 
 _KEYS = (*_SALTED[:-2], *_kinds("Any", "Int", "Float", "TimeDelta", "UUID", "Decimal"))
 """Types that the key of a JSON object, which is a string, can be read as."""
 
-_MOST_NUMBERS: Final = 100_000
-_MOST_OTHERS: Final = 5_000
-_MOST_MODELS: Final = 20_000
+_MAX_NUMBERS: Final = 100_000
+_MAX_OTHERS: Final = 5_000
+_MAX_MODELS: Final = 20_000
 
 
 def needs_options(found: list[kinds.Type]) -> bool:
@@ -59,7 +59,7 @@ def check_keys(found: list[kinds.Type]) -> None:
                     raise TypeError(f"the keys of a JSON object are strings, and none is read as {name}: dict[str, …]")
 
 
-def most_hashed(found: list[kinds.Type]) -> int | None:
+def hashed_items_limit(found: list[kinds.Type]) -> int | None:
     """Return how many items and members a value of a class of arguments, made of the types ``found``, may have (as
     `is_checkable` counts), so that its sets and dicts, and models inside of other classes, are made in bounded time;
     `None` for any number.
@@ -72,7 +72,7 @@ def most_hashed(found: list[kinds.Type]) -> int | None:
     arguments, *others = found
     nested = [kind for kind in others if not isinstance(kind, kinds.UnionType)]
     inner = [each for kind in nested for part in inside(kind) for each in _members_of(part)]
-    most = _MOST_MODELS if any(is_model(getattr(each, "cls", None)) for each in inner) else None
+    most = _MAX_MODELS if any(is_model(getattr(each, "cls", None)) for each in inner) else None
     for kind in (arguments, *others):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
@@ -83,8 +83,8 @@ def most_hashed(found: list[kinds.Type]) -> int | None:
     if all(isinstance(kind, (*_SALTED, kinds.IntType, kinds.FloatType)) for kind in hashed) and all(
         isinstance(kind, _SALTED) for kind in keys
     ):
-        return most or _MOST_NUMBERS
-    return _MOST_OTHERS
+        return most or _MAX_NUMBERS
+    return _MAX_OTHERS
 
 
 def _members_of(kind: Any) -> tuple[Any, ...]:
@@ -94,7 +94,7 @@ def _members_of(kind: Any) -> tuple[Any, ...]:
 _OTHER_SDKS: Final = frozenset(("mcp", "mcp_types", "fastmcp"))
 
 
-def check_own(where: str, hint: Any) -> None:
+def check_foreign_classes(where: str, hint: Any) -> None:
     """Raise `TypeError`, which begins with ``where``, for a class of another SDK for MCP in an annotation."""
     for part in hint_parts(hint):
         if isinstance(part, type) and (package := part.__module__.partition(".")[0]) in _OTHER_SDKS:
@@ -104,11 +104,11 @@ def check_own(where: str, hint: Any) -> None:
             raise TypeError(f"{where}: {part.__name__} of {package} is unknown here; from trio_mcp import {instead}")
 
 
-_PACKAGES_OF_NOTES: Final = frozenset(("pydantic", "pydantic_core", "annotated_types"))
+_METADATA_PACKAGES: Final = frozenset(("pydantic", "pydantic_core", "annotated_types"))
 _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 
 
-def check_notes(name: str, parameter: Parameter, hint: Any) -> None:
+def check_metadata(name: str, parameter: Parameter, hint: Any) -> None:
     """Raise `TypeError` for a constraint in the ``Annotated`` or the default of a ``parameter`` of ``name``, or of a
     field of a class in the annotation, that is not msgspec's. Notes that do not constrain the value are passed over
     (PEP 593)."""
@@ -130,7 +130,7 @@ def check_fields(where: str, hint: Any) -> None:
             _check(f"{where}: field {field!r} of {kind.__name__}", field, annotated, default)
 
 
-def as_read(hint: Any, default: Any) -> tuple[Any, Any]:
+def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
     """Return the annotation and the default of a parameter as msgspec reads them.
 
     Constraints and the ``Field`` of pydantic become notes of msgspec where msgspec has words for them. Where it has
@@ -139,7 +139,7 @@ def as_read(hint: Any, default: Any) -> tuple[Any, Any]:
     """
     if _is_field_info(default):
         hint, default = Annotated[hint, default], _default_of(default)
-    for note in _own_notes(hint):
+    for note in _own_metadata(hint):
         if _is_field_info(note):
             default = _default_of(note) if default is Parameter.empty else default
             if note.validation_alias is not None:
@@ -153,7 +153,7 @@ def as_read(hint: Any, default: Any) -> tuple[Any, Any]:
     return readable(hint), default
 
 
-def _own_notes(hint: Any) -> tuple[Any, ...]:
+def _own_metadata(hint: Any) -> tuple[Any, ...]:
     return hint.__metadata__ if get_origin(hint) is Annotated else ()
 
 
@@ -173,8 +173,8 @@ def _with_metas(hint: Any) -> Any:
     if origin is Annotated:
         kind = _with_metas(parts[0])
         for note in parts[1:]:
-            said = _said_by(note) if _package_of(note) in _PACKAGES_OF_NOTES else None
-            kind = Annotated[kind, note] if said is None else _saying(kind, said)
+            said = _meta_arguments(note) if _package_of(note) in _METADATA_PACKAGES else None
+            kind = Annotated[kind, note] if said is None else _annotated_with(kind, said)
         return kind
     if origin not in (Union, UnionType, list, dict, set, frozenset, tuple):
         return hint
@@ -187,7 +187,7 @@ def _with_metas(hint: Any) -> Any:
 _BESIDE: Final = ("title", "description", "examples", "extra_json_schema")
 
 
-def _said_by(note: Any) -> dict[str, Any] | None:
+def _meta_arguments(note: Any) -> dict[str, Any] | None:
     """Return what a note of another package says, as arguments of `msgspec.Meta`; `None` where these have no words for
     all of it."""
     if not _is_field_info(note):
@@ -204,16 +204,16 @@ def _said_by(note: Any) -> dict[str, Any] | None:
     said = {"title": note.title, "description": note.description, "examples": note.examples}
     said["extra_json_schema"] = note.json_schema_extra
     for each in note.metadata:
-        if (more := _said_by(each)) is None:
+        if (more := _meta_arguments(each)) is None:
             return None
         said |= more
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _saying(kind: Any, said: dict[str, Any]) -> Any:
+def _annotated_with(kind: Any, meta: dict[str, Any]) -> Any:
     """Return ``kind`` with a note that says so: constraints hold for each type of a union but None."""
-    bounds = {name: value for name, value in said.items() if name not in _BESIDE}
-    beside = {name: value for name, value in said.items() if name in _BESIDE}
+    bounds = {name: value for name, value in meta.items() if name not in _BESIDE}
+    beside = {name: value for name, value in meta.items() if name in _BESIDE}
     if bounds and get_origin(kind) in (Union, UnionType):
         parts = [part if part is NoneType else Annotated[part, msgspec.Meta(**bounds)] for part in get_args(kind)]
         kind = Union[tuple(parts)]  # noqa: UP007, made
@@ -223,7 +223,7 @@ def _saying(kind: Any, said: dict[str, Any]) -> Any:
 
 
 def _check(where: str, name: str, hint: Any, default: Any) -> None:
-    found = [note for part in hint_parts(hint) for note in _own_notes(part) if _constrains(note)]
+    found = [note for part in hint_parts(hint) for note in _own_metadata(part) if _constrains(note)]
     if _is_field(default):
         found.append(default)
     if found:
@@ -258,7 +258,7 @@ def _constrains(note: Any) -> bool:
 
 def _is_field(note: Any) -> bool:
     package = _package_of(note)
-    return package in _PACKAGES_OF_NOTES or (package != "msgspec" and type(note).__name__ in ("Field", "FieldInfo"))
+    return package in _METADATA_PACKAGES or (package != "msgspec" and type(note).__name__ in ("Field", "FieldInfo"))
 
 
 def _package_of(note: Any) -> str:

@@ -14,9 +14,9 @@ from itertools import count
 from secrets import token_urlsafe
 from typing import Any, Protocol
 
-from ..concurrency.threads import TrioRun, present_run
+from ..concurrency.threads import TrioRun, current_run
 from ..protocol.converters import structure_result
-from ..protocol.errors import CapabilityMissing, NoWayBack
+from ..protocol.errors import CapabilityMissing, NoBackChannel
 from ..protocol.methods import Method
 from ..protocol.revisions import LATEST_MODERN, Revision
 from ..protocol.types.lifecycle import Implementation
@@ -76,13 +76,13 @@ class ConnectedClient:
         return self._lifespan
 
     async def list_roots(self) -> list[Root]:
-        """Ask the client for its roots. Raises, with nothing sent, `NoWayBack` on a server run stateless and for a
+        """Ask the client for its roots. Raises, with nothing sent, `NoBackChannel` on a server run stateless and for a
         client without a connection, and `CapabilityMissing`; then `PeerError`, `ConnectionLost`, and
         `ProtocolViolation` for a malformed answer."""
         if self._connection.stateless:
-            raise NoWayBack("this server is run stateless, so it cannot wait for an answer of its client")
+            raise NoBackChannel("this server is run stateless, so it cannot wait for an answer of its client")
         if self._sender is not None:
-            raise NoWayBack("this client has no connection: modern servers ask in answers to calls alone")
+            raise NoBackChannel("this client has no connection: modern servers ask in answers to calls alone")
         if not self._connection.state.client_capabilities.supports("roots"):
             raise CapabilityMissing("roots", self.revision)
         result = await self._connection.request("roots/list", None, self.revision)
@@ -104,7 +104,7 @@ class Observer(Protocol):
         """Tell the client that all that it is told of may have changed."""
         ...
 
-    def told(self, row: Method, params: Any) -> None:
+    def send_extension_notification(self, row: Method, params: Any) -> None:
         """Tell a client that has declared the extension of ``row`` by this notification, with ``params``, an object of
         its class."""
         ...
@@ -118,7 +118,7 @@ class Observers:
         self._runs: dict[Observer, TrioRun | None] = {}
         """The run of each observer; `None` for a server, which notifies its own observers."""
         self._numbers = count(1)
-        self._telling = threading.local()
+        self._notification_number = threading.local()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -128,7 +128,7 @@ class Observers:
 
     def add(self, observer: Observer) -> None:
         """Notify ``observer`` of changes from now on, in the current run of trio."""
-        self._runs[observer] = present_run()
+        self._runs[observer] = current_run()
 
     def add_server(self, server: Observer) -> None:
         """Notify ``server``, in which this server is mounted, of changes from now on."""
@@ -144,56 +144,56 @@ class Observers:
         return token_urlsafe(9)
 
     @property
-    def telling(self) -> int:
+    def notification_number(self) -> int:
         """Number of the extension notification that is being sent, counted for this server."""
-        return self._telling.number
+        return self._notification_number.number
 
     def list_changed(self, method: str) -> None:
         """Tell all observers. See `Observer.list_changed`."""
-        self._tell(self._tell_of_list, method)
+        self._notify_each_run(self._notify_list_changed, method)
 
-    def _tell_of_list(self, run: TrioRun | None, method: str) -> None:
-        for observer in self._in(run):
+    def _notify_list_changed(self, run: TrioRun | None, method: str) -> None:
+        for observer in self._observers_in(run):
             observer.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
         """Tell all observers. See `Observer.resource_updated`."""
-        self._tell(self._tell_of_resource, uri)
+        self._notify_each_run(self._notify_resource_updated, uri)
 
-    def _tell_of_resource(self, run: TrioRun | None, uri: str) -> None:
-        for observer in self._in(run):
+    def _notify_resource_updated(self, run: TrioRun | None, uri: str) -> None:
+        for observer in self._observers_in(run):
             observer.resource_updated(uri)
 
     def everything_changed(self) -> None:
         """Tell all observers. See `Observer.everything_changed`."""
-        self._tell(self._tell_of_everything)
+        self._notify_each_run(self._notify_everything_changed)
 
-    def _tell_of_everything(self, run: TrioRun | None) -> None:
-        for observer in self._in(run):
+    def _notify_everything_changed(self, run: TrioRun | None) -> None:
+        for observer in self._observers_in(run):
             observer.everything_changed()
 
-    def told(self, row: Method, params: Any) -> None:
-        """Tell all observers. See `Observer.told`."""
-        self._tell(self._tell_by, next(self._numbers), row, params, idempotent=False)
+    def send_extension_notification(self, row: Method, params: Any) -> None:
+        """Tell all observers. See `Observer.send_extension_notification`."""
+        self._notify_each_run(self._notify_by_extension, next(self._numbers), row, params, idempotent=False)
 
-    def _tell_by(self, run: TrioRun | None, number: int, row: Method, params: Any) -> None:
-        self._telling.number = number
-        for observer in self._in(run):
-            observer.told(row, params)
+    def _notify_by_extension(self, run: TrioRun | None, number: int, row: Method, params: Any) -> None:
+        self._notification_number.number = number
+        for observer in self._observers_in(run):
+            observer.send_extension_notification(row, params)
 
-    def _in(self, run: TrioRun | None) -> list[Observer]:
+    def _observers_in(self, run: TrioRun | None) -> list[Observer]:
         return [observer for observer, its in tuple(self._runs.items()) if its is run]
 
-    def _tell(self, tell: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
-        """Call ``tell`` with each run and ``args``, in that run."""
+    def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
+        """Call ``notify`` with each run and ``args``, in that run."""
         for run in dict.fromkeys(tuple(self._runs.values())):
-            if run is None or run.is_present:
-                tell(run, *args)
+            if run is None or run.is_current:
+                notify(run, *args)
             else:
-                run.soon(self._tell_later, tell, run, *args, idempotent=idempotent)
+                run.call_soon(self._notify_later, notify, run, *args, idempotent=idempotent)
 
-    def _tell_later(self, tell: Callable[..., None], run: TrioRun, *args: Any) -> None:
+    def _notify_later(self, notify: Callable[..., None], run: TrioRun, *args: Any) -> None:
         try:
-            tell(run, *args)
+            notify(run, *args)
         except Exception:  # no caller is left to get the error
             logger.exception("could not notify clients of a change that was made in another thread")

@@ -29,7 +29,7 @@ from ..protocol.types.tools import TASKS_EXTENSION, ListToolsResult
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.outbox import Outbox
-from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
+from ..runtime.peer import UNKNOWN_PEER, CheckScopes, Peer
 from ..runtime.requests.host import LATER, Decision, Now
 from ..runtime.requests.scope import RequestScope
 from ..runtime.transport import Transport
@@ -37,11 +37,11 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .connected_clients import ConnectedClient
-from .named import all_exist, required_scopes
-from .registration import Registry
-from .request_state import RetryElsewhere, RoundStates
+from .offers.registration import Registry
+from .request_state import RemoteRetry, RoundStates
+from .required_scopes import all_exist, required_scopes
 from .server import RunningServer, Server
-from .subscriptions import Subscriptions
+from .subscriptions import ClientSubscriptions
 
 if TYPE_CHECKING:
     from ..runtime.requests.endings import Endings
@@ -58,7 +58,7 @@ class ServerConnection:
         self,
         running: RunningServer,
         transport: Transport | Outbox,
-        peer: Peer = NOBODY_KNOWN,
+        peer: Peer = UNKNOWN_PEER,
         state: ConnectionState | None = None,
         check_scopes: CheckScopes | None = None,
     ) -> None:
@@ -66,7 +66,7 @@ class ServerConnection:
         self._check_scopes = check_scopes
         self._server = server
         self._lifespan = running.lifespan
-        self._arounds = running.arounds
+        self._middleware = running.middleware
         self.state = state or ConnectionState(
             "server", server.vocabulary, require_initialized=server.require_initialized
         )
@@ -79,8 +79,8 @@ class ServerConnection:
         self.connection = Connection(transport, self.state, self, running.host, peer=peer, replies=running.replies)
         self._stateless = running.stateless
         self._tasks = running.tasks
-        self._task_host = running.tasks.host if running.tasks.are_kept else None
-        self._subscriptions = Subscriptions(server, self.connection, running.tasks)
+        self._task_host = running.tasks.host if running.tasks.are_stored else None
+        self._subscriptions = ClientSubscriptions(server, self.connection, running.tasks)
         self._client = ConnectedClient(self.connection, running.lifespan)
         self._roots_changed = False
         """True from a notification of changed roots until `notified` runs for that notification."""
@@ -98,7 +98,7 @@ class ServerConnection:
             self._subscriptions.close()
 
     @property
-    def subscriptions(self) -> Subscriptions:
+    def subscriptions(self) -> ClientSubscriptions:
         """The changes that the client is told of."""
         return self._subscriptions
 
@@ -113,7 +113,7 @@ class ServerConnection:
         if self._check_scopes is not None:
             needed = required_scopes(self._server, request.method.name, request.params, exchange.peer.auth)
             self._check_scopes(needed)
-        answer = self._at_once.get(request.method.name)
+        answer = self._immediate_answers.get(request.method.name)
         if answer is not None:
             result = answer(self, request, exchange)
             return LATER if result is LATER else Now(result)
@@ -123,7 +123,7 @@ class ServerConnection:
                 return LATER if handlers.wants(request.method) else Now(_DONE)
             handlers.check(request)
             if request.method.ahead:
-                return self._cancel_left(request, exchange)
+                return self._cancel_abandoned(request, exchange)
         if request.method.may_ask and not request.revision.server_requests:
             return self._round_states.read(request, exchange.peer)
         return LATER
@@ -133,7 +133,7 @@ class ServerConnection:
         declared = self._declared(request.revision)
         if self._stateless and declared.resources is not None:
             declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
-        if declared.tasks is not None and not exchange.peer.is_told_apart:
+        if declared.tasks is not None and not exchange.peer.is_distinguishable:
             # 2025-11-25 tasks, Task Isolation: who cannot identify requestors SHOULD NOT declare tasks.list.
             declared = attrs.evolve(declared, tasks=attrs.evolve(declared.tasks, list=None))
         self._subscriptions.declare(declared)
@@ -146,7 +146,7 @@ class ServerConnection:
 
     def _declared(self, revision: Revision) -> ServerCapabilities:
         declared = self._server.capabilities_in(revision)
-        if self._tasks.are_kept or declared.tasks is None:
+        if self._tasks.are_stored or declared.tasks is None:
             return declared
         others = {name: settings for name, settings in (declared.extensions or {}).items() if name != TASKS_EXTENSION}
         return attrs.evolve(declared, tasks=None, extensions=others or None)
@@ -162,7 +162,7 @@ class ServerConnection:
         self.state.set_log_level(params.level.value)
         return _DONE
 
-    def _cancel_left(self, request: InboundRequest, exchange: Exchange) -> Decision:
+    def _cancel_abandoned(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Cancel the call that ``request`` asks about, and answer where the call is over."""
         found = self._endings.cancel(request, exchange.peer.principal)
         return LATER if found is None else Now(found)
@@ -174,7 +174,7 @@ class ServerConnection:
         return endings
 
     def _has_tasks(self, request: InboundRequest, _: Exchange) -> Decision:
-        if not (self._server.tools.has_tasks and self._tasks.are_kept):
+        if not (self._server.tools.has_tasks and self._tasks.are_stored):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         return LATER
 
@@ -216,20 +216,22 @@ class ServerConnection:
 
     def _answer_of_extension(self, scope: RequestScope) -> Awaitable[Any]:
         if not scope.request.method.is_request:
-            return self._told(scope)
+            return self._notify_without_connection(scope)
         if scope.request.method.ahead:
             return self._endings.over(scope.request, scope.exchange.peer.principal)
-        return extension_handlers(self._server).answer(scope, self._handled(scope))
+        return extension_handlers(self._server).answer(scope, self._call_extension_handler(scope))
 
-    def _handled(self, scope: RequestScope) -> Awaitable[Any]:
+    def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
         """Return what the handler of a request of an extension returns."""
-        return extension_handlers(self._server).handled(scope, self._lifespan)
+        return extension_handlers(self._server).call_handler(scope, self._lifespan)
 
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
         """Return a page of a listing."""
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
         peer, method = scope.exchange.peer, scope.request.method.name
-        if self._arounds is not None and self._arounds.changes(method):  # kept texts don't show what it changes
+        if self._middleware is not None and self._middleware.applies_to(
+            method
+        ):  # kept texts don't show what it changes
             entries, following = registry.page(cursor, peer)
             page = [entry.listed for entry in entries]
         else:
@@ -256,7 +258,9 @@ class ServerConnection:
     async def notified(self, event: NotificationReceived) -> None:
         """Call the function for changed roots, or for a notification of an extension. See `RequestHandler.notified`."""
         if event.method.extension is not None:
-            pending = extension_handlers(self._server).told(event.method, event.params, self._client)
+            pending = extension_handlers(self._server).call_notification_handler(
+                event.method, event.params, self._client
+            )
         else:
             self._roots_changed = False
             tell = self._server.roots_changed
@@ -274,18 +278,18 @@ class ServerConnection:
                 return False
         return True
 
-    async def _told(self, scope: RequestScope) -> EmptyResult:
+    async def _notify_without_connection(self, scope: RequestScope) -> EmptyResult:
         """Call the function for a notification of an extension that belongs to no connection: see
         `NotificationExchange`."""
         request, client = scope.request, ConnectedClient(self.connection, self._lifespan, scope.exchange.peer)
-        pending = extension_handlers(self._server).told(request.method, request.params, client)
+        pending = extension_handlers(self._server).call_notification_handler(request.method, request.params, client)
         if inspect.isawaitable(pending):
             await pending
         return _DONE
 
     # The function for each method
 
-    _at_once: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest, Exchange], Any]]] = {
+    _immediate_answers: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest, Exchange], Any]]] = {
         "ping": lambda _, __, ___: _DONE,
         "initialize": _initialize,
         "server/discover": _discover,
@@ -300,45 +304,45 @@ class ServerConnection:
     }
 
 
-class AroundConnection(ServerConnection):
+class MiddlewareConnection(ServerConnection):
     """A connection to a server with arounds, which run around the answers."""
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request in its task, within its arounds. See `ServerConnection.answer`."""
-        assert self._arounds is not None, "other servers have the plain connections"
+        assert self._middleware is not None, "other servers have the plain connections"
         if scope.request.method.extension is not None:
             return super().answer(scope)
-        return self._arounds.answer(super().answer, scope, self._lifespan, self._task_host)
+        return self._middleware.answer(super().answer, scope, self._lifespan, self._task_host)
 
-    def _handled(self, scope: RequestScope) -> Awaitable[Any]:
+    def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
         """Return what the arounds of a request of an extension return: they see objects of the author's classes."""
-        if self._arounds is None:
-            return super()._handled(scope)
-        return self._arounds.answer(super()._handled, scope, self._lifespan, self._task_host)
+        if self._middleware is None:
+            return super()._call_extension_handler(scope)
+        return self._middleware.answer(super()._call_extension_handler, scope, self._lifespan, self._task_host)
 
 
-class SharedConnection(AroundConnection):
+class SharedConnection(MiddlewareConnection):
     """A connection to one replica of several. Retries whose handlers are parked in others are carried there."""
 
     def __init__(
         self,
         running: RunningServer,
         transport: Transport | Outbox,
-        peer: Peer = NOBODY_KNOWN,
+        peer: Peer = UNKNOWN_PEER,
         state: ConnectionState | None = None,
         check_scopes: CheckScopes | None = None,
     ) -> None:
         super().__init__(running, transport, peer, state, check_scopes)
-        assert running.carrier is not None, "it shares a storage with others"
-        self._carrier = running.carrier
+        assert running.retry_forwarder is not None, "it shares a storage with others"
+        self._retry_forwarder = running.retry_forwarder
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request in its task. See `ServerConnection.answer`. The arounds of a carried retry run already, in
         the replica that has its handler."""
         before = scope.request.continuation
-        if type(before) is RetryElsewhere:
-            return self._carrier.carry(scope, before)
-        if self._arounds is None:
+        if type(before) is RemoteRetry:
+            return self._retry_forwarder.forward(scope, before)
+        if self._middleware is None:
             return ServerConnection.answer(self, scope, arguments)
         return super().answer(scope, arguments)
 

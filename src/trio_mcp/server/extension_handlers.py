@@ -16,8 +16,8 @@ from ..protocol.errors import CapabilityMissing
 from ..protocol.extensions import declared_in
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
-from .input_required import FINISHED, InputRequired, settle
-from .signature import UserFunction
+from .calling.signature import UserFunction
+from .context.input_required import FINISHED, InputRequired, settle
 
 if TYPE_CHECKING:
     from ..protocol.extensions import Extension
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..runtime.requests.scope import RequestScope
     from ..state.requests import InboundRequest
     from .connected_clients import ConnectedClient
-    from .registration import CacheHints
+    from .options import CacheHints
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,12 +39,12 @@ class ExtensionHandlers:
         self._rows = {row.name: row for extension in extensions for row in extension.rows}
         self._hints = hints
         self._handlers: dict[Method, UserFunction] = {}
-        self._told: dict[Method, Callable[..., Any]] = {}
-        self.around_methods = frozenset(
+        self._notification_handlers: dict[Method, Callable[..., Any]] = {}
+        self.middleware_methods = frozenset(
             row.name for row in self._rows.values() if row.is_request and row.sent_by("client") and not row.ahead
         )
         """The methods whose requests have a handler, for functions to run around."""
-        self.told_rows = {
+        self.broadcast_rows = {
             row.name: row
             for row in self._rows.values()
             if not (row.is_request or row.of_request or row.sender == "client")
@@ -63,14 +63,14 @@ class ExtensionHandlers:
             raise ValueError(f"{row.name} is of an extension that this server does not have: Server(extensions=[...])")
         if not row.sent_by("client"):
             raise ValueError(f"{row.name} is sent by servers, so clients handle it: handlers={{...}} of open_*")
-        if row in self._handlers or row in self._told:
+        if row in self._handlers or row in self._notification_handlers:
             raise ValueError(f"{row.name} has a function already")
 
         def register(function: F) -> F:
             if row.is_request:
-                self._handlers[row] = _taken_apart(function, row)
+                self._handlers[row] = _parsed_handler(function, row)
             else:
-                self._told[row] = function
+                self._notification_handlers[row] = function
             return function
 
         return register
@@ -95,8 +95,8 @@ class ExtensionHandlers:
             raise CapabilityMissing(f"extensions.{name}", request.revision)
 
     async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
-        """Answer a request of an extension with ``value``, what `handled` or a function around it returns, in plain
-        data. A value of another class is a `TypeError`, which the client is not told."""
+        """Answer a request of an extension with ``value``, what `call_handler` or a function around it returns, in
+        plain data. A value of another class is a `TypeError`, which the client is not told."""
         row, revision = scope.request.method, scope.request.revision
         result = await value
         if isinstance(result, FINISHED):
@@ -108,7 +108,7 @@ class ExtensionHandlers:
             plain = {"ttlMs": self._hints.ttl_ms, "cacheScope": self._hints.scope, **plain}
         return plain
 
-    async def handled(self, scope: RequestScope, lifespan: Any) -> Any:
+    async def call_handler(self, scope: RequestScope, lifespan: Any) -> Any:
         """Return what the handler of a request returns, in the task of the request. Parameters that do not fit are
         `CodedError` -32602."""
         request = scope.request
@@ -125,7 +125,7 @@ class ExtensionHandlers:
 
     # Notifications
 
-    def check_told(self, row: Method) -> None:
+    def check_broadcast(self, row: Method) -> None:
         """Raise `ValueError` for a notification that does not go to all clients: see `Server.notify`."""
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} is of an extension that this server does not have: Server(extensions=[...])")
@@ -136,12 +136,12 @@ class ExtensionHandlers:
 
     def wants(self, row: Method) -> bool:
         """Return whether a function is to be told of notifications of ``row``."""
-        return row in self._told
+        return row in self._notification_handlers
 
-    def told(self, row: Method, given: JSONObject, client: ConnectedClient) -> Any:
+    def call_notification_handler(self, row: Method, given: JSONObject, client: ConnectedClient) -> Any:
         """Call the function for a notification, and return the value that the function returned. Parameters that do not
         fit are ignored: a notification has no error reply."""
-        tell = self._told[row]
+        tell = self._notification_handlers[row]
         try:
             params = structure(given, row.params)
         except ValueError:
@@ -149,7 +149,7 @@ class ExtensionHandlers:
         return tell(params, client) if len(inspect.signature(tell).parameters) > 1 else tell(params)
 
 
-def _taken_apart(function: Callable[..., Any], row: Method) -> UserFunction:
+def _parsed_handler(function: Callable[..., Any], row: Method) -> UserFunction:
     """Return ``function`` as a handler of ``row``. Raises `TypeError` for a signature that does not fit."""
     handler = UserFunction.of(function)
     if len(handler.names) > 1:

@@ -6,19 +6,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
-from ..concurrency.threads import Home, changes_home
+from ..concurrency.threads import ActiveRuns, in_active_run
 from .connected_clients import ConnectedClient, Observers
-from .prompts import Completions, Prompts
-from .registration import CacheHints, PromptOptions, ResourceOptions, ToolOptions, check_options, switch
-from .resources import Resources
-from .tools import Tools
+from .offers.prompts import Completions, Prompts
+from .offers.registration import set_enabled
+from .offers.resources import Resources
+from .offers.tools import Tools
+from .options import CacheHints, PromptOptions, ResourceOptions, ToolOptions, check_options
 
 if TYPE_CHECKING:
-    from .around import Around
-    from .encoders import Encoders
+    from .calling.encoders import Encoders
     from .extension_handlers import ExtensionHandlers
+    from .middleware import Middleware
 
-    A = TypeVar("A", bound=Around)
+    A = TypeVar("A", bound=Middleware)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +31,7 @@ class Offering:
     While the server runs, offers only change in trio's thread."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, encoders: Encoders | None) -> None:
-        self.home = Home()
+        self.active_runs = ActiveRuns()
         """The runs of trio that serve the server now."""
         self.tools = Tools(page_size, encoders)
         self.resources = Resources(page_size, hints, encoders)
@@ -41,8 +42,8 @@ class Offering:
         """The function given to `on_roots_changed`."""
         self.extension_handlers: ExtensionHandlers | None = None
         """The handlers of the methods of the extensions; `None` where there are no extensions."""
-        self._arounds: list[tuple[frozenset[str], Around]] = []
-        """Functions given to `around`, outermost first, each with its methods."""
+        self._middleware: list[tuple[frozenset[str], Middleware]] = []
+        """Functions given to `middleware`, outermost first, each with its methods."""
 
     @overload
     def tool(self, function: F, /) -> F: ...
@@ -134,7 +135,7 @@ class Offering:
             self.list_changed(f"notifications/{kind}/list_changed")
 
         def register(function: F) -> F:
-            self.home.change(partial(change, function))
+            self.active_runs.call_in_run(partial(change, function))
             return function
 
         return register
@@ -152,7 +153,7 @@ class Offering:
 
         def register(function: F) -> F:
             add = partial(self.completions.add, function, prompt=prompt, resource=resource, argument=argument)
-            self.home.change(add)
+            self.active_runs.call_in_run(add)
             return function
 
         return register
@@ -162,7 +163,7 @@ class Offering:
         """The registrations of the things that clients can name."""
         return self.tools, self.resources, self.prompts, self.completions
 
-    @changes_home
+    @in_active_run
     def on_roots_changed(self, function: F) -> F:
         """Have ``function`` called with the `ConnectedClient` when a legacy client tells that its roots changed.
 
@@ -181,14 +182,14 @@ class Offering:
         return function
 
     @overload
-    def around(self, function: A, /) -> A: ...
+    def middleware(self, function: A, /) -> A: ...
     @overload
-    def around(self, /, *methods: str) -> Callable[[A], A]: ...
-    def around(self, *methods: Any) -> Any:
+    def middleware(self, /, *methods: str) -> Callable[[A], A]: ...
+    def middleware(self, *methods: Any) -> Any:
         """Have a function run around each request of these ``methods``, by default of all: to check, to change, or to
         observe.
 
-            @server.around("tools/call")
+            @server.middleware("tools/call")
             async def logged(request: ServerRequest, next: Next) -> Any:
                 result = await next(request)
                 print(request.params.name, result.is_error)
@@ -207,33 +208,33 @@ class Offering:
         Functions are composed when the server starts: a later declaration counts from the next start on. Raises
         `ValueError` for any other method, `TypeError` for a function that is not ``async def`` of two parameters.
         """
-        from .around import check_around, methods_of  # late: only servers with arounds need it
+        from .middleware import check_middleware, methods_of  # late: only servers with arounds need it
 
         is_bare = len(methods) == 1 and callable(methods[0])
         extended = self.extension_handlers
-        of_extensions = frozenset[str]() if extended is None else extended.around_methods
+        of_extensions = frozenset[str]() if extended is None else extended.middleware_methods
         names = methods_of(() if is_bare else methods, of_extensions)
 
         def register(function: A) -> A:
-            check_around(function)
-            self._arounds.append((names, function))  # only read at the next start
+            check_middleware(function)
+            self._middleware.append((names, function))  # only read at the next start
             return function
 
         return register(cast("Any", methods[0])) if is_bare else register
 
-    @changes_home
+    @in_active_run
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
         self.tools.registry.remove(name)
         self.list_changed("notifications/tools/list_changed")
 
-    @changes_home
+    @in_active_run
     def remove_resource(self, uri: str) -> None:
         """Withdraw a resource or template and tell the clients. Raises `KeyError`."""
         self.resources.remove(uri)
         self.list_changed("notifications/resources/list_changed")
 
-    @changes_home
+    @in_active_run
     def remove_prompt(self, name: str) -> None:
         """Withdraw a prompt and tell the clients. Raises `KeyError`."""
         self.prompts.registry.remove(name)
@@ -252,14 +253,14 @@ class Offering:
         """Offer again what `disable` has withdrawn for ``tags``, and tell the clients. Raises as `disable`."""
         self._switch(tags, enabled=True)
 
-    @changes_home
+    @in_active_run
     def _switch(self, tags: tuple[str, ...], *, enabled: bool) -> None:
         registries = {
             "tools": (self.tools.registry,),
             "resources": self.resources.registries,
             "prompts": (self.prompts.registry,),
         }
-        for kind in switch(registries, frozenset(tags), enabled=enabled):
+        for kind in set_enabled(registries, frozenset(tags), enabled=enabled):
             self.list_changed(f"notifications/{kind}/list_changed")
 
     def list_changed(self, method: str) -> None:

@@ -68,7 +68,7 @@ class RoundStates:
 
     def read(self, request: InboundRequest, peer: Peer) -> Decision:
         """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for the retry,
-        else `LATER`, with the content of the retry in ``request.continuation``: a `RetryElsewhere`, where the handler
+        else `LATER`, with the content of the retry in ``request.continuation``: a `RemoteRetry`, where the handler
         is parked in another replica.
 
         Raises `CodedError` -32602 for a state that this server did not give to this caller for this very request. Where
@@ -87,7 +87,7 @@ class RoundStates:
         if sealed.handle and self._exists(request, peer):
             # A parked handler counts its time itself, by a clock that nobody sets.
             if self._replica and sealed.replica not in ("", self._replica):
-                request.continuation = RetryElsewhere(responses, handle=sealed.handle, replica=sealed.replica)
+                request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER
             return Retry(sealed.handle, responses)
         if sealed.expires is None or time.time() < sealed.expires:
@@ -109,7 +109,7 @@ class RoundStates:
 
 
 @frozen(kw_only=True)
-class RetryElsewhere(Continuation):
+class RemoteRetry(Continuation):
     """A retry whose handler is parked in another process."""
 
     handle: bytes

@@ -12,13 +12,13 @@ from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from ..tasks.host import TaskHost
-from ..tasks.record_writers import Outcomes
+from ..tasks.record_writers import OutcomeReplies
 from ..tasks.settings import TaskSettings
 from ..tasks.task_methods import CoreMethods, ExtensionMethods, scope_of
-from .tools import Tools
+from .offers.tools import Tools
 
 if TYPE_CHECKING:
-    from .around import Arounds
+    from .middleware import MiddlewareChains
 
 
 class RunningTasks:
@@ -28,20 +28,20 @@ class RunningTasks:
         self,
         tools: Tools,
         host: RequestHost,
-        outcomes: Outcomes,
+        outcomes: OutcomeReplies,
         settings: TaskSettings,
         lifespan: Any,
-        arounds: Arounds | None,
+        middleware: MiddlewareChains | None,
     ) -> None:
         self._tools = tools
-        work = _ToolWork(tools, lifespan, arounds)
+        work = _ToolTaskHandler(tools, lifespan, middleware)
         self.host = TaskHost(host, work, outcomes, settings, tools.names)
         self.records = self.host.records
-        self.are_kept = settings.store is not None or not host.stateless
+        self.are_stored = settings.store is not None or not host.stateless
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
         work.tasks = self.host
         # Not a method of this object: that would be a cycle, for the garbage collector to find.
-        self.core = CoreMethods(self.records, self.host.questions, self.host.own, tools.allows)
+        self.core = CoreMethods(self.records, self.host.questions, self.host.own_tasks, tools.has_task_scopes)
         self.extension = ExtensionMethods(self.records)
 
     async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
@@ -53,15 +53,15 @@ class RunningTasks:
         return await methods.answer(scope)
 
 
-class _ToolWork:
+class _ToolTaskHandler:
     """Runs tools for requests that belong to no connection. A `RequestHandler`."""
 
     seal = None
 
-    def __init__(self, tools: Tools, lifespan: Any, arounds: Arounds | None) -> None:
+    def __init__(self, tools: Tools, lifespan: Any, middleware: MiddlewareChains | None) -> None:
         self._tools = tools
         self._lifespan = lifespan
-        self._arounds = arounds
+        self._middleware = middleware
         self.tasks: TaskHost | None = None
         """The host that runs tools as tasks."""
 
@@ -69,9 +69,9 @@ class _ToolWork:
         return LATER
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        if self._arounds is None:
+        if self._middleware is None:
             return self._tools.call(scope, self._lifespan, self.tasks)
-        return self._arounds.answer(self._call, scope, self._lifespan, self.tasks)
+        return self._middleware.answer(self._call, scope, self._lifespan, self.tasks)
 
     def _call(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         return self._tools.call(scope, self._lifespan, self.tasks, arguments)

@@ -1,4 +1,4 @@
-"""Servable: a transport serves a `Server`, or a `StandIn` for one, and need not know which."""
+"""Servable: a transport serves a `Server`, or a `CustomServer` for one, and need not know which."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..protocol.types.lifecycle import Implementation
 from ..runtime.connection import Connection
 from ..runtime.limits import Limits
 from ..runtime.outbox import Outbox
-from ..runtime.peer import NOBODY_KNOWN, Auth, CheckScopes, Peer
+from ..runtime.peer import UNKNOWN_PEER, Auth, CheckScopes, Peer
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import Transport
 from ..state.connection import ConnectionState
-from .connection import AroundConnection, ServerConnection, SharedConnection
-from .named import NO_SCOPES, required_scopes
+from .connection import MiddlewareConnection, ServerConnection, SharedConnection
+from .required_scopes import NO_SCOPES, required_scopes
 from .server import RunningServer, Server
 
 if TYPE_CHECKING:
-    from ..stores.shared import Shared
+    from ..stores.shared import SharedStorage
 
 
 class ServedConnection(Protocol):
@@ -48,7 +48,7 @@ class ServedConnection(Protocol):
 
 
 @frozen
-class RunningStandIn:
+class RunningCustomServer:
     """A stand-in that serves clients now."""
 
     callers: Callers
@@ -65,7 +65,7 @@ class RunningStandIn:
     """A stand-in keeps the state of its connections between requests."""
 
 
-class StandIn(Protocol):
+class CustomServer(Protocol):
     """An object that looks like a server to its clients, a proxy for example."""
 
     @property
@@ -80,13 +80,13 @@ class StandIn(Protocol):
 
     def running(
         self, limits: Limits | None = None, *, stateless: bool = False
-    ) -> AbstractAsyncContextManager[RunningStandIn]:
+    ) -> AbstractAsyncContextManager[RunningCustomServer]:
         """Return the stand-in between its start and its end. See `Server.running`."""
         ...
 
 
-Servable: TypeAlias = Server | StandIn
-Running: TypeAlias = RunningServer | RunningStandIn
+Servable: TypeAlias = Server | CustomServer
+Running: TypeAlias = RunningServer | RunningCustomServer
 
 
 def check_servable(server: object) -> None:
@@ -96,7 +96,7 @@ def check_servable(server: object) -> None:
 
 
 def running_with(
-    server: Servable, shared: Shared | None, limits: Limits | None, *, stateless: bool
+    server: Servable, shared: SharedStorage | None, limits: Limits | None, *, stateless: bool
 ) -> AbstractAsyncContextManager[Running]:
     """Return ``server`` between its start and its end: see `Server.running`. Raises `TypeError` for a stand-in that
     would share something: its state is in the server behind it."""
@@ -138,7 +138,7 @@ def needs_scopes(running: Running) -> bool:
 def connection_to(
     running: Running,
     transport: Transport | Outbox,
-    peer: Peer = NOBODY_KNOWN,
+    peer: Peer = UNKNOWN_PEER,
     state: ConnectionState | None = None,
     check_scopes: CheckScopes | None = None,
 ) -> ServedConnection:
@@ -146,8 +146,8 @@ def connection_to(
     the messages; by default, the state of a connection. ``check_scopes`` checks each request, for a transport that does
     not."""
     if isinstance(running, RunningServer):
-        kind = ServerConnection if running.arounds is None else AroundConnection
-        if running.carrier is not None:
+        kind = ServerConnection if running.middleware is None else MiddlewareConnection
+        if running.retry_forwarder is not None:
             kind = SharedConnection
         return kind(running, transport, peer, state, check_scopes)
     return running.connect(transport, peer, state)
@@ -158,5 +158,5 @@ def end_tasks(running: Running, *, hurry: bool) -> None:
     stand-in has no tasks of its own."""
     if isinstance(running, RunningServer):
         running.tasks.host.shut_down(hurry=hurry)
-        if running.carrier is not None:
-            running.carrier.shut_down(hurry=hurry)
+        if running.retry_forwarder is not None:
+            running.retry_forwarder.shut_down(hurry=hurry)

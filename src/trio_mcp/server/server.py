@@ -14,7 +14,7 @@ from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import open_service_nursery
-from ..concurrency.threads import changes_home
+from ..concurrency.threads import in_active_run
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import CORE, LATEST_MODERN, MODERN_REVISIONS, Revision, Vocabulary
@@ -32,32 +32,28 @@ from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.replies import Replies
 from ..runtime.requests.host import RequestHost
 from ..stores.task_store import TaskStore
-from ..tasks.record_writers import Outcomes
+from ..tasks.record_writers import OutcomeReplies
 from ..tasks.records import TaskRecords
 from ..tasks.settings import DEFAULT_TASKS, TaskSettings
-from .kept_tasks import KeptTasks
+from .calling.results import encoders_of
+from .context.tasks import StoredTasks
 from .offering import Offering
-from .registration import (
-    NOT_CACHED,
-    CacheHints,
-    hints_by_method,
-)
+from .options import NOT_CACHED, CacheHints, hints_by_method
 from .request_state import StateCipher
-from .results import encoders_of
 from .running_tasks import RunningTasks
 
 if TYPE_CHECKING:
+    from ..fleet.change_replicator import ChangeReplicator
+    from ..fleet.messenger import Messenger
+    from ..fleet.replicated_notifications import ReplicatedNotifications
+    from ..fleet.retry_forwarder import RetryForwarder
     from ..otel import OpenTelemetry
     from ..protocol.cancel_acknowledged import CancelAcknowledged
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from ..protocol.methods import Method
-    from ..stores.letters import Letters
-    from ..stores.shared import Shared
-    from .around import Arounds
-    from .carrier import Carrier
-    from .provider import Provider
-    from .shared_changes import SharedChanges
-    from .told_elsewhere import ToldElsewhere
+    from ..stores.shared import SharedStorage
+    from .calling.provider import Provider
+    from .middleware import MiddlewareChains
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P")
@@ -147,9 +143,9 @@ class Server(Offering):
         """Counters that all connections share, read by `statistics`."""
         self._lifespan = lifespan
         self._tasks = tasks
-        self.tasks = _kept_tasks(tasks)
-        """The tasks of all callers, for code outside of handlers that ends tasks: see `KeptTasks`. Between runs of the
-        server there are only the tasks in `TaskSettings.store`."""
+        self.tasks = _stored_tasks(tasks)
+        """The tasks of all callers, for code outside of handlers that ends tasks: see `StoredTasks`. Between runs of
+        the server there are only the tasks in `TaskSettings.store`."""
         self._mounted: list[Server] = []
         self._lifespans: dict[RequestHost, Any] = {}
         """The values of the lifespan, by the home of the handlers, which there may be several of."""
@@ -210,7 +206,7 @@ class Server(Offering):
         if self.extension_handlers is None:
             raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
         register = self.extension_handlers.registration(row)
-        return lambda function: self.home.change(lambda: register(function))
+        return lambda function: self.active_runs.call_in_run(lambda: register(function))
 
     def notify(self, row: ExtensionNotification[P], params: P) -> None:
         """Tell all clients that have declared the extension: legacy clients at once, and modern clients on the streams
@@ -224,23 +220,23 @@ class Server(Offering):
         """
         if self.extension_handlers is None:
             raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
-        self.extension_handlers.check_told(row)
-        self.observers.told(row, params)
+        self.extension_handlers.check_broadcast(row)
+        self.observers.send_extension_notification(row, params)
 
-    def _told_elsewhere(self, cipher: StateCipher) -> ToldElsewhere | None:
+    def _replicated_notifications(self, cipher: StateCipher) -> ReplicatedNotifications | None:
         """Return the form of what replicas tell each other; `None` where there are no extensions."""
         if self.extension_handlers is None:
             return None
-        from .told_elsewhere import ToldElsewhere
+        from ..fleet.replicated_notifications import ReplicatedNotifications
 
-        return ToldElsewhere(cipher, self.extension_handlers.told_rows)
+        return ReplicatedNotifications(cipher, self.extension_handlers.broadcast_rows)
 
-    def told(self, row: Method, params: Any) -> None:
+    def send_extension_notification(self, row: Method, params: Any) -> None:
         """Do nothing: the extensions of a mounted server are not offered here."""
 
     # The whole, of several servers
 
-    @changes_home
+    @in_active_run
     def mount(self, other: Server, *, prefix: str) -> None:
         """Offer what another server offers, now and at any later time, besides what this server has.
 
@@ -258,32 +254,32 @@ class Server(Offering):
         """
         if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance] - as authors call it
             raise TypeError(f"a server is mounted, not {repr(other)[:200]}")
-        if self in other.parts():
+        if self in other.all_servers():
             raise ValueError(f"{self!r} cannot be mounted in itself")
         if self._lifespans:
             raise RuntimeError(f"{self!r} runs already, and {other!r} would have no lifespan: mount before serving")
-        from .mounting import show  # late: most servers stand alone
+        from .offers.mounting import mount_offers  # late: most servers stand alone
 
-        show(other.offers, self.offers, prefix, other.lifespan_in)
+        mount_offers(other.offers, self.offers, prefix, other.lifespan_in)
         self._mounted.append(other)
         other.observers.add_server(self)
 
-    @changes_home
+    @in_active_run
     def searchable(self, *, pinned: Sequence[str] = ()) -> None:
         """List two tools in the place of all: ``search_tools``, which finds tools by what they do, and ``call_tool``,
         which calls one of them; besides the ``pinned`` ones, by their names, also those that come later. All tools can
         still be called by their names. Raises `ValueError` when one of the two names is taken, now or later."""
-        from .searching import ToolSearch  # late: most servers have few tools
+        from .offers.searching import ToolSearch  # late: most servers have few tools
 
         search = ToolSearch(self.tools, pinned)
-        self.tools.list_instead(search.listed, search.beyond)
+        self.tools.replace_listing(search.listed, search.resolve_call)
         self.list_changed("notifications/tools/list_changed")
 
-    def parts(self) -> list[Server]:
+    def all_servers(self) -> list[Server]:
         """Return this server, and each server that is mounted here or in one of these, once."""
-        return list(dict.fromkeys([self, *(part for each in self._mounted for part in each.parts())]))
+        return list(dict.fromkeys([self, *(part for each in self._mounted for part in each.all_servers())]))
 
-    def provided_once(self) -> Iterator[Provider]:
+    def server_providers(self) -> Iterator[Provider]:
         """Return the providers that are entered with the server, for parameters of what the server itself offers."""
         registries = (self.tools.registry, self.resources.registry, self.resources.templates, self.prompts.registry)
         for handler in (
@@ -296,18 +292,18 @@ class Server(Offering):
         """Return the value that the lifespan yielded for the server that runs with ``host``."""
         return self._lifespans[host]
 
-    @changes_home
+    @in_active_run
     def share_secret(self, secret: bytes) -> None:
         """Seal the state of modern clients with ``secret``, which other processes have, too. Does nothing where the
         author has given ``secrets``."""
         if not self._secrets:
             self.state_cipher = StateCipher(self.info.name, [secret])
 
-    @changes_home
-    def keep_tasks_in(self, store: TaskStore) -> None:
+    @in_active_run
+    def store_tasks_in(self, store: TaskStore) -> None:
         """Keep the records of tasks in ``store``, from the next start of the server on."""
         self._tasks = attrs.evolve(self._tasks, store=store)
-        self.tasks = _kept_tasks(self._tasks)
+        self.tasks = _stored_tasks(self._tasks)
 
     if not TYPE_CHECKING:  # type checkers know what there is
 
@@ -320,7 +316,7 @@ class Server(Offering):
 
     @asynccontextmanager
     async def running(
-        self, limits: Limits | None = None, *, stateless: bool = False, shared: Shared | None = None
+        self, limits: Limits | None = None, *, stateless: bool = False, shared: SharedStorage | None = None
     ) -> AsyncGenerator[RunningServer]:
         """Run the server's lifespan, and give the server to be served inside. For transports; authors call
         ``serve_stdio`` and the like. ``limits`` replace the server's own. ``stateless``: nothing is kept between
@@ -351,37 +347,37 @@ class Server(Offering):
                 host.endings = Endings(host.alarms, host.limits, self._acknowledges.max_wait)
             info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
             replies = Replies(info, expose_errors=self.expose_errors)
-            for part in self.parts():
+            for part in self.all_servers():
                 try:
-                    await parts.enter_async_context(part.living(host))
+                    await parts.enter_async_context(part.open_lifespan(host))
                 except OSError as error:
                     error.add_note(FROM_LIFESPAN)
                     raise
                 part.completions.check()
             value = self._lifespans[host]
-            if once := [provider for part in self.parts() for provider in part.provided_once()]:
-                from .provided import entered_once  # late: few servers need it
+            if once := [provider for part in self.all_servers() for provider in part.server_providers()]:
+                from .calling.provided import open_server_providers  # late: few servers need it
 
-                await parts.enter_async_context(entered_once(once, host))
+                await parts.enter_async_context(open_server_providers(once, host))
             services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
             letters = carrier = changes = None
             if replica is not None:
-                from ..stores.letters import Letters  # most servers run alone
-                from .carrier import Carrier
-                from .shared_changes import SharedChanges
+                from ..fleet.change_replicator import ChangeReplicator
+                from ..fleet.messenger import Messenger  # most servers run alone
+                from ..fleet.retry_forwarder import RetryForwarder
 
-                changes = SharedChanges(self.observers, replica.changes, self._told_elsewhere(cipher))
+                changes = ChangeReplicator(self.observers, replica.changes, self._replicated_notifications(cipher))
                 await services.start(changes.run)
-                letters = Letters(replica)
-                parts.enter_context(self.load.links.including(replica.counts, letters))
+                letters = Messenger(replica)
+                parts.enter_context(self.load.links.counting(replica.counts, letters))
                 await services.start(letters.run)
-                carrier = Carrier(host, letters, cipher, self.vocabulary)
+                carrier = RetryForwarder(host, letters, cipher, self.vocabulary)
                 await services.start(carrier.run)
-            outcomes, arounds = Outcomes(expose_errors=self.expose_errors), self._composed()
+            outcomes, arounds = OutcomeReplies(expose_errors=self.expose_errors), self._middleware_chains()
             tasks = RunningTasks(self.tools, host, outcomes, settings, value, arounds)
             await services.start(tasks.host.run)
-            for part in self.parts():
+            for part in self.all_servers():
                 parts.enter_context(part.tasks.running(tasks.records))
             yield RunningServer(self, value, host, replies, tasks, arounds, cipher, letters, carrier, changes)
             await tasks.host.drain()
@@ -389,9 +385,9 @@ class Server(Offering):
                 await carrier.drain()
 
     @asynccontextmanager
-    async def living(self, host: RequestHost) -> AsyncGenerator[None]:
+    async def open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
         """Run the lifespan, for the server that runs with ``host``: this one, or one that this one is mounted in."""
-        with self.home.entered():
+        with self.active_runs.register():
             async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
                 self._lifespans[host] = value
                 try:
@@ -399,16 +395,16 @@ class Server(Offering):
                 finally:
                     del self._lifespans[host]
 
-    def _composed(self) -> Arounds | None:
+    def _middleware_chains(self) -> MiddlewareChains | None:
         """Return the arounds of all methods, composed; `None` where there are none. Raises `RuntimeError` for those of
         a mounted server, which would not run here, though its authors may rely on the checks."""
-        if skipped := [part for part in self.parts() if part is not self and part._arounds]:
+        if skipped := [part for part in self.all_servers() if part is not self and part._middleware]:
             raise RuntimeError(f"{skipped[0]!r} is mounted, and has arounds of its own: declare them on {self!r}")
-        if not self._arounds:
+        if not self._middleware:
             return None
-        from .around import Arounds
+        from .middleware import MiddlewareChains
 
-        return Arounds(self._arounds, self.tools, self.resources, self.prompts)
+        return MiddlewareChains(self._middleware, self.tools, self.resources, self.prompts)
 
     def statistics(self) -> Statistics:
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
@@ -439,8 +435,8 @@ def _refuse(foreign: Mapping[str, Any]) -> NoReturn:
     raise_no_option("Server", next(iter(foreign)), SERVER_OPTIONS, known)
 
 
-def _kept_tasks(settings: TaskSettings) -> KeptTasks:
-    return KeptTasks(() if settings.store is None else (TaskRecords(settings),))
+def _stored_tasks(settings: TaskSettings) -> StoredTasks:
+    return StoredTasks(() if settings.store is None else (TaskRecords(settings),))
 
 
 @frozen(eq=False)
@@ -456,15 +452,15 @@ class RunningServer:
     """The writer of reply lines."""
     tasks: RunningTasks
     """The tasks of the server."""
-    arounds: Arounds | None
+    middleware: MiddlewareChains | None
     """The functions around requests; `None` where there are none, and nothing is paid for any."""
     cipher: StateCipher
     """Seals the states of modern clients."""
-    letters: Letters | None
+    messages: Messenger | None
     """The letters to and from other replicas; `None` where nothing is shared."""
-    carrier: Carrier | None
+    retry_forwarder: RetryForwarder | None
     """Carries retries to other replicas; `None` where nothing is shared."""
-    changes: SharedChanges | None
+    changes: ChangeReplicator | None
     """Tells other replicas of changes; `None` where nothing is shared."""
 
     @property

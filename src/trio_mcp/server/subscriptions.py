@@ -37,9 +37,9 @@ from ..stores.task_store import TaskRecord
 from ..tasks.records import TaskRecords
 from ..tasks.task_methods import scope_of
 from ..tasks.task_state import extension_task
+from .offers.uris import check_length, normal_uri
 from .running_tasks import RunningTasks
 from .server import Server
-from .uris import check_length, normal_uri
 
 _DONE: Final = EmptyResult()
 _NONE: Final = frozenset[str]()
@@ -47,7 +47,7 @@ _TELLING_MARKS: Final = 16
 """High-water marks of an outbox above which notifications of extensions are dropped."""
 
 
-class Subscriptions:
+class ClientSubscriptions:
     """The changes that one connection is told of: in legacy revisions list changes and the resources subscribed to, in
     modern revisions the changes that each open stream asked for. Both ways may be in use at once."""
 
@@ -62,7 +62,7 @@ class Subscriptions:
         """The URIs that a legacy client has subscribed to, by their normal forms; `None` after a change."""
         self._declared = server.capabilities
         """Capabilities that ``initialize`` declared: legacy clients are told of no other lists."""
-        self.tells_legacy = True
+        self.notifies_legacy = True
         """True while a legacy client is told here; false while another replica tells it."""
 
     # Legacy revisions
@@ -73,49 +73,49 @@ class Subscriptions:
 
     def subscribe(self, request: InboundRequest, auth: Auth | None) -> EmptyResult:
         """Answer ``resources/subscribe`` of this caller."""
-        self._check_kept(request)
+        self._check_stateful(request)
         uri = uri_to_subscribe(request)
         if self._server.resources.find(uri, auth) is None:
             raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
         subscriptions = self._state.subscriptions
-        if uri not in subscriptions and self._room(self._connection.exchange) <= 0:
+        if uri not in subscriptions and self._free_subscriptions(self._connection.exchange) <= 0:
             raise too_many_subscriptions()
         if uri not in subscriptions:
             self._spellings = None
             subscriptions.add(uri)
-            self._server.resources.note_watcher(uri, 1)
+            self._server.resources.change_watchers(uri, 1)
         return _DONE
 
     def unsubscribe(self, request: InboundRequest) -> EmptyResult:
         """Answer ``resources/unsubscribe``."""
-        self._check_kept(request)
+        self._check_stateful(request)
         uri = structure_params(request.params, SubscribeParams, request.revision).uri
         if uri in self._state.subscriptions:
             self._spellings = None
             self._state.subscriptions.discard(uri)
-            self._server.resources.note_watcher(uri, -1)
+            self._server.resources.change_watchers(uri, -1)
         return _DONE
 
     def adopt(self, uris: Iterable[str]) -> None:
         """Note that the client is subscribed to ``uris``, and to nothing else, as another replica knows."""
         before, after = self._state.subscriptions, set(uris)
         for uri in after - before:
-            self._server.resources.note_watcher(uri, 1)
+            self._server.resources.change_watchers(uri, 1)
         for uri in before - after:
-            self._server.resources.note_watcher(uri, -1)
+            self._server.resources.change_watchers(uri, -1)
         self._state.subscriptions, self._spellings = after, None
 
     def close(self) -> None:
         """Note that the client, which is gone, watches nothing any more."""
         for uri in self._state.subscriptions:
-            self._server.resources.note_watcher(uri, -1)
+            self._server.resources.change_watchers(uri, -1)
 
-    def _check_kept(self, request: InboundRequest) -> None:
+    def _check_stateful(self, request: InboundRequest) -> None:
         """Refuse ``request`` where nothing is kept between requests: there is nothing to subscribe to, then."""
         if self._connection.stateless:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
-    def _room(self, exchange: Exchange) -> int:
+    def _free_subscriptions(self, exchange: Exchange) -> int:
         """Return how many more resources and tasks ``exchange`` may subscribe to."""
         taken = sum(len(stream.uris) + len(stream.task_ids) for stream in self._streams if stream.exchange is exchange)
         if exchange is self._connection.exchange:
@@ -130,30 +130,30 @@ class Subscriptions:
         All state of the stream belongs to this request, so a server run stateless serves the method, too.
         """
         asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
-        tasks = await self._known_tasks(scope, asked.task_ids or ()) if asked.task_ids is not None else []
-        uris = await self._known(asked.resource_subscriptions or (), scope.exchange.peer.auth)
-        room = max(self._room(scope.exchange), 0)
+        tasks = await self._visible_tasks(scope, asked.task_ids or ()) if asked.task_ids is not None else []
+        uris = await self._visible_uris(asked.resource_subscriptions or (), scope.exchange.peer.auth)
+        room = max(self._free_subscriptions(scope.exchange), 0)
         uris = uris[:room]
         tasks = tasks[: room - len(uris)]
         stream = ListenStream(
-            scope, honoured_part(asked, self._server.capabilities, uris, tasks, _told_of(scope, asked))
+            scope, honoured_part(asked, self._server.capabilities, uris, tasks, _declared_extensions(scope, asked))
         )
         self._streams[stream] = None
         for uri in stream.uris:
-            self._server.resources.note_watcher(uri, 1)
+            self._server.resources.change_watchers(uri, 1)
         try:
             stream.acknowledge()
             if tasks:
-                await self._tell_of_tasks(scope, stream)
+                await self._report_tasks(scope, stream)
             else:
                 await scope.exchange.ending.wait()
-            return stream.end(CONNECTION_ENDS)
+            return stream.close(CONNECTION_ENDS)
         finally:
             del self._streams[stream]
             for uri in stream.uris:
-                self._server.resources.note_watcher(uri, -1)
+                self._server.resources.change_watchers(uri, -1)
 
-    async def _tell_of_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
+    async def _report_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
         """Tell of tasks until the connection ends."""
         tasks = ListenedTasks(self._tasks.records, scope_of(scope), stream, scope.request.revision)
         async with trio.open_nursery() as nursery:
@@ -161,10 +161,10 @@ class Subscriptions:
             await scope.exchange.ending.wait()
             nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
 
-    async def _known_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
+    async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
         """Return the ids of tasks that exist for the caller. Raises `CapabilityMissing`, and `CodedError` for the task
         of a tool that needs a scope which the caller lacks."""
-        if not (self._server.tools.has_tasks and self._tasks.are_kept):
+        if not (self._server.tools.has_tasks and self._tasks.are_stored):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
             # extension tasks, Task Status Notifications: MUST be refused.
@@ -174,12 +174,12 @@ class Subscriptions:
         known = list[str]()
         for task_id in asked:
             record = await records.read(scope_of(scope), task_id)
-            if record is not None and self._server.tools.knows_task(scope, record):
+            if record is not None and self._server.tools.task_exists(scope, record):
                 self._server.tools.check_scopes(scope, record)
                 known.append(task_id)
         return known
 
-    async def _known(self, uris: Sequence[str], auth: Auth | None) -> list[str]:
+    async def _visible_uris(self, uris: Sequence[str], auth: Auth | None) -> list[str]:
         known: list[str] = []
         for uri in list(dict.fromkeys(uris))[: self._limits.max_subscriptions]:
             if self._server.resources.find(uri, auth) is not None:
@@ -193,7 +193,7 @@ class Subscriptions:
         """Tell a legacy client that is initialized, if the list was declared, and the streams that asked."""
         kind = method.split("/")[1]
         state = self._state
-        if self.tells_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
+        if self.notifies_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
             self._connection.notify(method)
         for stream in self._streams:
             if method in stream.lists:
@@ -204,30 +204,30 @@ class Subscriptions:
         if self._spellings is None:
             self._spellings = _by_normal_form(self._state.subscriptions)
         normal = normal_uri(uri)
-        for spelling in self._spellings.get(normal, ()) if self.tells_legacy else ():
+        for spelling in self._spellings.get(normal, ()) if self.notifies_legacy else ():
             self._connection.notify("notifications/resources/updated", {"uri": spelling})
         for stream in self._streams:
             for spelling in stream.spellings.get(normal, ()):
                 stream.resource_updated(spelling)
 
-    def told(self, row: Method, params: Any) -> None:
+    def send_extension_notification(self, row: Method, params: Any) -> None:
         """Tell a legacy client that is initialized, and has declared the extension of ``row``, and the streams that
         asked for the extension: see `Server.notify`."""
         state, name = self._state, str(row.extension)
         revision = state.revision
-        if self.tells_legacy and revision is not None and state.initialized and row.is_in(revision.name):
+        if self.notifies_legacy and revision is not None and state.initialized and row.is_in(revision.name):
             declared = state.client_capabilities.extensions or {}
             if type(declared.get(name)) is dict and not self._connection.outbox.is_full(_TELLING_MARKS):
                 self._connection.outbox.put_sealed(_line(row.name, unstructure(params, revision)))
         for stream in self._streams:
             if name in stream.extensions:
-                stream.told(row, params)
+                stream.notify(row, params)
 
     def everything_changed(self) -> None:
         """Tell a legacy client that everything may have changed, see `ServedConnection.everything_changed`, and the
         streams that all may have for which they asked."""
-        if self.tells_legacy and self._state.initialized:
-            tell_of_everything(self._connection, self._declared)
+        if self.notifies_legacy and self._state.initialized:
+            notify_everything_changed(self._connection, self._declared)
         for stream in self._streams:
             for method in sorted(stream.lists):
                 stream.list_changed(method)
@@ -242,13 +242,13 @@ def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def _told_of(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
+def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
     """Return the extensions that the client asks for, and has declared in this request."""
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
 
 
-def tell_of_everything(connection: Connection, declared: ServerCapabilities) -> None:
+def notify_everything_changed(connection: Connection, declared: ServerCapabilities) -> None:
     """Tell a legacy client that each list that was ``declared`` to change, and each resource that the client subscribed
     to, may have changed."""
     for kind in ("tools", "prompts", "resources"):
@@ -298,7 +298,7 @@ def honoured_part(
 
 
 class ListenStream:
-    """A stream of changes to a client, open from `acknowledge` to `end`.
+    """A stream of changes to a client, open from `acknowledge` to `close`.
 
     The lines of a stream belong to the ``scope`` of its request, so a cancel takes back the unwritten lines. While the
     outbox is full, changes wait here instead, each at most once: no sender waits for a client that reads slowly. A
@@ -329,7 +329,7 @@ class ListenStream:
         # 2026-07-28 subscriptions, Receiving Notifications: the id of the request, of its very JSON type.
         self._meta = {SUBSCRIPTION_ID: scope.request.id}
         self._waiting: dict[bytes, None] = {}
-        self._letting_out = trio.CancelScope()
+        self._flush_scope = trio.CancelScope()
 
     def acknowledge(self) -> None:
         """Open the stream: tell the client which changes will be reported."""
@@ -340,39 +340,39 @@ class ListenStream:
 
     def list_changed(self, method: str) -> None:
         """Tell that a list changed, for which ``method`` is the notification."""
-        self._tell(_line(method, self._params()))
+        self._send(_line(method, self._params()))
 
     def resource_updated(self, uri: str) -> None:
         """Tell that a resource changed."""
-        self._tell(_line("notifications/resources/updated", self._params(uri=uri)))
+        self._send(_line("notifications/resources/updated", self._params(uri=uri)))
 
     def task_changed(self, state: DetailedTask) -> None:
         """Tell the state of a task. Unlike the other changes, states are not kept here while the client reads slowly:
         the caller waits for `room`, and tells the latest state then."""
-        self.task_told(unstructure(state, self._scope.request.revision))
+        self.notify_task(unstructure(state, self._scope.request.revision))
 
-    def task_told(self, params: dict[str, Any]) -> None:
+    def notify_task(self, params: dict[str, Any]) -> None:
         """Tell the state of a task as `task_changed`, with these parameters."""
         meta: dict[str, Any] = params.get("_meta") or {}
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
-    def told(self, row: Method, params: Any) -> None:
-        """Tell by a notification of an extension, where the revision of the stream has one. See `told_plain`."""
+    def notify(self, row: Method, params: Any) -> None:
+        """Tell by a notification of an extension, where the revision of the stream has one. See `notify_plain`."""
         revision = self._scope.request.revision
         if row.is_in(revision.name):
-            self.told_plain(row.name, unstructure(params, revision))
+            self.notify_plain(row.name, unstructure(params, revision))
 
-    def told_plain(self, method: str, params: dict[str, Any]) -> None:
+    def notify_plain(self, method: str, params: dict[str, Any]) -> None:
         """Tell by a notification of an extension with ``params``; nothing while the outbox is full, since nobody
         waits for a client that reads slowly, and each notification may be another."""
         if not self._outbox.is_full(_TELLING_MARKS):
             meta: dict[str, Any] = params.get("_meta") or {}
             self._scope.put(_line(method, {**params, "_meta": {**meta, **self._meta}}))
 
-    def end(self, reason: str) -> ListenResult:
+    def close(self, reason: str) -> ListenResult:
         """Send the changes that wait and, since the request is still open, its cancel with ``reason`` (2026-07-28
         cancellation: MUST). Return the result of the request, which ends the stream."""
-        self._letting_out.cancel(reason="the stream ends")
+        self._flush_scope.cancel(reason="the stream ends")
         for line in self._waiting:
             self._scope.put(line)
         self._waiting.clear()
@@ -391,7 +391,7 @@ class ListenStream:
     def _params(self, **more: Any) -> dict[str, Any]:
         return {"_meta": self._meta, **more}
 
-    def _tell(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         if not self._scope.sends:
             return
         if self.has_room:
@@ -400,12 +400,12 @@ class ListenStream:
         if not self._waiting:
             nursery = self._scope.nursery
             assert nursery is not None, "a stream is open inside its nursery"
-            nursery.start_soon(self._let_out)
+            nursery.start_soon(self._flush)
         self._waiting[line] = None
 
-    async def _let_out(self) -> None:
+    async def _flush(self) -> None:
         """Put the changes that wait into the outbox, in the order of their arrival, as there is room."""
-        with trio.CancelScope() as self._letting_out:
+        with trio.CancelScope() as self._flush_scope:
             while self._waiting:
                 await self._outbox.room()
                 while self._waiting and not self._outbox.is_full():
@@ -436,26 +436,26 @@ class ListenedTasks:
         self._revision = revision
         self._changed = dict.fromkeys(stream.task_ids)
         """Tasks that are to be read, in the order of their changes."""
-        self._told: dict[str, Hashable] = dict.fromkeys(stream.task_ids, ())
+        self._last_states: dict[str, Hashable] = dict.fromkeys(stream.task_ids, ())
         """State that was told last of each task that may still change."""
         self._sleeper = Sleeper()
 
     async def run(self) -> None:
         """Tell the changes until no task can change any more."""
-        for task_id in self._told:
-            self._records.observe(task_id, self._note)
+        for task_id in self._last_states:
+            self._records.observe(task_id, self._mark_changed)
         try:
-            while self._told:
+            while self._last_states:
                 while self._changed:
                     await self._stream.room()
-                    await self._look_at(self._next())
-                if self._told:
+                    await self._report(self._next())
+                if self._last_states:
                     await self._sleeper.sleep()
         finally:
-            for task_id in self._told:
-                self._records.unobserve(task_id, self._note)
+            for task_id in self._last_states:
+                self._records.unobserve(task_id, self._mark_changed)
 
-    def _note(self, task_id: str) -> None:
+    def _mark_changed(self, task_id: str) -> None:
         self._changed[task_id] = None
         self._sleeper.wake()
 
@@ -464,8 +464,8 @@ class ListenedTasks:
         del self._changed[task_id]
         return task_id
 
-    async def _look_at(self, task_id: str) -> None:
-        if task_id not in self._told:
+    async def _report(self, task_id: str) -> None:
+        if task_id not in self._last_states:
             return
         try:
             record = await self._records.read(self._scope, task_id)
@@ -473,12 +473,12 @@ class ListenedTasks:
             self._changed[task_id] = None
             await trio.sleep(_READ_AGAIN)
             return
-        if record is not None and (state := _shown(record)) != self._told[task_id]:
-            self._told[task_id] = state
+        if record is not None and (state := _shown(record)) != self._last_states[task_id]:
+            self._last_states[task_id] = state
             self._stream.task_changed(extension_task(record, self._revision))
         if record is None or record.phase.is_final:
-            del self._told[task_id]
-            self._records.unobserve(task_id, self._note)
+            del self._last_states[task_id]
+            self._records.unobserve(task_id, self._mark_changed)
 
 
 def _shown(record: TaskRecord) -> Hashable:

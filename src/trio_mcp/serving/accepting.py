@@ -17,23 +17,23 @@ import trio
 
 from ..classes import show_fields
 from ..concurrency.fair_share import Caller
-from ..diagnostics.log import written_in_a_thread
+from ..diagnostics.log import log_in_thread
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
 from ..server.servable import Running, Servable, check_servable, end_tasks, running_with
 from ..transports.host_checks import is_loopback
 from ..transports.sockets import keep_alive
-from .callers import CallersByAddress, Hop
-from .process import collecting_rarely, recorder_of, shutting_down_at_signals
+from .callers import CallersByAddress, RemoteEnd
+from .process import infrequent_gc, recorder_of, shut_down_on_signals
 
 if TYPE_CHECKING:
     from ..recording.recorder import Recorder
-    from ..stores.shared import Shared
+    from ..stores.shared import SharedStorage
 
 logger = logging.getLogger("trio_mcp")
 
-_MOST_TURNED_AWAY: Final = 64
-_MOST_LAST: Final = 1000
+_MAX_REJECTING: Final = 64
+_MAX_LAST_TURNS: Final = 1000
 """Turns for connections that wait to be accepted at the end."""
 _LAST_REQUESTS: Final = 0.5
 """Seconds of the delay of a drain in which requests are taken over open connections alone."""
@@ -53,11 +53,11 @@ class Front(Protocol):
         """Finds the other ends of the streams."""
         ...
 
-    async def serve(self, stream: trio.abc.Stream, hop: Hop) -> None:
+    async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
         """Serve a stream from ``hop``, from its acceptance to its end. `trio.serve_listeners` closes it."""
         ...
 
-    async def turn_away(self, stream: trio.abc.Stream) -> None:
+    async def reject(self, stream: trio.abc.Stream) -> None:
         """Close a stream for which there is no room, and say why where the client would understand."""
         ...
 
@@ -66,7 +66,7 @@ class Front(Protocol):
         the greatest ``weight``, which has to be more than 0."""
         ...
 
-    def expect_end(self) -> bool:
+    def start_draining(self) -> bool:
         """Note that `shut_down` follows after `Limits.drain_delay`. Return false if there is no such delay because no
         health checks are served."""
         ...
@@ -81,7 +81,7 @@ class Front(Protocol):
         """Let each connection end when its accepted requests are done: see `Connection.shut_down`."""
         ...
 
-    async def ended(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait, after `shut_down`, until nothing is left but connections that end by themselves."""
         ...
 
@@ -96,26 +96,26 @@ async def serve_streams(
     stateless: bool = False,
     handle_signals: bool = True,
     record: Recorder | str | os.PathLike[str] | None = None,
-    shared: Shared | None = None,
+    shared: SharedStorage | None = None,
 ) -> None:
     """Serve ``server`` to all who connect, until a signal or cancel. ``front`` makes the `Front` of the streams, whose
     own tasks run in the nursery given to ``front``, and which records by the recorder, if any. ``shared``: the storage
     that the server shares with its replicas. `ServingOptions` documents the other parameters."""
     check_servable(server)
     recorder = recorder_of(record)
-    async with written_in_a_thread():
-        with collecting_rarely(), ExitStack() as signals:  # signals may come until the lifespan has ended
+    async with log_in_thread():
+        with infrequent_gc(), ExitStack() as signals:  # signals may come until the lifespan has ended
             async with running_with(server, shared, limits, stateless=stateless) as running:
                 listeners = await listen()
                 async with trio.open_nursery() as nursery:
-                    accepting = _Accepting(front(running, nursery, recorder), running, nursery)
+                    accepting = _StreamServer(front(running, nursery, recorder), running, nursery)
                     if handle_signals:
-                        signals.enter_context(shutting_down_at_signals(accepting.shut_down))
+                        signals.enter_context(shut_down_on_signals(accepting.shut_down))
                     await accepting.run(listeners, task_status)
                     nursery.cancel_scope.cancel(reason="nothing is served any more")
 
 
-class _Accepting:
+class _StreamServer:
     def __init__(self, front: Front, running: Running, nursery: trio.Nursery) -> None:
         self._front = front
         self._running = running
@@ -142,7 +142,7 @@ class _Accepting:
                     self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
                 )
             await self._ending.wait()
-            await self._front.ended()
+            await self._front.wait_closed()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Accept no more streams, and have the front and the tasks shut down, after `Limits.drain_delay` where load
@@ -150,7 +150,7 @@ class _Accepting:
         cancels the remaining requests."""
         is_first, self._is_expected = not self._is_expected, True
         if is_first and not hurry and self._front.awaits_requests is not None:
-            delay = self._limits.drain_delay if self._front.expect_end() else 0.0
+            delay = self._limits.drain_delay if self._front.start_draining() else 0.0
             self._nursery.start_soon(self._shut_down_in, delay, reason)
         else:
             self._shut_down(reason, hurry=hurry)
@@ -159,7 +159,7 @@ class _Accepting:
         await trio.sleep(delay)
         # A connection that only the system has accepted would be reset, and its request lost. So close the sockets in
         # the same step in which none waits, not later when the accepting task runs.
-        for _ in range(_MOST_LAST):
+        for _ in range(_MAX_LAST_TURNS):
             if not any(_has_connection(each) for each in self._sockets):
                 break
             await trio.lowlevel.checkpoint()
@@ -169,11 +169,11 @@ class _Accepting:
         if delay:
             await trio.sleep(_LAST_REQUESTS)
         else:
-            await self._requests_came()
+            await self._wait_for_requests()
         if not self._is_ending:
             self._shut_down(reason, hurry=False)
 
-    async def _requests_came(self) -> None:
+    async def _wait_for_requests(self) -> None:
         """Wait until the requests that are on their way have arrived, at most `_LAST_REQUESTS`."""
         for _ in range(_TURNS):  # for newly accepted streams, and for bytes that wait to be read
             await trio.lowlevel.checkpoint()
@@ -190,7 +190,7 @@ class _Accepting:
         self._front.shut_down(reason, hurry=hurry)
         end_tasks(self._running, hurry=hurry)
 
-    def _has_room(self, hop: Hop) -> bool:
+    def _has_room(self, hop: RemoteEnd) -> bool:
         free = self._limits.max_connections - self._count
         # A proxy connects for many, whose shares nobody knows before they ask.
         return free > 0 if hop.is_proxy else hop.here.may_take(self._held.__getitem__, free)
@@ -220,10 +220,10 @@ class _Accepting:
                     self._held[caller] -= 1
                     if not self._held[caller]:
                         del self._held[caller]
-            elif self._turned_away < _MOST_TURNED_AWAY:
+            elif self._turned_away < _MAX_REJECTING:
                 self._turned_away += 1
                 try:
-                    await self._front.turn_away(stream)
+                    await self._front.reject(stream)
                 finally:
                     self._turned_away -= 1
         except ConnectionLost as error:

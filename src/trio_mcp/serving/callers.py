@@ -39,11 +39,11 @@ _SITE: Final = 56
 """Prefix length that identifies one party in IPv6. The party may send from any address in its network. Providers give
 a household, or a customer with a server, a network of 56 bits, which contains 256 networks of 64 bits (RFC 6177, RIPE
 690): each machine there may have any of them."""
-_MOST_PROXIES: Final = 16
+_MAX_PROXIES: Final = 16
 """Proxies on the way of a request that are looked at."""
-_MOST_PAIRS: Final = 16
+_MAX_PAIRS: Final = 16
 """Maximum pairs that are read in one element of a Forwarded header."""
-_MOST_KEPT: Final = 4096
+_MAX_CACHED_ADDRESSES: Final = 4096
 _LONGEST: Final = 100
 """Characters of an address in a header, with a port and blanks: a peer may have written anything there."""
 _UNIX: Final = "unix"
@@ -95,7 +95,7 @@ class TrustedProxies:
         if value is None:
             return proxy
         last = proxy
-        for hop in islice(_from_the_right(value), _MOST_PROXIES):
+        for hop in islice(_reversed_elements(value), _MAX_PROXIES):
             address = _address(_forwarded_for(hop) if self.header == "forwarded" else hop)
             if address is None:
                 break
@@ -105,7 +105,7 @@ class TrustedProxies:
         return last
 
 
-class Hop:
+class RemoteEnd:
     """The other end of a connection. ``address`` is its IP address. ``here`` is the party at that address, or the
     process on a Unix socket, or the connection itself if neither is known. ``user`` is the id of its user: see
     `Peer`."""
@@ -161,12 +161,12 @@ class Hop:
             return True
         if not caller.may_take(_CONNECTIONS, free + 1):
             return False
-        self.leave()
+        self.release()
         self._user = caller
         caller.connections += 1
         return True
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Note that nobody uses the connection any more. Idempotent."""
         if self._user is not None:
             self._user.connections -= 1
@@ -180,7 +180,7 @@ class CallersByAddress:
         self._callers = callers
         self._proxies = proxies
 
-    def hop(self, stream: trio.abc.Stream) -> Hop:
+    def hop(self, stream: trio.abc.Stream) -> RemoteEnd:
         """Return the other end of ``stream``."""
         end = _socket_of(stream)
         try:
@@ -191,7 +191,7 @@ class CallersByAddress:
         address = str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None
         return self.hop_at(address, process, user)
 
-    def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> Hop:
+    def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> RemoteEnd:
         """Return the other end of a connection from the address ``text``. If ``text`` is `None`, the other end may be
         the ``process`` of this ``user`` on a Unix socket."""
         address = None if text is None else _address(text)
@@ -199,7 +199,7 @@ class CallersByAddress:
             here = self._callers.at(_party(address))
         else:
             here = Caller() if process is None else self._callers.of_process(process)
-        return Hop(address, here, self._callers, self._proxies, user)
+        return RemoteEnd(address, here, self._callers, self._proxies, user)
 
 
 def unread_bytes(limits: Limits) -> SharedBytes:
@@ -235,7 +235,7 @@ def _address(text: str) -> _Address | None:
     return _short_address(text) if len(text) <= _LONGEST else None
 
 
-@lru_cache(_MOST_KEPT)
+@lru_cache(_MAX_CACHED_ADDRESSES)
 def _short_address(text: str) -> _Address | None:
     text = text.strip(' \t"')
     if text.startswith("["):
@@ -249,7 +249,7 @@ def _short_address(text: str) -> _Address | None:
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
-@lru_cache(_MOST_KEPT)
+@lru_cache(_MAX_CACHED_ADDRESSES)
 def _party(address: _Address) -> str:
     """Return the name of the party at ``address``: the address, or in IPv6 its network."""
     if isinstance(address, IPv4Address):
@@ -257,7 +257,7 @@ def _party(address: _Address) -> str:
     return str(IPv6Network((int(address), _SITE), strict=False))
 
 
-def _from_the_right(value: str) -> Iterable[str]:
+def _reversed_elements(value: str) -> Iterable[str]:
     while value:
         value, _, hop = value.rpartition(",")
         yield hop
@@ -265,7 +265,7 @@ def _from_the_right(value: str) -> Iterable[str]:
 
 def _forwarded_for(element: str) -> str:
     """Return the client in an element of a Forwarded header (RFC 7239 section 4); empty where there is none."""
-    for pair in element.split(";", _MOST_PAIRS)[:_MOST_PAIRS]:
+    for pair in element.split(";", _MAX_PAIRS)[:_MAX_PAIRS]:
         name, _, value = pair.partition("=")
         if name.strip(" \t").lower() == "for":
             return value
@@ -275,7 +275,7 @@ def _forwarded_for(element: str) -> str:
 logger = logging.getLogger("trio_mcp")
 
 
-class LacksScopes(CodedError):
+class InsufficientScope(CodedError):
     """The error for a caller who lacks a scope, with the ``refusal`` in the words of HTTP."""
 
     def __init__(self, refusal: Refusal, needed: frozenset[str]) -> None:
@@ -284,11 +284,11 @@ class LacksScopes(CodedError):
         self.refusal = refusal
 
 
-def lacking(refusal: Refusal, needed: frozenset[str]) -> CodedError:
+def insufficient_scope(refusal: Refusal, needed: frozenset[str]) -> CodedError:
     """Return the error for a request of a caller who lacks one of the ``needed`` scopes."""
     if refusal.status != HTTPStatus.FORBIDDEN:  # a defect, of the author's rule for broader scopes
         return CodedError(INTERNAL_ERROR, "Internal error")
-    return LacksScopes(refusal, needed)
+    return InsufficientScope(refusal, needed)
 
 
 def scope_check(gate: Gate, auth: Auth) -> CheckScopes:
@@ -298,7 +298,7 @@ def scope_check(gate: Gate, auth: Auth) -> CheckScopes:
 
 def _check(gate: Gate, auth: Auth, needed: frozenset[str]) -> None:
     if needed and (refusal := gate.missing(auth, needed)) is not None:
-        raise lacking(refusal, needed)
+        raise insufficient_scope(refusal, needed)
 
 
 def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
@@ -312,10 +312,10 @@ def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
 def share_proofs(running: Running, gate: Gate | None) -> None:
     """Have ``gate`` take each proof once for all replicas, where ``running`` is one of several."""
     if gate is not None and isinstance(running, RunningServer) and running.host.replica is not None:
-        gate.share(running.host.replica.seen, running.host.replica.secret)
+        gate.share(running.host.replica.replay_guard, running.host.replica.secret)
 
 
-def end_of_token(auth: Auth | None) -> float:
+def token_expiry(auth: Auth | None) -> float:
     """Return the time at which the token of ``auth`` ends; infinite where nobody knows, or nothing is protected."""
     expires_at = None if auth is None else auth.principal.expires_at
     return math.inf if expires_at is None else trio.current_time() + expires_at - time.time()

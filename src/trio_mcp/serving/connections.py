@@ -17,14 +17,14 @@ from ..classes import frozen
 from ..concurrency.fair_share import Caller, HeldBytes, SharedBytes
 from ..concurrency.misuse import check_keywords, check_served_under_trio
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..diagnostics.log import share_of_a_peer
+from ..diagnostics.log import peer_log_share
 from ..runtime.limits import Limits
-from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
+from ..runtime.peer import UNKNOWN_PEER, CheckScopes, Peer
 from ..runtime.transport import ConnectionLost, Transport
 from ..server.servable import Running, Servable, ServedConnection, connection_to
 from ..transports.sockets import SocketLineTransport, unix_listener
 from .accepting import LINES_ADVICE, ServingOptions, SocketListeners, serve_streams, warn_if_exposed
-from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes, warn_of_unchecked_scopes
+from .callers import CallersByAddress, RemoteEnd, TrustedProxies, unread_bytes, warn_of_unchecked_scopes
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Gate
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 @frozen(eq=False)
-class Arrival:
+class AcceptedConnection:
     """An accepted client, with the transport to that client."""
 
     transport: Transport
@@ -49,17 +49,17 @@ class Arrival:
     """Tells a client that has more connections than its share to try again later."""
 
 
-class Greeting(Protocol):
+class ConnectionAcceptor(Protocol):
     """The way in which a transport admits an accepted stream, or turns the stream away."""
 
-    async def greet(
+    async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
-    ) -> Arrival | None:
+    ) -> AcceptedConnection | None:
         """Settle who the client is; return `None` for a client turned away. Tasks of the transport go to ``nursery``.
         ``unread`` counts what the transport keeps of messages that have not come whole."""
         ...
 
-    async def turn_away(self, stream: trio.abc.Stream) -> None:
+    async def reject(self, stream: trio.abc.Stream) -> None:
         """Close a stream for which there is no room, and say why where the client would understand."""
         ...
 
@@ -67,7 +67,7 @@ class Greeting(Protocol):
 async def serve_connections(
     server: Servable,
     listen: Callable[[], Awaitable[SocketListeners]],
-    greeting: Greeting,
+    greeting: ConnectionAcceptor,
     *,
     task_status: trio.TaskStatus[SocketListeners],
     gate: Gate | None = None,
@@ -83,12 +83,12 @@ async def serve_connections(
     await serve_streams(server, listen, front, task_status=task_status, **options)
 
 
-class ConnectionRoom:
-    """Room for at most ``most`` connections of a server. Holds the collections of connections and not their owners:
+class ConnectionQuota:
+    """Room for at most ``limit`` connections of a server. Holds the collections of connections and not their owners:
     that would be a cycle, for the garbage collector to find."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._counted: list[Sized] = []
 
     def count(self, *connections: Sized) -> None:
@@ -97,7 +97,7 @@ class ConnectionRoom:
 
     def free(self) -> int:
         """Return how many more connections there may be."""
-        return self._most - sum(map(len, self._counted))
+        return self._limit - sum(map(len, self._counted))
 
 
 class Connections:
@@ -110,7 +110,7 @@ class Connections:
         self,
         running: Running,
         proxies: TrustedProxies | None = None,
-        room: ConnectionRoom | None = None,
+        room: ConnectionQuota | None = None,
         unread: SharedBytes | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -122,13 +122,13 @@ class Connections:
         self._greeted: dict[trio.CancelScope, Caller] = {}
         """Scopes of the unidentified clients, oldest first."""
         self._open: set[ServedConnection] = set()
-        self._room = room or ConnectionRoom(running.limits.max_connections)
+        self._room = room or ConnectionQuota(running.limits.max_connections)
         self._room.count(self._greeted, self._open)
         self._unread = unread or unread_bytes(running.limits)
         self._ending: str | None = None
 
-    def expect_end(self) -> bool:
-        """Return false: there is no place to ask whether the server is ready. See `Front.expect_end`."""
+    def start_draining(self) -> bool:
+        """Return false: there is no place to ask whether the server is ready. See `Front.start_draining`."""
         return False
 
     @property
@@ -143,7 +143,7 @@ class Connections:
         for connection in tuple(self._open):
             connection.connection.shut_down(reason, hurry=hurry)
 
-    async def ended(self) -> None:
+    async def wait_closed(self) -> None:
         """Return after a checkpoint: there is nothing but the connections, which end by themselves."""
         await trio.lowlevel.checkpoint()
 
@@ -157,7 +157,7 @@ class Connections:
         oldest.cancel(reason="it has said nothing, and another client wants its place")
         return True
 
-    async def serve(self, stream: trio.abc.Stream, hop: Hop, greeting: Greeting) -> None:
+    async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor) -> None:
         """Serve a connection from ``hop`` whose client ``greeting`` admits, to its end: see `Front.serve`."""
         unread = self._unread.held_for(hop.connection(hop.here))
         try:
@@ -165,15 +165,17 @@ class Connections:
         finally:
             unread.release()
 
-    async def _serve(self, stream: trio.abc.Stream, hop: Hop, greeting: Greeting, unread: HeldBytes) -> None:
+    async def _serve(
+        self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor, unread: HeldBytes
+    ) -> None:
         async with open_service_nursery("the connection has ended") as nursery:
-            arrival: Arrival | None = None
+            arrival: AcceptedConnection | None = None
             has_place: Caller | None = None
             with trio.move_on_after(self._limits.handshake_timeout) as scope:
                 self._greeted[scope] = hop.here
                 try:
-                    with share_of_a_peer(hop.here):
-                        arrival = await greeting.greet(stream, self._limits, nursery, unread)
+                    with peer_log_share(hop.here):
+                        arrival = await greeting.accept(stream, self._limits, nursery, unread)
                 finally:
                     has_place = self._greeted.pop(scope, None)
             if arrival is None or has_place is None:
@@ -193,14 +195,14 @@ class Connections:
             connection = connection_to(self._running, transport, peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
             if arrival.expire is not None:
-                nursery.start_soon(_lose_in_time, connection, arrival.until, arrival.expire)
+                nursery.start_soon(_expire_connection, connection, arrival.until, arrival.expire)
             try:
                 if self._ending is not None:
                     connection.connection.shut_down(self._ending)
                 await connection.run()
             finally:
                 self._open.discard(connection)
-                hop.leave()
+                hop.release()
 
 
 def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:
@@ -214,7 +216,7 @@ def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller],
     return found
 
 
-async def _lose_in_time(connection: ServedConnection, until: float, expire: Callable[[], ConnectionLost]) -> None:
+async def _expire_connection(connection: ServedConnection, until: float, expire: Callable[[], ConnectionLost]) -> None:
     await trio.sleep_until(until)
     connection.connection.lose(expire())
 
@@ -225,7 +227,7 @@ class _MessageFront(Connections):
     def __init__(
         self,
         running: Running,
-        greeting: Greeting,
+        greeting: ConnectionAcceptor,
         gate: Gate | None,
         proxies: TrustedProxies | None,
         recorder: Recorder | None,
@@ -234,12 +236,12 @@ class _MessageFront(Connections):
         warn_of_unchecked_scopes(running, gate)
         self._greeting = greeting
 
-    async def serve(self, stream: trio.abc.Stream, hop: Hop, greeting: Greeting | None = None) -> None:
+    async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor | None = None) -> None:
         await super().serve(stream, hop, greeting or self._greeting)
 
-    async def turn_away(self, stream: trio.abc.Stream) -> None:
-        """Close a stream for which there is no room: see `Greeting.turn_away`."""
-        await self._greeting.turn_away(stream)
+    async def reject(self, stream: trio.abc.Stream) -> None:
+        """Close a stream for which there is no room: see `ConnectionAcceptor.reject`."""
+        await self._greeting.reject(stream)
 
 
 async def serve_tcp(
@@ -265,7 +267,7 @@ async def serve_tcp(
         warn_if_exposed(opened, LINES_ADVICE)
         return opened
 
-    await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)
+    await serve_connections(server, listen, _LineAcceptor(), task_status=task_status, **options)
 
 
 async def serve_unix(
@@ -289,18 +291,18 @@ async def serve_unix(
         async def listen() -> SocketListeners:
             return [listener]
 
-        await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)
+        await serve_connections(server, listen, _LineAcceptor(), task_status=task_status, **options)
 
 
 @frozen
-class _LineGreeting:
-    async def greet(
+class _LineAcceptor:
+    async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
-    ) -> Arrival:
+    ) -> AcceptedConnection:
         transport = SocketLineTransport(stream, limits.max_message_bytes, unread)
         await transport.until_first()  # a client that sends nothing, or half a message, takes a connection from others
-        return Arrival(transport, NOBODY_KNOWN)
+        return AcceptedConnection(transport, UNKNOWN_PEER)
 
-    async def turn_away(self, stream: trio.abc.Stream) -> None:
+    async def reject(self, stream: trio.abc.Stream) -> None:
         """Close the stream: no message would be understood by every client."""
         await trio.aclose_forcefully(stream)

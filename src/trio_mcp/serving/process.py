@@ -20,8 +20,8 @@ import trio
 from ..concurrency.contexts import contextmanager
 from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import open_service_nursery
-from ..diagnostics.log import let_go_of_unread_output, written_in_a_thread
-from ..runtime.peer import THE_ONLY_ONE
+from ..diagnostics.log import discard_unread_output, log_in_thread
+from ..runtime.peer import SOLE_CLIENT
 from ..runtime.transport import Transport
 from ..server.servable import Running, Servable, ServedConnection, check_servable, connection_to, end_tasks
 from ..transports.stdio import own_stdio
@@ -44,7 +44,7 @@ class ShutDown(Protocol):
 
 
 @contextmanager
-def shutting_down_at_signals(shut_down: ShutDown, *, for_good: bool = False) -> Generator[None]:
+def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Generator[None]:
     """Call ``shut_down`` in trio at each SIGTERM and SIGINT while inside. Does nothing outside of the main thread.
 
     After the second signal the process has less than a second, and is then ended by SIGALRM, whatever any thread is
@@ -62,7 +62,7 @@ def shutting_down_at_signals(shut_down: ShutDown, *, for_good: bool = False) -> 
         _signals.remove(listener, for_good=for_good)
 
 
-def process_is_the_server() -> None:
+def exclusive_process() -> None:
     """End all servers for good, because the process has no other purpose."""
     _signals.for_good = True
 
@@ -71,20 +71,20 @@ class _Listener:
     def __init__(self, shut_down: ShutDown, token: trio.lowlevel.TrioToken) -> None:
         self._shut_down = shut_down
         self._token = token
-        self.untold: list[int] = []
+        self.pending: list[int] = []
         """Received signals that ``shut_down`` has not been told yet."""
 
-    def take(self, number: int, *, hurry: bool) -> None:
+    def receive(self, number: int, *, hurry: bool) -> None:
         """Take a signal, inside of its handler: trio may be in any state."""
-        self.untold.append(number)
-        self._token.run_sync_soon(self._tell, hurry)
+        self.pending.append(number)
+        self._token.run_sync_soon(self._notify, hurry)
 
-    def _tell(self, hurry: bool) -> None:
-        if self.untold:  # otherwise the server has ended
-            self._shut_down(f"the server got {signal.Signals(self.untold.pop(0)).name}", hurry=hurry)
+    def _notify(self, hurry: bool) -> None:
+        if self.pending:  # otherwise the server has ended
+            self._shut_down(f"the server got {signal.Signals(self.pending.pop(0)).name}", hurry=hurry)
 
 
-class _LastSecond:
+class _ExitTimer:
     """The end of the process in less than a second, unless cancelled.
 
     The system's own clock and signal end the process. Neither needs our threads or the lock of the interpreter, and
@@ -96,7 +96,7 @@ class _LastSecond:
         self._begun = time.monotonic()
         self._delay, self._interval = signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """Restore the signal's handler and the timer, minus the elapsed time."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, _restorable(self._handler))
@@ -116,7 +116,7 @@ class _ProcessSignals:
         self._listeners: list[_Listener] = []
         self._before: dict[int, Any] = {}
         self._received = 0
-        self._last_second: _LastSecond | None = None
+        self._last_second: _ExitTimer | None = None
         self.for_good = False
 
     def add(self, listener: _Listener) -> None:
@@ -127,13 +127,13 @@ class _ProcessSignals:
 
     def remove(self, listener: _Listener, *, for_good: bool) -> None:
         self._listeners.remove(listener)
-        untold, listener.untold = listener.untold, []
+        untold, listener.pending = listener.pending, []
         if self._listeners:
             return
         for number, before in self._before.items():
             signal.signal(number, _restorable(before))
         if self._last_second is not None and not (for_good or self.for_good):
-            self._last_second.call_off()
+            self._last_second.cancel()
             self._last_second = None
         for number in untold:  # the signal came too late for us
             signal.raise_signal(number)
@@ -141,9 +141,9 @@ class _ProcessSignals:
     def _receive(self, number: int, _: FrameType | None) -> None:
         self._received += 1
         if self._received == 2:
-            self._last_second = _LastSecond()
+            self._last_second = _ExitTimer()
         for listener in self._listeners:
-            listener.take(number, hurry=self._received > 1)
+            listener.receive(number, hurry=self._received > 1)
 
 
 _signals: Final = _ProcessSignals()
@@ -154,7 +154,7 @@ _PYTHONS_OWN_THRESHOLDS: Final = (700, 2000)
 _THRESHOLD: Final = 10_000
 
 
-def quieten_collector() -> None:
+def tune_gc() -> None:
     """Tune the garbage collector for a process that is the server: a short call takes at least a tenth less time.
 
     Imported objects live as long as the process, so the collector need not look at them. Neither requests nor
@@ -166,7 +166,7 @@ def quieten_collector() -> None:
 
 
 @contextmanager
-def collecting_rarely() -> Generator[None]:
+def infrequent_gc() -> Generator[None]:
     """Run the garbage collector less often while inside. An application's own threshold is left alone.
 
     Requests in flight on many connections exceed Python's own threshold again and again. The collector takes the
@@ -221,21 +221,21 @@ async def serve_stdio(
     """
     check_served_under_trio("serve_stdio")
     check_servable(server)
-    quieten_collector()
+    tune_gc()
     try:
-        async with written_in_a_thread():
+        async with log_in_thread():
             recorder = recorder_of(record)
             with own_stdio(server.limits.max_message_bytes) as stdio:
                 transport = stdio if recorder is None else recorder.recorded(stdio, "server")
                 await _serve(server, transport, stateless=stateless, handle_signals=handle_signals)
     finally:
-        let_go_of_unread_output()
+        discard_unread_output()
 
 
 async def _serve(server: Servable, transport: Transport, *, stateless: bool, handle_signals: bool) -> None:
     with ExitStack() as signals:  # they may come until the lifespan has ended
         async with server.running(stateless=stateless) as running:
-            connection = connection_to(running, transport, THE_ONLY_ONE)
+            connection = connection_to(running, transport, SOLE_CLIENT)
             connection.connection.is_only = True
             if handle_signals:
 
@@ -243,7 +243,7 @@ async def _serve(server: Servable, transport: Transport, *, stateless: bool, han
                     connection.connection.shut_down(reason, hurry=hurry)
                     end_tasks(running, hurry=hurry)
 
-                signals.enter_context(shutting_down_at_signals(shut_down, for_good=True))
+                signals.enter_context(shut_down_on_signals(shut_down, for_good=True))
             async with open_service_nursery("the connection has ended") as services:
                 services.start_soon(_end_tasks, running, connection)
                 await connection.run()

@@ -22,8 +22,8 @@ from ..transports.host_checks import Allowed, HostChecks, host_checks_for
 from ..transports.websocket.handshake import Rejection, UpgradeRequest, check_upgrade, read_upgrade, refuse
 from ..transports.websocket.transport import WebSocketTransport
 from .accepting import ServingOptions, SocketListeners, open_listeners
-from .callers import TrustedProxies, end_of_token, scope_check
-from .connections import Arrival, serve_connections
+from .callers import TrustedProxies, scope_check, token_expiry
+from .connections import AcceptedConnection, serve_connections
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Gate, Protected
@@ -85,12 +85,12 @@ async def serve_websocket(
         return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)
 
     gate = None if auth is None else auth.gate()
-    greeting = WebSocketGreeting(path, checks, gate)
+    greeting = WebSocketAcceptor(path, checks, gate)
     await serve_connections(server, listen, greeting, task_status=task_status, gate=gate, proxies=proxies, **options)
 
 
 @frozen
-class WebSocketGreeting:
+class WebSocketAcceptor:
     """Admits clients that ask for a WebSocket at ``path`` and that ``gate``, if any, knows. ``received``: the bytes of
     the stream that were read already."""
 
@@ -99,10 +99,10 @@ class WebSocketGreeting:
     gate: Gate | None = None
     received: bytes = b""
 
-    async def greet(
+    async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
-    ) -> Arrival | None:
-        """Answer the upgrade: see `Greeting.greet`."""
+    ) -> AcceptedConnection | None:
+        """Answer the upgrade: see `ConnectionAcceptor.accept`."""
         try:
             request = await read_upgrade(stream, self.received)
             check_upgrade(request, self.path, self.checks)
@@ -123,19 +123,19 @@ class WebSocketGreeting:
         session_id, headers = secrets.token_urlsafe(16), Headers(request.headers)
         turn_away = partial(transport.close_with, _TRY_AGAIN_LATER, _TOO_MANY)
         if self.gate is None or auth is None:
-            return Arrival(transport, Peer(session_id, headers), refuse=turn_away)
+            return AcceptedConnection(transport, Peer(session_id, headers), refuse=turn_away)
         check = scope_check(self.gate, auth)
-        return Arrival(
+        return AcceptedConnection(
             transport,
             Peer(session_id, headers, auth.principal.id, auth, check_scopes=check),
             check,
-            end_of_token(auth),
+            token_expiry(auth),
             partial(transport.close_with, _POLICY, "the token has expired"),
             turn_away,
         )
 
-    async def turn_away(self, stream: trio.abc.Stream) -> None:
-        """Answer 503: see `Greeting.turn_away`."""
+    async def reject(self, stream: trio.abc.Stream) -> None:
+        """Answer 503: see `ConnectionAcceptor.reject`."""
         await refuse(stream, Rejection(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_MANY, Retry_After="5"))
 
 

@@ -44,7 +44,7 @@ _LIMITS: Final = f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes 
 
 
 @frozen(eq=False)
-class ReadSkill:
+class SkillSource:
     """A skill with where its files come from."""
 
     entry: Skill
@@ -71,7 +71,7 @@ class ReadSkill:
         return contents if len(contents) == file.size and digest_of(contents) == file.digest else None
 
 
-def read_folder(folder: Path, prefix: str = "") -> ReadSkill:
+def read_folder(folder: Path, prefix: str = "") -> SkillSource:
     """Read ``folder`` as a skill of the name of the folder, under ``prefix``. Raises `ValueError`, which names the file
     and the rule, for what is no skill, and `OSError` for what cannot be read. For a worker thread."""
     files: dict[str, bytes] = {}
@@ -84,7 +84,7 @@ def read_folder(folder: Path, prefix: str = "") -> ReadSkill:
     return attrs.evolve(read_files(folder.name, files, prefix), source=folder, stamps=stamps)
 
 
-def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> ReadSkill:
+def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> SkillSource:
     """Return files, by their paths, as the skill ``name`` under ``prefix``. Raises `ValueError` as `read_folder`."""
     if prefix and _PREFIX.fullmatch(prefix) is None:
         raise ValueError(f"{prefix[:200]!r} is no prefix of skills, which is like acme/billing")
@@ -102,7 +102,7 @@ def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> Re
     root = f"{SKILL_SCHEME}{f'{prefix}/' if prefix else ''}{name}/"
     paths = sorted(contents, key=lambda path: (path != SKILL_FILE, path))
     files = {path: SkillFile(root + quote(path), digest_of(contents[path]), len(contents[path])) for path in paths}
-    return ReadSkill(Skill(root + SKILL_FILE, front_matter, list(files.values())), files, contents, {})
+    return SkillSource(Skill(root + SKILL_FILE, front_matter, list(files.values())), files, contents, {})
 
 
 def skill_folders(root: Path) -> list[tuple[Path, str]]:

@@ -95,7 +95,7 @@ def _value_of(written: str) -> Any:
     return top[0] if top else None
 
 
-class _Key(str):
+class _MappingKey(str):
     __slots__ = ()
 
 
@@ -105,7 +105,7 @@ def _put(open_now: list[Any], value: Any, written: str | None) -> None:
     now: Any = open_now[-1]
     if type(now) is list:
         cast("list[Any]", now).append(value)
-    elif type(now) is _Key:
+    elif type(now) is _MappingKey:
         del open_now[-1]
         open_now[-1][str(now)] = value
     else:
@@ -113,7 +113,7 @@ def _put(open_now: list[Any], value: Any, written: str | None) -> None:
             raise ValueError("a key of its front matter is no text")
         if written in now:
             raise ValueError(f"its front matter has the key {written[:100]!r} twice")
-        open_now.append(_Key(written))
+        open_now.append(_MappingKey(written))
 
 
 def _scalar(event: Any) -> Any:

@@ -24,7 +24,7 @@ STREAM: Final = tuple[bytes, bytes, int, int, bytes, int]
 """Types of the columns of a stream: holder, request id, last and dropped number, note, end time."""
 LINES: Final = list[bytes]
 """Type of the events of a stream."""
-_MOST_WORDS: Final = 200
+_MAX_REASON_LENGTH: Final = 200
 
 
 def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
@@ -34,11 +34,11 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
     except UnreadableRecord:
         raise
     except Exception as error:
-        words = clean(str(error)[:_MOST_WORDS]) or type(error).__name__
+        words = clean(str(error)[:_MAX_REASON_LENGTH]) or type(error).__name__
         raise UnreadableRecord(f"{what} cannot be read: {words}") from None
 
 
-def columns(what: str, row: Any, kinds: type[T]) -> T:
+def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
     """Return ``row``, a sequence of values, as a tuple of the type ``kinds``. Raises `UnreadableRecord` for other
     values: SQLite keeps values of any type in any column, and a hash in Redis may lack fields."""
     return decode_stored(what, partial(msgspec.convert, type=kinds), row)

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..concurrency.contexts import asynccontextmanager
-from .task_store import Hint, Kept, Position, StoreFull, TaskRecord, Watchers, as_created
+from .task_store import Hint, HintQueues, StoredTask, StoreFull, TaskCursor, TaskRecord, created_record
 
 _FEW: Final = 64
 
@@ -45,34 +45,36 @@ class MemoryTaskStore:
         """Ids of the tasks that may be claimed once their leases are over, in the order of their creation."""
         self._leases: dict[str, int] = {}
         """Ends of leases that the records do not show yet, since renewals are many and make no other record."""
-        self._order: dict[str, list[Position]] = {}
+        self._order: dict[str, list[TaskCursor]] = {}
         """Positions of the records of each scope, sorted."""
         self._expiry: list[tuple[int, str]] = []
         """Heap of the times until which records are kept. An entry of a record that is gone, or is kept for another
         time by now, is passed over."""
-        self._void: dict[str, int] = {}
+        self._discarded: dict[str, int] = {}
         """Ids that no record may have, each with the time until which that holds."""
-        self._watchers = Watchers[str]()
+        self._hint_queues = HintQueues[str]()
         self._now = TrioClock()
 
     def __len__(self) -> int:
         return len(self._records)
 
     async def create(
-        self, new: TaskRecord, *, lease: int, ttl: int | None, keep: int, most: int, most_of_scope: int
+        self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         """Keep a new record. See `TaskStore.create`."""
         now, order = self._now(), self._order.get(new.scope, [])
-        if len(self._records) >= most or len(order) >= most_of_scope:
+        if len(self._records) >= limit or len(order) >= scope_limit:
             raise StoreFull
-        if new.id in self._records or self._void.get(new.id, now) > now:
+        if new.id in self._records or self._discarded.get(new.id, now) > now:
             raise ValueError("there is a record with this id, or its creation was given up")
-        record = as_created(new, now, order[-1][0] if order else 0, lease=lease, ttl=ttl, keep=keep)
+        record = created_record(
+            new, now, order[-1][0] if order else 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms
+        )
         self._put(record)
-        insort(order, (record.place, record.id))
+        insort(order, (record.position, record.id))
         self._order[record.scope] = order
-        self._keep_until(record)
-        self._watchers.tell([record.id])
+        self._schedule_expiry(record)
+        self._hint_queues.notify([record.id])
         return record
 
     def _put(self, record: TaskRecord) -> None:
@@ -82,7 +84,7 @@ class MemoryTaskStore:
         else:
             self._open.pop(record.id, None)
 
-    def _keep_until(self, record: TaskRecord) -> None:
+    def _schedule_expiry(self, record: TaskRecord) -> None:
         if record.kept_until is not None:
             heapq.heappush(self._expiry, (record.kept_until, record.id))
         if len(self._expiry) > 2 * len(self._records) + _FEW:
@@ -98,30 +100,32 @@ class MemoryTaskStore:
             record = self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
         return record
 
-    async def void(self, task_id: str, *, keep: int) -> bool:
-        """Delete a record, or refuse its creation. See `TaskStore.void`."""
+    async def discard(self, task_id: str, *, retention_ms: int) -> bool:
+        """Delete a record, or refuse its creation. See `TaskStore.discard`."""
         record, now = self._records.get(task_id), self._now()
         if record is None:
-            self._void = {each: until for each, until in self._void.items() if until > now}
-            self._void[task_id] = now + keep
+            self._discarded = {each: until for each, until in self._discarded.items() if until > now}
+            self._discarded[task_id] = now + retention_ms
             return False
         self._delete(record)
         return True
 
-    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+    async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         """Return the record. See `TaskStore.read`."""
         record = self._find(task_id)
-        return Kept(record, self._now()) if record is not None and scope in (None, record.scope) else None
+        return StoredTask(record, self._now()) if record is not None and scope in (None, record.scope) else None
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
         """Return the marks of records. See `TaskStore.marks`."""
         records = self._records
         return {task_id: records[task_id].mark for task_id in task_ids if task_id in records}
 
-    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
+    async def change(
+        self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
+    ) -> bool:
         """Keep ``record`` in place of the one before. See `TaskStore.change`."""
         kept = self._find(record.id)
-        if kept is None or kept.mark != was or (holder is not None and kept.holder != holder):
+        if kept is None or kept.mark != expected_mark or (holder is not None and kept.holder != holder):
             return False
         lets_go = give_up or not record.is_open
         self._put(
@@ -133,22 +137,22 @@ class MemoryTaskStore:
             )
         )
         if record.kept_until != kept.kept_until:
-            self._keep_until(record)
-        self._watchers.tell([record.id])
+            self._schedule_expiry(record)
+        self._hint_queues.notify([record.id])
         return True
 
-    async def page(self, scope: str, after: Position | None, most: int) -> Sequence[TaskRecord]:
+    async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
         """Return a page of the records of ``scope``. See `TaskStore.page`."""
         order, now, page = self._order.get(scope, []), self._now(), list[TaskRecord]()
-        start = 0 if after is None else bisect_right(order, after)
-        while len(page) < most and start < len(order):
+        start = 0 if cursor is None else bisect_right(order, cursor)
+        while len(page) < limit and start < len(order):
             record = self._find(order[start][1])
             if record is not None and (record.kept_until is None or record.kept_until >= now):
                 page.append(record)
             start += 1
         return page
 
-    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+    async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
         """Give tasks without a living holder to another. See `TaskStore.claim`."""
         now, free = self._now(), list[tuple[int, str]]()
         for task_id in self._open:
@@ -157,24 +161,24 @@ class MemoryTaskStore:
             if leased_until < now and record.name in names:
                 free.append((leased_until, task_id))
         claimed = list[TaskRecord]()
-        for _, task_id in heapq.nsmallest(most, free, key=lambda each: each[0]):
+        for _, task_id in heapq.nsmallest(limit, free, key=lambda each: each[0]):
             record = self._records[task_id]
             self._leases.pop(task_id, None)
             self._records[task_id] = attrs.evolve(
                 record,
                 holder=holder,
-                leased_until=now + lease,
+                leased_until=now + lease_ms,
                 epoch=record.epoch + 1,
                 version=record.version + 1,
                 mark=holder.encode(),
             )
             claimed.append(self._records[task_id])
-        self._watchers.tell(record.id for record in claimed)
+        self._hint_queues.notify(record.id for record in claimed)
         return claimed
 
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
         """Lengthen the leases of tasks. See `TaskStore.renew`."""
-        lost, until = set[str](), self._now() + lease
+        lost, until = set[str](), self._now() + lease_ms
         for task_id, holder in held.items():
             record = self._records.get(task_id)
             if record is None or record.holder != holder:
@@ -183,10 +187,10 @@ class MemoryTaskStore:
                 self._leases[task_id] = until
         return lost
 
-    async def expire(self, *, most: int) -> int:
+    async def expire(self, *, limit: int) -> int:
         """Delete records that need be kept no longer. See `TaskStore.expire`."""
         now, deleted = self._now(), 0
-        while deleted < most and self._expiry and self._expiry[0][0] < now:
+        while deleted < limit and self._expiry and self._expiry[0][0] < now:
             until, task_id = heapq.heappop(self._expiry)
             record = self._records.get(task_id)
             if record is not None and record.kept_until == until:
@@ -199,13 +203,13 @@ class MemoryTaskStore:
         self._open.pop(record.id, None)
         self._leases.pop(record.id, None)
         order = self._order[record.scope]
-        del order[bisect_right(order, (record.place, record.id)) - 1]
+        del order[bisect_right(order, (record.position, record.id)) - 1]
         if not order:
             del self._order[record.scope]
-        self._watchers.tell([record.id])
+        self._hint_queues.notify([record.id])
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
         """Open a stream of hints. See `TaskStore.watch`."""
-        with self._watchers.watch() as hints:
+        with self._hint_queues.watch() as hints:
             yield hints

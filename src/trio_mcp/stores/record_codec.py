@@ -11,7 +11,7 @@ import attrs
 import msgspec
 
 from ..classes import frozen
-from .decoding import columns, decode_stored
+from .decoding import decode_columns, decode_stored
 from .sealing import BadSeal, SealingKey, check_secrets, derived_key
 from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord, UnknownForm, UnreadableRecord
 
@@ -35,7 +35,7 @@ class StoredRecord:
     name: str
     """One of `RecordCodec.name_keys`."""
     place: int
-    """`TaskRecord.place`."""
+    """`TaskRecord.position`."""
     kept_until: int | None
     """`TaskRecord.kept_until`."""
     is_open: bool
@@ -92,7 +92,7 @@ _contents: Final = msgspec.msgpack.Decoder(_Content)
 
 
 @frozen
-class _Keys:
+class _SecretKeys:
     """The keys that are derived from one secret."""
 
     seal: SealingKey
@@ -114,11 +114,11 @@ class RecordCodec:
         self._secrets = check_secrets(secrets)
 
     @cached_property
-    def _forms(self) -> dict[bytes, _Keys | None]:
+    def _forms(self) -> dict[bytes, _SecretKeys | None]:
         if not self._secrets:
             return {_FORMAT: None}
         return {
-            _FORMAT + derived_key(secret, _PURPOSE + b"fingerprint")[:_FINGERPRINT]: _Keys(
+            _FORMAT + derived_key(secret, _PURPOSE + b"fingerprint")[:_FINGERPRINT]: _SecretKeys(
                 SealingKey(secret, _PURPOSE + b"body"),
                 derived_key(secret, _PURPOSE + b"scope"),
                 derived_key(secret, _PURPOSE + b"name"),
@@ -153,7 +153,7 @@ class RecordCodec:
             id=task_id,
             scope=self.scope_keys(record.scope)[0],
             name=self.name_keys(record.name)[0],
-            place=record.place,
+            place=record.position,
             kept_until=record.kept_until,
             is_open=record.is_open,
             holder=record.holder,
@@ -171,16 +171,16 @@ class RecordCodec:
         return decode_stored("a record", self._decode, row)
 
     def _decode(self, row: StoredRecord) -> TaskRecord:
-        content = _contents.decode(self._opened(row))
+        content = _contents.decode(self._unseal(row))
         # Of the columns, these are for searching alone. Another scope would give the task to somebody else.
         if row.scope not in self.scope_keys(content.scope):
             raise UnreadableRecord("a record is of another scope than its row says")
         numbers = (row.place, row.epoch, row.leased_until, row.version)
-        place, epoch, leased_until, version = columns("a record", numbers, _Numbers)
-        holder, mark = columns("a record", (row.holder, row.mark), _Claim)
+        place, epoch, leased_until, version = decode_columns("a record", numbers, _Numbers)
+        holder, mark = decode_columns("a record", (row.holder, row.mark), _Claim)
         return TaskRecord(
             id=decoded(row.id),
-            place=place,
+            position=place,
             holder=holder,
             epoch=epoch,
             leased_until=leased_until,
@@ -189,10 +189,10 @@ class RecordCodec:
             **msgspec.structs.asdict(content),
         )
 
-    def _opened(self, row: StoredRecord) -> bytes:
+    def _unseal(self, row: StoredRecord) -> bytes:
         if row.form not in self._forms:
             is_unsealed = row.form == _FORMAT  # as whoever has no secret can make it
-            raise (UnreadableRecord if is_unsealed else UnknownForm)(self._why_not(row.form))
+            raise (UnreadableRecord if is_unsealed else UnknownForm)(self._unknown_form_reason(row.form))
         keys = self._forms[row.form]
         if keys is None:
             return row.body
@@ -201,7 +201,7 @@ class RecordCodec:
         except BadSeal:
             raise UnreadableRecord("a record was changed by somebody without the secret, or damaged") from None
 
-    def _why_not(self, form: bytes) -> str:
+    def _unknown_form_reason(self, form: bytes) -> str:
         if form[:1] != _FORMAT:
             return f"a record is of version {form[:1].hex()}, and this version of trio-mcp reads {_FORMAT.hex()}"
         if not self._secrets:

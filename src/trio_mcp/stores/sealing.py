@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-_LEAST_SECRET: Final = 32
+_MIN_SECRET_BYTES: Final = 32
 _NONCE: Final = 12
 
 
@@ -21,8 +21,8 @@ def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
         if isinstance(secret, (str, int)):
             raise TypeError("secrets are bytes, in a list: secrets=[bytes.fromhex(os.environ['SECRET'])]")
         size = memoryview(secret).nbytes
-        if size < _LEAST_SECRET:
-            raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes, not {size}")
+        if size < _MIN_SECRET_BYTES:
+            raise ValueError(f"a secret has at least {_MIN_SECRET_BYTES} bytes, not {size}")
     return tuple(shared)
 
 

@@ -1,7 +1,7 @@
 """The storage that the replicas of one server share, each part behind a small protocol of its own.
 
-A *replica* is one running server process. `Shared` is the storage that several replicas use, and `Replica` is the part
-that one replica has of the storage while running. `Memory`, `SQLite` and `Redis` are such storages.
+A *replica* is one running server process. `SharedStorage` is the storage that several replicas use, and `Replica` is
+the part that one replica has of the storage while running. `Memory`, `SQLite` and `Redis` are such storages.
 
 The protocols keep the rules of `TaskStore`. Lengths of time are given in milliseconds, 1 at least, and the storage has
 one clock. Ids, names, holders and things are any text; no holder is the empty one. A call ends in one of three ways:
@@ -24,17 +24,17 @@ from typing import Final, Protocol, TypeAlias
 import attrs
 
 from ..classes import frozen
-from .task_store import Gap, TaskStore
+from .task_store import HintsLost, TaskStore
 
 _ID_BYTES: Final = 6
 
 SECRET_BYTES: Final = 32
 """Length of `Replica.secret`."""
-MOST_FINISHED: Final = 1000
+FINISHED_STREAMS_LIMIT: Final = 1000
 """Number of the finished streams of a session that are kept."""
-MOST_CHANGES: Final = 10_000
+CHANGES_LIMIT: Final = 10_000
 """Number of the things of which a log of changes knows the last change."""
-MAX_LETTER: Final = 64 * 2**20
+MAX_MESSAGE_BYTES: Final = 64 * 2**20
 """Bytes of the longest letter."""
 
 
@@ -47,7 +47,7 @@ def new_replica_id() -> str:
 class StoredSession:
     """A legacy session, as kept."""
 
-    facts: bytes = attrs.field(repr=False)
+    state: bytes = attrs.field(repr=False)
     """The facts that replicas have to know of the session, in the form that replicas write."""
     mark: bytes
     """The mark of the last write, which no other write has."""
@@ -57,12 +57,12 @@ class SessionDirectory(Protocol):
     """The legacy sessions of all replicas, each with its facts, as compare-and-set."""
 
     async def open(
-        self, session_id: str, facts: bytes, *, caller: bytes, mark: bytes, idle: int, most: int
+        self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
         """Store a new session of ``caller``, any bytes. The session ends when it is neither read nor changed for
-        ``idle``. Raises `ValueError` if the id exists, even if the directory is full.
+        ``idle_ms``. Raises `ValueError` if the id exists, even if the directory is full.
 
-        All callers together have at most ``most`` sessions, and one caller gets at most as many as it leaves for
+        All callers together have at most ``limit`` sessions, and one caller gets at most as many as it leaves for
         others. Beyond that, another session is ended for the new one, and its id is returned. A session that was never
         read or changed ends first, then the session with the least time left. The candidates are:
 
@@ -70,24 +70,24 @@ class SessionDirectory(Protocol):
         - otherwise the sessions of the caller that has the most, if it has two or more;
         - otherwise all sessions that were never read or changed.
 
-        Raises `StoreFull`, with nothing changed, if there is no candidate, or if there are already more than ``most``
+        Raises `StoreFull`, with nothing changed, if there is no candidate, or if there are already more than ``limit``
         sessions. Sessions that have ended don't count."""
         ...
 
-    async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
-        """Return the session, which lasts for ``idle`` from now; `None` where there is none, for any text."""
+    async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
+        """Return the session, which lasts for ``idle_ms`` from now; `None` where there is none, for any text."""
         ...
 
-    async def change(self, session_id: str, facts: bytes, *, was: bytes, mark: bytes, idle: int) -> bool:
-        """Keep ``facts`` under a new ``mark`` in place of the facts under the mark ``was``. Return false, with nothing
-        changed, where the session has another mark or has ended."""
+    async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
+        """Keep ``state`` under a new ``mark`` in place of the facts under the mark ``expected_mark``. Return false,
+        with nothing changed, where the session has another mark or has ended."""
         ...
 
-    async def end(self, session_id: str) -> bool:
+    async def delete(self, session_id: str) -> bool:
         """Forget the session. Return whether there was one."""
         ...
 
-    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | Gap]]:
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
         """Open a stream of the ids of sessions that are changed or ended from then on, by any replica. Nobody is told
         of a session that ends because its time is over. See `Hint` and `TaskStore.watch`: the stream has no end, and
         raises nothing."""
@@ -101,7 +101,8 @@ class StoredStream:
     name: str
     """Name of the stream, among those of the session."""
     holder: str
-    """The holder that may append. `EventLog.take` names another one; empty after `EventLog.finish_dead`: nobody may."""
+    """The holder that may append. `EventLog.take_over` names another one; empty after `EventLog.finish_dead`: nobody
+    may."""
     request_id: bytes
     """JSON text of the id of the request that the stream answers; empty for the session's own stream."""
     last: int
@@ -131,15 +132,15 @@ class EventLog(Protocol):
     """The events of all legacy sessions, for clients that come back to any replica. Of a session at most ``most`` bytes
     of lines are kept: its oldest go first, of whatever stream, but the newest event of each stream, which goes when
     nothing else is left to go. A finished stream is forgotten ``keep`` after its end, or when 1,000 others have been
-    finished since. A session is forgotten ``keep`` after its last `open`, `take`, `append`, `finish_dead` or `after`
-    that returned something else than false or `None`; numbers begin anew then."""
+    finished since. A session is forgotten ``keep`` after its last `open`, `take_over`, `append`, `finish_dead` or
+    `read_after` that returned something else than false or `None`; numbers begin anew then."""
 
-    async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, keep: int) -> None:
+    async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
         """Begin a stream, for ``holder`` to append to. Raises `ValueError` where there is one with this name, unless
         that is as this call would make one: a call that ended with `Uncertain` can be made again."""
         ...
 
-    async def take(self, session_id: str, stream: str, *, holder: str, keep: int) -> StoredStream:
+    async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
         """Make ``holder`` the one who may append to the stream, in place of another, and return the stream. A stream
         that is not there is begun, with an empty ``request_id``; one that is finished is returned unchanged."""
         ...
@@ -152,8 +153,8 @@ class EventLog(Protocol):
         holder: str,
         first: int,
         lines: Sequence[bytes],
-        most: int,
-        keep: int,
+        limit: int,
+        retention_ms: int,
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
@@ -169,27 +170,29 @@ class EventLog(Protocol):
         one with ``finish`` for a stream which the same holder has finished with the same last number."""
         ...
 
-    async def finish_dead(self, session_id: str, stream: str, *, dead: str, line: bytes, most: int, keep: int) -> bool:
-        """Append ``line`` and finish the stream, if ``dead`` is its holder still and the stream is not finished. Nobody
-        is its holder then. Return whether that was so: of several who try, one succeeds."""
+    async def finish_dead(
+        self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
+    ) -> bool:
+        """Append ``line`` and finish the stream, if ``dead_holder`` is its holder still and the stream is not finished.
+        Nobody is its holder then. Return whether that was so: of several who try, one succeeds."""
         ...
 
-    async def after(self, session_id: str, stream: str, number: int, *, keep: int) -> StoredEvents | None:
+    async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
         """Return the stream, with the events behind ``number`` that are kept; `None` where there is no such stream. A
         number beyond the last is behind all events. Numbers are less than 10**18."""
         ...
 
-    async def forget(self, session_id: str) -> None:
+    async def delete(self, session_id: str) -> None:
         """Forget all streams of the session, if there are any."""
         ...
 
-    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | Gap]]:
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
         """Open a stream of sessions and streams that were appended to, taken or finished from then on, by any
         replica. Nobody is told of forgotten ones."""
         ...
 
 
-Place: TypeAlias = str
+ChangeCursor: TypeAlias = str
 """A reader's place in the log of changes. Its text means something to the log alone."""
 
 
@@ -197,7 +200,7 @@ Place: TypeAlias = str
 class ChangesSince:
     """The changes behind a place."""
 
-    place: Place
+    cursor: ChangeCursor
     """The place behind these changes."""
     changed: Collection[str]
     """The things that have changed, each once; none where everything may have."""
@@ -206,12 +209,12 @@ class ChangesSince:
 
 
 @frozen
-class Noted:
-    """A hint with its contents: between the places ``was`` and ``place`` nothing else than ``changed`` has changed, so
-    a reader at ``was`` need not ask."""
+class ChangeHint:
+    """A hint with its contents: between the places ``previous`` and ``cursor`` nothing else than ``changed`` has
+    changed, so a reader at ``previous`` need not ask."""
 
-    was: Place
-    place: Place
+    previous: ChangeCursor
+    cursor: ChangeCursor
     changed: Collection[str]
 
 
@@ -220,17 +223,17 @@ class ChangeLog(Protocol):
     ``resource:<uri>``. Beyond 10,000 things, the ones that were changed longest ago are forgotten, and readers behind
     these are told that everything may have changed."""
 
-    async def note(self, changed: Collection[str]) -> None:
+    async def record(self, changed: Collection[str]) -> None:
         """Note that things have changed. Each reader is told at least once. Nothing happens without things."""
         ...
 
-    async def since(self, place: Place | None) -> ChangesSince:
-        """Return the changes behind ``place``; for `None`, the present place and no changes. `ChangesSince.everything`
+    async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
+        """Return the changes behind ``cursor``; for `None`, the present place and no changes. `ChangesSince.everything`
         is true for a place that is too long ago, is ahead, or was in a log that was lost since, and for any other
         text."""
         ...
 
-    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Noted | Gap]]:
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
         """Open a stream of all notes from then on, by any replica. In place of a hint that would be long there may
         be a gap."""
         ...
@@ -238,39 +241,39 @@ class ChangeLog(Protocol):
 
 class Courier(Protocol):
     """Carries letters between replicas, and knows which replicas are alive. A letter may be lost, come late or come
-    twice: `Letters` makes of that a service to rely on."""
+    twice: `Messenger` makes of that a service to rely on."""
 
-    async def post(self, replica: str, letter: bytes, *, number: int | None = None) -> None:
-        """Send ``letter``, of any length up to 64 MiB, to a replica: any text, for replicas that never were. Nothing is
-        told about an arrival; `ValueError` for a longer one. What this replica sends with one ``number`` is one letter,
-        sent again: of its copies, the storage needs to keep one."""
+    async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
+        """Send ``content``, of any length up to 64 MiB, to a replica: any text, for replicas that never were. Nothing
+        is told about an arrival; `ValueError` for a longer one. What this replica sends with one ``number`` is one
+        letter, sent again: of its copies, the storage needs to keep one."""
         ...
 
-    def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | Gap]]:
+    def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | HintsLost]]:
         """Open the stream of the letters that are sent to this replica from then on. Unread ones are lost beyond
         1,000 letters, and a gap is told in its place. Raises `RuntimeError` while another such stream is open."""
         ...
 
-    async def live(self, *, lease: int) -> bool:
-        """Count as alive for ``lease`` from now. Return false where this replica was not alive until now, so that
+    async def heartbeat(self, *, lease_ms: int) -> bool:
+        """Count as alive for ``lease_ms`` from now. Return false where this replica was not alive until now, so that
         others may have acted on its death: at first, after `leave`, or because the lease was over."""
         ...
 
     async def leave(self) -> None:
-        """Count as dead from now on: the end of a replica in good order. The end of `Shared.join` does not do that, as
-        the death of a process does not: then the lease has to end."""
+        """Count as dead from now on: the end of a replica in good order. The end of `SharedStorage.join` does not do
+        that, as the death of a process does not: then the lease has to end."""
         ...
 
-    async def dead(self, replicas: Collection[str]) -> Collection[str]:
+    async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
         """Return the ``replicas`` that are not alive: with leases that are over, or which have left, or never were."""
         ...
 
 
-class SeenOnce(Protocol):
+class ReplayGuard(Protocol):
     """Values that may be used once, on whichever replica: proofs of possession, for example."""
 
-    async def add(self, digest: bytes, *, ttl: int) -> bool:
-        """Remember ``digest``, of 32 bytes, for ``ttl``. Return false, with nothing changed, where the digest is
+    async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
+        """Remember ``digest``, of 32 bytes, for ``ttl_ms``. Return false, with nothing changed, where the digest is
         remembered already: of several who try, one succeeds. After `Uncertain`, the value counts as used."""
         ...
 
@@ -279,14 +282,14 @@ class RateLimits(Protocol):
     """Token buckets that all replicas take from. All that is kept of a bucket is the time at which the bucket is
     full again."""
 
-    async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
+    async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
         """Take a token of the bucket ``key``, and return 0; or take none, and return the milliseconds until there is
-        one, rounded up. A bucket has ``burst`` tokens at most and at first, and gets ``most`` in the time ``per``, one
-        after the other. One that is full is forgotten."""
+        one, rounded up. A bucket has ``burst`` tokens at most and at first, and gets ``limit`` in the time
+        ``period_ms``, one after the other. One that is full is forgotten."""
         ...
 
 
-class SharedCounts(Protocol):
+class StorageCounters(Protocol):
     """The counts of a way to a storage that is reached over the network: of all events so far, and of this moment."""
 
     @property
@@ -334,15 +337,15 @@ class Replica:
     """The changes of offers."""
     courier: Courier
     """The carrier of letters to other replicas."""
-    seen: SeenOnce
+    replay_guard: ReplayGuard
     """The values that were used."""
-    rates: RateLimits
+    rate_limits: RateLimits
     """The limits of rates that hold for all replicas together."""
-    counts: SharedCounts | None = None
+    counts: StorageCounters | None = None
     """The counts of the way to the storage; `None` where there is no way, since the storage is on this machine."""
 
 
-class Shared(Protocol):
+class SharedStorage(Protocol):
     """A storage that the replicas of a server share."""
 
     def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:
@@ -350,5 +353,5 @@ class Shared(Protocol):
         that cannot be reached yet, for as long as need be, and the log says so. With ``secrets``, the records of
         tasks are sealed as `RecordCodec` says.
 
-        Servers with different names share nothing. The replica is not alive before its first `Courier.live`."""
+        Servers with different names share nothing. The replica is not alive before its first `Courier.heartbeat`."""
         ...

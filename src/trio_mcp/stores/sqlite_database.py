@@ -31,7 +31,7 @@ _UNREADABLE: Final = (AttributeError, OverflowError, TypeError, UnicodeError)
 """Exceptions of functions that read a value of a type that no replica writes."""
 _CLOSING: Final = 10.0
 """Seconds for calls that have begun."""
-_MOST_TOGETHER: Final = 100
+_BATCH_LIMIT: Final = 100
 """Maximum functions in one batch. Others, lease renewals in particular, wait for the end of the batch."""
 
 
@@ -46,30 +46,30 @@ class Database:
         self.path = location.path
         self.now = Clock(location.schema)
         """The clock of the file, for functions of `write` and `read`."""
-        self._writing = _Access(location, self.now)
-        self._reading = _Access(location, self.now)
+        self._writing = _ThreadedConnection(location, self.now)
+        self._reading = _ThreadedConnection(location, self.now)
         self._log = WriteAheadLog(location.path)
-        self._writes = _Together(self._writing, self._write_all)
-        self._reads = _Together(self._reading, _read_all)
+        self._writes = _Batcher(self._writing, self._write_all)
+        self._reads = _Batcher(self._reading, _read_all)
 
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
         """Call ``change``, commit it, and return its result. If ``change`` raises, nothing changes. Changes waiting at
         the same time are written in one transaction. ``first``: run before all other writes of this process that
         haven't begun."""
         if first:
-            alone = _Call(change)
+            alone = _QueuedCall(change)
             await self._writing.run(partial(self._write_all, lambda: [alone]))
             return alone.value()
         return await self._writes.run(change)
 
-    def _write_all(self, take: _Take, connection: sqlite3.Connection) -> None:
+    def _write_all(self, take: _TakeBatch, connection: sqlite3.Connection) -> None:
         with transaction(connection):
             calls = take()
             for call in calls:
                 if len(calls) == 1:
                     call.call(connection)
                 else:
-                    _call_apart(call, connection)
+                    _call_in_savepoint(call, connection)
                 if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
                     raise call.error  # some failures end the transaction, so nothing is kept
         self._log.keep_short(connection)
@@ -90,7 +90,7 @@ class Database:
 
 
 @define(eq=False)
-class _Call(Generic[T]):
+class _QueuedCall(Generic[T]):
     """A function that waits for its turn, and then has a result or an error."""
 
     work: Callable[[sqlite3.Connection], T]
@@ -114,10 +114,10 @@ class _Call(Generic[T]):
         return cast("T", self.result)
 
 
-_Take: TypeAlias = Callable[[], Sequence[_Call[Any]]]
+_TakeBatch: TypeAlias = Callable[[], Sequence[_QueuedCall[Any]]]
 
 
-def _call_apart(call: _Call[Any], connection: sqlite3.Connection) -> None:
+def _call_in_savepoint(call: _QueuedCall[Any], connection: sqlite3.Connection) -> None:
     """Call the function. If it raises, only its own changes are rolled back."""
     connection.execute("SAVEPOINT call")
     call.call(connection)
@@ -127,44 +127,44 @@ def _call_apart(call: _Call[Any], connection: sqlite3.Connection) -> None:
         connection.execute("RELEASE call")
 
 
-def _read_all(take: _Take, connection: sqlite3.Connection) -> None:
+def _read_all(take: _TakeBatch, connection: sqlite3.Connection) -> None:
     for call in take():
         call.call(connection)
 
 
-class _Together:
+class _Batcher:
     """Batches functions that wait for ``access`` at the same time: its thread calls them together, by ``call_all``.
 
     Each caller waits. The first caller leads: it makes the thread call all waiting functions, including its own, wakes
     their callers, and passes the lead to the next. A caller can be cancelled until its function has begun.
     """
 
-    def __init__(self, access: _Access, call_all: Callable[[_Take, sqlite3.Connection], None]) -> None:
+    def __init__(self, access: _ThreadedConnection, call_all: Callable[[_TakeBatch, sqlite3.Connection], None]) -> None:
         self._access = access
         self._call_all = call_all
-        self._waiting = deque[_Call[Any]]()
+        self._waiting = deque[_QueuedCall[Any]]()
         """Functions that haven't begun, in order of arrival. The thread removes them."""
-        self._begun = list[_Call[Any]]()
-        self._is_led = False
+        self._batch = list[_QueuedCall[Any]]()
+        self._is_running = False
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of ``work``."""
-        call = _Call(work)
+        call = _QueuedCall(work)
         self._waiting.append(call)
-        if self._is_led:
+        if self._is_running:
             await self._sleep(call)
         if not call.is_over:
-            await self._lead(call)
+            await self._run_batch(call)
         return call.value()
 
-    async def _sleep(self, call: _Call[Any]) -> None:
+    async def _sleep(self, call: _QueuedCall[Any]) -> None:
         def abort(_: Any) -> trio.lowlevel.Abort:
-            return trio.lowlevel.Abort.SUCCEEDED if self._withdraw(call) else trio.lowlevel.Abort.FAILED
+            return trio.lowlevel.Abort.SUCCEEDED if self._remove(call) else trio.lowlevel.Abort.FAILED
 
         call.task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _withdraw(self, call: _Call[Any]) -> bool:
+    def _remove(self, call: _QueuedCall[Any]) -> bool:
         """Remove a waiting function. Return false if it has begun."""
         try:
             self._waiting.remove(call)
@@ -172,45 +172,45 @@ class _Together:
             return False
         return True
 
-    async def _lead(self, call: _Call[Any]) -> None:
-        self._is_led = True
+    async def _run_batch(self, call: _QueuedCall[Any]) -> None:
+        self._is_running = True
         try:
-            await self._access.run(partial(self._call_all, self._take))
+            await self._access.run(partial(self._call_all, self._start_batch))
         except Exception as error:
-            if not self._begun:  # all waited for the same file, which is locked or gone
-                self._begun.extend(self._waiting)
+            if not self._batch:  # all waited for the same file, which is locked or gone
+                self._batch.extend(self._waiting)
                 self._waiting.clear()
-            for each in self._begun:
+            for each in self._batch:
                 if each.error is not error:  # raise a copy for each caller, since an exception collects its traceback
                     each.error = type(error)(*error.args) if isinstance(error, OSError) else error
                     each.error.__cause__ = error.__cause__
         finally:
-            self._withdraw(call)  # if it was cancelled
-            self._end()
-            for each in self._begun:
+            self._remove(call)  # if it was cancelled
+            self._finish_batch()
+            for each in self._batch:
                 if each is not call and each.task is not None:
                     trio.lowlevel.reschedule(each.task)
-            self._begun = []
-            self._is_led = bool(self._waiting)
+            self._batch = []
+            self._is_running = bool(self._waiting)
             if self._waiting:
                 following = self._waiting[0].task
                 assert following is not None, "it sleeps, like all callers that arrive while another one leads"
                 trio.lowlevel.reschedule(following)
 
-    def _end(self) -> None:
-        for each in self._begun:
+    def _finish_batch(self) -> None:
+        for each in self._batch:
             each.is_over = True
             if isinstance(error := each.error, (sqlite3.Error, *_UNREADABLE)):
                 each.error = self._access.failure(error)
                 each.error.__cause__ = error
 
-    def _take(self) -> Sequence[_Call[Any]]:
-        while self._waiting and len(self._begun) < _MOST_TOGETHER:
-            self._begun.append(self._waiting.popleft())
-        return self._begun
+    def _start_batch(self) -> Sequence[_QueuedCall[Any]]:
+        while self._waiting and len(self._batch) < _BATCH_LIMIT:
+            self._batch.append(self._waiting.popleft())
+        return self._batch
 
 
-class _Access:
+class _ThreadedConnection:
     """One connection, used by one thread at a time. The threads are no handlers', which may wait for tasks."""
 
     def __init__(self, location: Location, clock: Clock) -> None:
@@ -246,7 +246,7 @@ class _Access:
             try:
                 self._opened.append(self._location.connect())
                 self._file = _identity(path)
-                self._clock.begin(self._opened[0])
+                self._clock.start(self._opened[0])
             except OSError as error:
                 _close(self._opened)
                 raise StoreDown(error.errno, error.strerror, error.filename) from error
@@ -278,7 +278,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-_OLDEST_SQLITE: Final = (3, 35, 0)
+_MIN_SQLITE_VERSION: Final = (3, 35, 0)
 """The first that has ``RETURNING``."""
 
 _making: Final = threading.Lock()
@@ -297,7 +297,7 @@ class Schema:
     version: int
     script: str
     """Statements that make the tables of this version."""
-    at_boot: str
+    boot_script: str
     """Statement for a file that was last used before the machine started: all its processes are dead."""
 
 
@@ -378,7 +378,7 @@ class Location:
     def connect(self) -> sqlite3.Connection:
         """Return a connection, for one thread at a time. Makes the file where there is none, for this user alone.
         Raises `OSError` for a file that is not ours to use."""
-        if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        if sqlite3.sqlite_version_info < _MIN_SQLITE_VERSION:
             raise OSError(errno.ENOSYS, f"SQLite is {sqlite3.sqlite_version}: 3.35 or newer is needed")
         with _making, suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -492,7 +492,7 @@ class Clock:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._at_boot = schema.at_boot
+        self._at_boot = schema.boot_script
         self._ahead: int | None = None
 
     def __call__(self) -> int:
@@ -503,7 +503,7 @@ class Clock:
         """The steady time, in seconds."""
         return steady_time() / 1000
 
-    def begin(self, connection: sqlite3.Connection) -> None:
+    def start(self, connection: sqlite3.Connection) -> None:
         """Use the clock of the opened file from now on."""
         boot = boot_id()
         self._ahead = self._find(connection, boot) if boot else None

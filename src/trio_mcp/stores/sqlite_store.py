@@ -1,4 +1,4 @@
-"""SqliteTaskStore keeps the records of tasks in a file, for several processes on one machine.
+"""SQLiteTaskStore keeps the records of tasks in a file, for several processes on one machine.
 
 Each change of a task leaves a row in the file, and the watchers of other processes look for new rows.
 """
@@ -22,7 +22,18 @@ import trio
 from ..concurrency.contexts import asynccontextmanager
 from .record_codec import RecordCodec, StoredRecord, decoded, encoded
 from .sqlite_database import Database, Location
-from .task_store import GAP, Hint, Hints, Kept, Position, StoreFull, TaskRecord, UnreadableRecord, Watchers, as_created
+from .task_store import (
+    HINTS_LOST,
+    Hint,
+    HintQueue,
+    HintQueues,
+    StoredTask,
+    StoreFull,
+    TaskCursor,
+    TaskRecord,
+    UnreadableRecord,
+    created_record,
+)
 
 logger = logging.getLogger("trio_mcp")
 
@@ -94,7 +105,7 @@ _CLOCK_STEP: Final = 1.0
 _BEFORE_ALL: Final = (-(2**63), b"")
 
 
-class SqliteTaskStore:
+class SQLiteTaskStore:
     """A `TaskStore` in the file ``path``, which any number of processes on one machine may use at the same time.
 
     The file is opened at the first use and need not be closed; ``async with`` closes the file at the end of the block,
@@ -131,16 +142,16 @@ class SqliteTaskStore:
         self._database = Database(Location(Path(path).absolute(), synchronous, busy_timeout))
         self._poll_interval = poll_interval
         self._is_sealed = bool(secrets)
-        self._watchers = Watchers[str]()
+        self._hint_queues = HintQueues[str]()
         self._now: Callable[[], int] = self._database.now
         self._ahead: float | None = None
         """Seconds that the clock was ahead of the steady one at the last claim."""
-        self._spared_until = 0.0
+        self._claims_suspended_until = 0.0
         """Steady time until which expired leases aren't claimed from their holders."""
         self._writer = randomness.token_bytes(8)
         """Our name in the list of changes: our own watchers are told at once."""
 
-    async def __aenter__(self) -> SqliteTaskStore:
+    async def __aenter__(self) -> SQLiteTaskStore:
         return self
 
     async def __aexit__(
@@ -153,7 +164,7 @@ class SqliteTaskStore:
         await self._database.aclose()
 
     async def create(
-        self, new: TaskRecord, *, lease: int, ttl: int | None, keep: int, most: int, most_of_scope: int
+        self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         """Keep a new record. See `TaskStore.create`."""
 
@@ -161,11 +172,11 @@ class SqliteTaskStore:
             now, scopes = self._now(), self._codec.scope_keys(new.scope)
             asked = (encoded(new.id), now, *scopes)
             total, of_scope, last, is_void = connection.execute(_of_scopes(_ROOM, scopes), asked).fetchone()
-            if total >= most or of_scope >= most_of_scope:
+            if total >= limit or of_scope >= scope_limit:
                 raise StoreFull
             if is_void:
                 raise ValueError("the creation of this record was given up")
-            record = as_created(new, now, last, lease=lease, ttl=ttl, keep=keep)
+            record = created_record(new, now, last, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms)
             row = self._codec.encode(record)
             try:
                 number = connection.execute(_INSERT, values := attrs.asdict(row)).lastrowid
@@ -173,39 +184,39 @@ class SqliteTaskStore:
                 raise ValueError("there is a record with this id") from None
             if row.is_open:
                 connection.execute(_OPEN, values | {"number": number})
-            note_changes(connection, self._writer, [row.id])
+            record_changes(connection, self._writer, [row.id])
             return record
 
         record = await self._database.write(create)
-        self._watchers.tell([record.id])
+        self._hint_queues.notify([record.id])
         return record
 
-    async def void(self, task_id: str, *, keep: int) -> bool:
-        """Delete a record, or refuse its creation. See `TaskStore.void`."""
+    async def discard(self, task_id: str, *, retention_ms: int) -> bool:
+        """Delete a record, or refuse its creation. See `TaskStore.discard`."""
 
         def void(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(task_id)
             if connection.execute("DELETE FROM tasks WHERE id = ?", (name,)).rowcount:
-                note_changes(connection, self._writer, [name])
+                record_changes(connection, self._writer, [name])
                 return True
             connection.execute("DELETE FROM void WHERE until <= ?", (now,))
-            connection.execute("INSERT OR REPLACE INTO void VALUES (?, ?)", (name, now + keep))
+            connection.execute("INSERT OR REPLACE INTO void VALUES (?, ?)", (name, now + retention_ms))
             return False
 
         was_there = await self._database.write(void)
         if was_there:
-            self._watchers.tell([task_id])
+            self._hint_queues.notify([task_id])
         return was_there
 
-    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+    async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         """Return the record. See `TaskStore.read`."""
 
-        def read(connection: sqlite3.Connection) -> Kept | None:
+        def read(connection: sqlite3.Connection) -> StoredTask | None:
             found = connection.execute(f"{_SELECT} WHERE tasks.id = ?", (encoded(task_id),)).fetchone()
             if found is None:
                 return None
             record = self._codec.decode(StoredRecord(*found))
-            return Kept(record, self._now()) if scope in (None, record.scope) else None
+            return StoredTask(record, self._now()) if scope in (None, record.scope) else None
 
         return await self._database.read(read)
 
@@ -219,12 +230,14 @@ class SqliteTaskStore:
 
         return await self._database.read(marks)
 
-    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
+    async def change(
+        self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
+    ) -> bool:
         """Keep ``record`` in place of the one before. See `TaskStore.change`."""
 
         def change(connection: sqlite3.Connection) -> bool:
             row = self._codec.encode(record)
-            values = attrs.asdict(row) | {"was": was, "by": holder, "give_up": give_up}
+            values = attrs.asdict(row) | {"was": expected_mark, "by": holder, "give_up": give_up}
             changed = connection.execute(_CHANGE, values).fetchone()
             if changed is None:
                 return False
@@ -233,69 +246,69 @@ class SqliteTaskStore:
                 connection.execute(_CLOSE, values)
             elif give_up or self._is_sealed:
                 connection.execute(_KEEP_OPEN, values)
-            note_changes(connection, self._writer, [row.id])
+            record_changes(connection, self._writer, [row.id])
             return True
 
         changed = await self._database.write(change)
         if changed:
-            self._watchers.tell([record.id])
+            self._hint_queues.notify([record.id])
         return changed
 
-    async def page(self, scope: str, after: Position | None, most: int) -> Sequence[TaskRecord]:
+    async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
         """Return a page of the records of ``scope``. See `TaskStore.page`."""
 
         def page(connection: sqlite3.Connection) -> list[TaskRecord]:
             scopes = self._codec.scope_keys(scope)
-            last = _BEFORE_ALL if after is None else (after[0], encoded(after[1]))
-            rows = connection.execute(_of_scopes(_PAGE, scopes), (*scopes, *last, self._now(), max(most, 0)))
+            last = _BEFORE_ALL if cursor is None else (cursor[0], encoded(cursor[1]))
+            rows = connection.execute(_of_scopes(_PAGE, scopes), (*scopes, *last, self._now(), max(limit, 0)))
             return [self._codec.decode(StoredRecord(*row)) for row in rows]
 
         return await self._database.read(page)
 
-    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+    async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
         """Give tasks without a living holder to another. See `TaskStore.claim`."""
         asked = self._database.now.steady
 
         def take(connection: sqlite3.Connection) -> list[TaskRecord]:
             now, forms = self._now(), self._codec.forms
-            over_before = self._free_before(now, lease, asked)
+            over_before = self._expired_before(now, lease_ms, asked)
             keys = json.dumps([key for name in names for key in self._codec.name_keys(name)])
             free = connection.execute(
                 _FREE.format(forms=_marks(forms)),
-                (keys, *forms, over_before, max(most, 0)),  # -1 would be all
+                (keys, *forms, over_before, max(limit, 0)),  # -1 would be all
             ).fetchall()
             numbers = [number for (number,) in free]
             if not numbers:
                 return []
             marks = _marks(numbers)
-            connection.execute(_LEASE.format(numbers=marks), (holder, now + lease, *numbers))
+            connection.execute(_LEASE.format(numbers=marks), (holder, now + lease_ms, *numbers))
             connection.execute(_COUNT_CLAIM.format(numbers=marks), (holder.encode(), *numbers))
             rows = connection.execute(_CLAIMED.format(numbers=marks), numbers).fetchall()
-            note_changes(connection, self._writer, [row[0] for row in rows])
+            record_changes(connection, self._writer, [row[0] for row in rows])
             return list(self._readable(rows))
 
         try:
             claimed = await self._database.write(take)
         except OSError:
-            self._spare(lease)
+            self._suspend_claims(lease_ms)
             raise
-        self._watchers.tell(record.id for record in claimed)
+        self._hint_queues.notify(record.id for record in claimed)
         return claimed
 
-    def _spare(self, lease: int) -> None:
+    def _suspend_claims(self, lease_ms: int) -> None:
         """Don't claim tasks for one lease: their holders may be alive, and have one lease to renew."""
-        self._spared_until = self._database.now.steady + lease / 1000
+        self._claims_suspended_until = self._database.now.steady + lease_ms / 1000
 
-    def _free_before(self, now: int, lease: int, asked: float) -> int:
+    def _expired_before(self, now: int, lease_ms: int, asked: float) -> int:
         """Return a time: tasks whose leases end before it are free. ``asked`` is the steady time at which the claim
         began. All leases expire while the file is locked, or if the machine's clock is set forward."""
         steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
         was_set = before is not None and ahead - before > _CLOCK_STEP
-        if was_set or steady - asked > lease / 1000 / _LOCKED:
-            self._spare(lease)
-        return 1 if steady < self._spared_until else now  # a released task has a lease until 0
+        if was_set or steady - asked > lease_ms / 1000 / _LOCKED:
+            self._suspend_claims(lease_ms)
+        return 1 if steady < self._claims_suspended_until else now  # a released task has a lease until 0
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
         for row in rows:
@@ -306,14 +319,14 @@ class SqliteTaskStore:
                 # the lease is over.
                 logger.exception("A task that has lost its process cannot be read, and nobody runs it")
 
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
         """Lengthen the leases of tasks. See `TaskStore.renew`."""
         of_holders = defaultdict[str, list[str]](list)
         for task_id, holder in held.items():
             of_holders[holder].append(task_id)
 
         def renew(connection: sqlite3.Connection) -> list[str]:
-            until, lost = self._now() + lease, list[str]()
+            until, lost = self._now() + lease_ms, list[str]()
             for holder, task_ids in of_holders.items():
                 names = {encoded(task_id).hex().upper(): task_id for task_id in task_ids}
                 renewed = connection.execute(_RENEW, (until, holder, json.dumps(list(names)))).rowcount
@@ -325,25 +338,25 @@ class SqliteTaskStore:
 
         return await self._database.write(renew, first=True)
 
-    async def expire(self, *, most: int) -> int:
+    async def expire(self, *, limit: int) -> int:
         """Delete records that need be kept no longer. See `TaskStore.expire`."""
 
         def expire(connection: sqlite3.Connection) -> list[bytes]:
-            rows = connection.execute(_EXPIRE, (self._now(), max(most, 0))).fetchall()
+            rows = connection.execute(_EXPIRE, (self._now(), max(limit, 0))).fetchall()
             deleted = [row[0] for row in rows]
-            note_changes(connection, self._writer, deleted)
+            record_changes(connection, self._writer, deleted)
             return deleted
 
         deleted = await self._database.write(expire)
-        self._watchers.tell(map(decoded, deleted))
+        self._hint_queues.notify(map(decoded, deleted))
         return len(deleted)
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
         """Open a stream of hints. See `TaskStore.watch`."""
-        with self._watchers.watch() as own:
+        with self._hint_queues.watch() as own:
             last = await self._database.read(last_change)
-            yield HintsOfRows(own, self._database, self._writer, last, self._poll_interval)
+            yield DatabaseHints(own, self._database, self._writer, last, self._poll_interval)
 
 
 def _marks(values: Sequence[object]) -> str:
@@ -359,7 +372,7 @@ _SWEEP_EVERY: Final = 64
 """Changes between two deletions of old rows."""
 
 
-def note_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
+def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
     """Leave a row for each task, in the transaction of the change. Rows of long ago are deleted."""
     for task_id in task_ids:
         number = connection.execute("INSERT INTO changes (id, writer) VALUES (?, ?)", (task_id, writer)).lastrowid
@@ -374,23 +387,23 @@ def last_change(connection: sqlite3.Connection) -> int:
     return number
 
 
-class HintsOfRows(AsyncIterator[Hint]):
+class DatabaseHints(AsyncIterator[Hint]):
     """The tasks that this process changes, at once, and the tasks of others, when the next look finds their rows."""
 
-    def __init__(self, own: Hints[str], database: Database, writer: bytes, last: int, interval: float) -> None:
+    def __init__(self, own: HintQueue[str], database: Database, writer: bytes, last: int, interval: float) -> None:
         self._own = own
         self._database = database
         self._writer = writer
         self._last = last
         self._interval = interval
-        self._next_look = trio.current_time() + interval
+        self._next_poll = trio.current_time() + interval
         self._found = deque[Hint]()
         self._state: tuple[int, int] | None = None
         self._is_quiet = False
 
     async def __anext__(self) -> Hint:
         while not self._found:
-            with trio.move_on_at(self._next_look):
+            with trio.move_on_at(self._next_poll):
                 return await anext(self._own)
             # A look takes a thread, five times a second, for nothing where nobody writes. One more look than there were
             # changes, since two writes may come so close to each other that the file does not show the second.
@@ -398,16 +411,16 @@ class HintsOfRows(AsyncIterator[Hint]):
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
                 try:
-                    self._found.extend(await self._database.read(self._look))
+                    self._found.extend(await self._database.read(self._poll))
                 except OSError:  # hints may be lost, and every other method tells
                     self._state = None
-            if (own := self._own.take_now()) is not None:  # however short the interval is
+            if (own := self._own.get_nowait()) is not None:  # however short the interval is
                 self._found.append(own)
-            self._next_look = trio.current_time() + self._interval
+            self._next_poll = trio.current_time() + self._interval
         await trio.lowlevel.checkpoint()
         return self._found.popleft()
 
-    def _look(self, connection: sqlite3.Connection) -> list[Hint]:
+    def _poll(self, connection: sqlite3.Connection) -> list[Hint]:
         before, self._last = self._last, last_change(connection)
         rows = connection.execute(
             "SELECT id FROM changes WHERE number > ? AND number <= ? AND writer <> ? ORDER BY number",
@@ -416,4 +429,4 @@ class HintsOfRows(AsyncIterator[Hint]):
         (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM changes").fetchone()
         found: list[Hint] = [decoded(task_id) for (task_id,) in rows]
         # Rows of long ago are deleted; and the file may be another one by now.
-        return found if first <= before + 1 and before <= self._last else [GAP, *found]
+        return found if first <= before + 1 and before <= self._last else [HINTS_LOST, *found]

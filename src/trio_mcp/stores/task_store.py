@@ -1,6 +1,6 @@
 """TaskStore is the interface of a store of tasks, and TaskRecord is all that a store keeps of a task.
 
-By the record, another process can tell the end of the task, or run the task again. `Watchers` tell readers in this
+By the record, another process can tell the end of the task, or run the task again. `HintQueues` tell readers in this
 process which tasks have changed, as far as there is room for the hints.
 """
 
@@ -21,7 +21,7 @@ import trio
 
 from ..classes import frozen
 from ..concurrency.contexts import contextmanager
-from ..concurrency.threads import TrioRun, present_run
+from ..concurrency.threads import TrioRun, current_run
 from ..concurrency.wakeups import Sleeper
 
 logger = logging.getLogger("trio_mcp")
@@ -34,7 +34,7 @@ OnRestart: TypeAlias = Literal["fail", "again", "resume"]
 given its last checkpoint."""
 
 _NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})
-_NEVER_ASKED: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
+_NO_QUESTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 class TaskPhase(StrEnum):
@@ -95,7 +95,7 @@ class TaskRecord:
     """True where the work is done elsewhere, and its outcome is stored from outside: nobody runs or claims the task."""
     created_at: int = 0
     """Time of the creation, as the store has filled in, like the times that follow."""
-    place: int = 0
+    position: int = 0
     """Place in the lists of the scope, which the store fills in: the later a task was created, the greater."""
     updated_at: int = 0
     """Time of the last change of the phase or the message."""
@@ -133,7 +133,7 @@ class TaskRecord:
     contents."""
     mark: bytes = b""
     """Random bytes that each write puts on the record: equal marks stand for equal records."""
-    asked: Mapping[str, Sequence[str]] = _NEVER_ASKED
+    asked: Mapping[str, Sequence[str]] = _NO_QUESTIONS
     """The questions that a further run may come to, in the order of asking: all that were asked since the start or,
     for a task that resumes, since the checkpoint. By the key of each, the keys of the earlier ones that were asked
     beside; a question that is neither in ``questions`` nor in ``answers`` was given up."""
@@ -161,8 +161,8 @@ class TaskRecord:
 
 _MARK_BYTES: Final = 8
 
-Position: TypeAlias = tuple[int, str]
-"""Place in a list of tasks: the `TaskRecord.place` and the id of a record, which may be gone."""
+TaskCursor: TypeAlias = tuple[int, str]
+"""Place in a list of tasks: the `TaskRecord.position` and the id of a record, which may be gone."""
 
 
 class StoreFull(Exception):
@@ -188,7 +188,7 @@ class UnknownForm(UnreadableRecord):
 
 
 @frozen
-class Kept:
+class StoredTask:
     """A record from the store."""
 
     record: TaskRecord
@@ -197,17 +197,17 @@ class Kept:
     """The present of the store, in milliseconds since the epoch."""
 
 
-class Gap:
+class HintsLost:
     """The notice in a stream of hints that hints may have been lost: readers look again."""
 
     def __repr__(self) -> str:
         return "GAP"
 
 
-GAP: Final = Gap()
+HINTS_LOST: Final = HintsLost()
 """The notice in a stream of hints that hints may have been lost."""
 
-Hint: TypeAlias = "str | Gap"
+Hint: TypeAlias = "str | HintsLost"
 """The id of a task that may have changed, or `GAP`."""
 
 
@@ -234,22 +234,22 @@ class TaskStore(Protocol):
     """
 
     async def create(
-        self, new: TaskRecord, *, lease: int, ttl: int | None, keep: int, most: int, most_of_scope: int
+        self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
-        """Keep a new record, and return the record with its times. The task expires after ``ttl``, and its record may
-        be deleted ``keep`` later; `None`: never. With a ``holder``, the lease is over after ``lease``. The place is
-        greater than all places of the scope.
+        """Keep a new record, and return the record with its times. The task expires after ``ttl_ms``, and its record
+        may be deleted ``retention_ms`` later; `None`: never. With a ``holder``, the lease is over after ``lease_ms``.
+        The place is greater than all places of the scope.
 
-        Raises `StoreFull`, and keeps nothing, where the store has ``most`` records already, or ``most_of_scope`` of the
+        Raises `StoreFull`, and keeps nothing, where the store has ``limit`` records already, or ``scope_limit`` of the
         record's scope; `ValueError` where a record has the same id, or the id is void."""
         ...
 
-    async def void(self, task_id: str, *, keep: int) -> bool:
+    async def discard(self, task_id: str, *, retention_ms: int) -> bool:
         """Delete a record that is not wanted, and return true; where there is none, refuse its creation for
-        ``keep``, and return false: a `create` that ended with `Uncertain` may be under way still."""
+        ``retention_ms``, and return false: a `create` that ended with `Uncertain` may be under way still."""
         ...
 
-    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+    async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         """Return the record, and the store's present; `None` where there is none of the scope, for any text. ``scope``
         `None`: of any scope, for the server itself."""
         ...
@@ -259,8 +259,11 @@ class TaskStore(Protocol):
         compares. A cost that does not depend on the size of the records."""
         ...
 
-    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
-        """Keep ``record`` in place of the record before, which has the mark ``was``. ``record`` has a new mark.
+    async def change(
+        self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
+    ) -> bool:
+        """Keep ``record`` in place of the record before, which has the mark ``expected_mark``. ``record`` has a new
+        mark.
 
         Return false, with nothing changed, where the kept record has another mark or is gone, and, where a ``holder``
         is given, where the task has another holder or none: somebody was first. `None` is for writes of anybody: an
@@ -270,31 +273,31 @@ class TaskStore(Protocol):
         lease, and that a task which ends, or becomes external, has no holder."""
         ...
 
-    async def page(self, scope: str, after: Position | None, most: int) -> Sequence[TaskRecord]:
-        """Return up to ``most`` records of ``scope`` with a place behind ``after``, in the order of their creation;
+    async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
+        """Return up to ``limit`` records of ``scope`` with a place behind ``cursor``, in the order of their creation;
         `None`: from the first. Records that may be deleted are left out. A position stays good when its
         record is gone."""
         ...
 
-    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+    async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
         """Give tasks that have not ended, and have no holder or one with a lease that is over, to ``holder``, for
-        ``lease``; at most ``most``, the longest waiting first. Only tasks with a `TaskRecord.name` in ``names`` are
+        ``lease_ms``; at most ``limit``, the longest waiting first. Only tasks with a `TaskRecord.name` in ``names`` are
         given, and no external ones, which have no holder.
 
         Return the records as kept now: with the holder, the lease, the next epoch and version, and the bytes of the
         holder as the mark. No task is given to two holders. After `Uncertain`, the tasks are left alone for
-        ``lease``."""
+        ``lease_ms``."""
         ...
 
-    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
-        """Let the leases of tasks last for ``lease`` from now, where the kept holder is still the one that ``held``
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
+        """Let the leases of tasks last for ``lease_ms`` from now, where the kept holder is still the one that ``held``
         says, by the id. Return the ids of the others: tasks of a successor, given up, ended or gone. Marks and versions
         stay. A lease that is over, and was not claimed, is renewed, too. One step for all, with a cost that does not
         depend on the size of the records."""
         ...
 
-    async def expire(self, *, most: int) -> int:
-        """Delete up to ``most`` of the records with a ``kept_until`` that has passed, ended or not, and return their
+    async def expire(self, *, limit: int) -> int:
+        """Delete up to ``limit`` of the records with a ``kept_until`` that has passed, ended or not, and return their
         number."""
         ...
 
@@ -308,78 +311,80 @@ class TaskStore(Protocol):
         ...
 
 
-_MOST_HINTS: Final = 1000
+_HINTS_LIMIT: Final = 1000
 
 
-class Hints(AsyncIterator[T | Gap]):
+class HintQueue(AsyncIterator[T | HintsLost]):
     """A stream of hints for one reader. Hints for which there is no room are lost, and a gap is told in their place."""
 
     def __init__(self) -> None:
-        self._waiting = deque[T | Gap]()
+        self._queue = deque[T | HintsLost]()
         self._sleeper = Sleeper()
 
-    def tell(self, hint: T | Gap) -> None:
+    def put(self, hint: T | HintsLost) -> None:
         """Add a hint. Never waits."""
-        if len(self._waiting) < _MOST_HINTS:
-            self._waiting.append(hint)
-        elif self._waiting[-1] is not GAP:
-            self._waiting.append(GAP)
+        if len(self._queue) < _HINTS_LIMIT:
+            self._queue.append(hint)
+        elif self._queue[-1] is not HINTS_LOST:
+            self._queue.append(HINTS_LOST)
         self._sleeper.wake()
 
-    def take_now(self) -> T | Gap | None:
+    def get_nowait(self) -> T | HintsLost | None:
         """Return the next hint; `None` where there is none."""
-        return self._waiting.popleft() if self._waiting else None
+        return self._queue.popleft() if self._queue else None
 
-    async def __anext__(self) -> T | Gap:
-        if self._waiting:
+    async def __anext__(self) -> T | HintsLost:
+        if self._queue:
             await trio.lowlevel.checkpoint()
-        while not self._waiting:
+        while not self._queue:
             await self._sleeper.sleep()
-        return self._waiting.popleft()
+        return self._queue.popleft()
 
 
-class Watchers(Generic[T]):
+class HintQueues(Generic[T]):
     """The streams of hints in this process, each to one who watches the store."""
 
     def __init__(self) -> None:
-        self._all: dict[Hints[T], TrioRun | None] = {}
+        self._queues: dict[HintQueue[T], TrioRun | None] = {}
         """The trio run of each stream; `None` if it was opened outside of trio."""
 
     @contextmanager
-    def watch(self) -> Generator[Hints[T]]:
-        """Open a stream of the hints of `tell`, from now on."""
-        hints = Hints[T]()
-        self._all[hints] = present_run() if trio.lowlevel.in_trio_run() else None
+    def watch(self) -> Generator[HintQueue[T]]:
+        """Open a stream of the hints of `notify`, from now on."""
+        hints = HintQueue[T]()
+        self._queues[hints] = current_run() if trio.lowlevel.in_trio_run() else None
         try:
             yield hints
         finally:
-            del self._all[hints]
+            del self._queues[hints]
 
-    def tell(self, changed: Iterable[T | Gap]) -> None:
+    def notify(self, changed: Iterable[T | HintsLost]) -> None:
         """Notify all watchers of changes. Never waits. May be called from any thread."""
         for hint in changed:
-            for hints, run in tuple(self._all.items()):
+            for hints, run in tuple(self._queues.items()):
                 if run is None:
-                    hints.tell(hint)
+                    hints.put(hint)
                 else:
-                    run.soon(hints.tell, hint)
+                    run.call_soon(hints.put, hint)
 
 
-_MEMORY: Final = 30.0
+_FAILURE_MEMORY: Final = 30.0
 """Seconds after which a failed method is forgotten that is not called again."""
 
 
-def as_created(new: TaskRecord, now: int, last: int, *, lease: int, ttl: int | None, keep: int) -> TaskRecord:
-    """Return ``new`` as a store keeps the record from ``now`` on, behind the ``last`` place of its scope."""
-    expires = None if ttl is None else now + ttl
+def created_record(
+    new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
+) -> TaskRecord:
+    """Return ``new`` as a store keeps the record from ``now`` on, behind the ``last_position`` place of its scope."""
+    expires = None if ttl_ms is None else now + ttl_ms
     return attrs.evolve(
         new,
         created_at=now,
-        place=max(now * 1000, last + 1),
+        position=max(now * 1000, last_position + 1),
         updated_at=now,
         expires_at=expires,
-        kept_until=None if expires is None else expires + keep,
-        leased_until=0 if new.holder is None else now + lease,
+        kept_until=None if expires is None else expires + retention_ms,
+        leased_until=0 if new.holder is None else now + lease_ms,
     )
 
 
@@ -396,10 +401,10 @@ def _logged(
         except (StoreFull, ValueError, UnreadableRecord):
             raise  # about one record
         except Exception as error:
-            self.note_failure(name, kind, error)
+            self.log_failure(name, kind, error)
             raise
-        if self.failed:
-            self.note_success(name)
+        if self.failing_methods:
+            self.log_success(name)
         return result
 
     return call
@@ -412,29 +417,29 @@ class LoggedStore:
 
     def __init__(self, store: TaskStore) -> None:
         self.store = store
-        self.failed: dict[str, float] = {}
+        self.failing_methods: dict[str, float] = {}
         """The methods that have failed last, and when."""
 
-    def note_failure(self, method: str, kind: str, error: Exception) -> None:
+    def log_failure(self, method: str, kind: str, error: Exception) -> None:
         """Note that ``method`` has failed just now."""
-        if not self.failed:
+        if not self.failing_methods:
             words = "the store of tasks cannot be %s; what waits for it is tried again"
             if isinstance(error, (StoreDown, Uncertain)):  # an outage, in words of the store
                 logger.error(f"{words}: %s", kind, error.strerror or error)
             else:
                 logger.error(words, kind, exc_info=error)
-        self.failed[method] = trio.current_time()
+        self.failing_methods[method] = trio.current_time()
 
-    def note_success(self, method: str) -> None:
+    def log_success(self, method: str) -> None:
         """Note that ``method`` works again."""
-        self.failed.pop(method, None)
-        long_ago = trio.current_time() - _MEMORY
-        self.failed = {each: when for each, when in self.failed.items() if when > long_ago}
-        if not self.failed:
+        self.failing_methods.pop(method, None)
+        long_ago = trio.current_time() - _FAILURE_MEMORY
+        self.failing_methods = {each: when for each, when in self.failing_methods.items() if when > long_ago}
+        if not self.failing_methods:
             logger.warning("the store of tasks works again")
 
     create = _logged(TaskStore.create, "written")
-    void = _logged(TaskStore.void, "written")
+    discard = _logged(TaskStore.discard, "written")
     read = _logged(TaskStore.read, "read")
     marks = _logged(TaskStore.marks, "read")
     change = _logged(TaskStore.change, "written")

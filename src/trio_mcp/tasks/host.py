@@ -14,22 +14,22 @@ import trio
 from ..concurrency.time_limits import Graces
 from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import TOO_BUSY, CodedError
-from ..protocol.errors import NoWayBack
+from ..protocol.errors import NoBackChannel
 from ..runtime.cancellation import CancelCause
 from ..runtime.outbox import Outbox
-from ..runtime.peer import EVERYBODY
+from ..runtime.peer import ANY_CLIENT
 from ..runtime.requests.runner import RequestRunner
 from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain, UnreadableRecord
 from .core_questions import CoreQuestions
-from .leases import LOST, Claimed, Leases
-from .record_writers import EndWriter, MessageWriter, Outcomes
+from .leases import LOST, ClaimedLease, Leases
+from .record_writers import MessageWriter, OutcomeReplies, OutcomeWriter
 from .records import TaskRecords
 from .request_task import RequestTask, new_holder
 from .task_exchange import exchange_for, new_record, restarted
 from .task_methods import OwnTasks
 from .task_state import EXPIRED, SERVER_STOPPED, TASK_LOST, core_created, extension_created, failure, store_unreachable
-from .transitions import ended
+from .transitions import with_outcome
 
 if TYPE_CHECKING:
     from ..concurrency.fair_share import Caller
@@ -56,21 +56,21 @@ class TaskHost:
         self,
         host: RequestHost,
         handler: RequestHandler,
-        outcomes: Outcomes,
+        outcomes: OutcomeReplies,
         settings: TaskSettings,
         offers: Callable[[], Collection[str]],
     ) -> None:
         self.records = records = TaskRecords(settings, host.load)
         self.settings = settings
         graces = Graces(host.limits.cleanup_grace)
-        self.runner = RequestRunner(host, handler, graces, outcomes, _nobody, None, peer=EVERYBODY)
+        self.runner = RequestRunner(host, handler, graces, outcomes, _reject_request, None, peer=ANY_CLIENT)
         self.ending = trio.Event()
         """Event set when the host starts to end: no further task is taken."""
         self.state: ConnectionState = StatelessState()
         """State of requests that are tasks and belong to no connection."""
         self.silence = Outbox(host.limits.high_water)
         """Outbox of tasks without notifications."""
-        self.silence.let_go()
+        self.silence.close()
         self._process = secrets.token_urlsafe(9)
         self._holder = new_holder(self._process)
         """Token of the tasks that are created here."""
@@ -78,14 +78,14 @@ class TaskHost:
         """The last new record, without its parameters."""
         self.questions = CoreQuestions(records, self.in_background)
         """The asking of questions in the form of 2025-11-25."""
-        self.own = OwnTasks(records.settings)
+        self.own_tasks = OwnTasks(records.settings)
         """The tasks that each connection without a principal has made."""
         self._live = LiveTasks(records.settings, host.load)
         self._offers = offers
         self._leases: Leases | None = None
         """The leases of these tasks, while the host runs and other processes share the store."""
-        self.ends = EndWriter(records, self.ending)
-        self.messages = MessageWriter(records, host.limits.progress_interval)
+        self.outcome_writer = OutcomeWriter(records, self.ending)
+        self.message_writer = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
         self.alarms = host.alarms
         self._hinted: dict[str, bool] = {}
@@ -94,7 +94,7 @@ class TaskHost:
         self._reader = Sleeper()
         self._nursery: trio.Nursery | None = None
         self._has_tasks = trio.Event()
-        self._patience = trio.CancelScope()
+        self._drain_scope = trio.CancelScope()
         """Scope of the time that tasks have to end by themselves when the host ends."""
         self._drained = trio.Event()
         self._cut_off: tuple[RequestTask, ...] = ()
@@ -112,16 +112,16 @@ class TaskHost:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self.records.on_change = self._noticed
-                self.records.on_hint = self._hinted_at
-                self.records.on_unkept_cancel = self._cancel
+                self.records.on_change = self._record_changed
+                self.records.on_hint = self._hint_received
+                self.records.on_unsaved_cancel = self._cancel
                 self.records.held_marks = self._marks
                 nursery.start_soon(self._serve)
                 task_status.started()
                 await self._asleep()
         finally:
             self._cut()
-            await self.ends.cut_all(self._cut_off)
+            await self.outcome_writer.write_cut_off(self._cut_off)
             # References in circles would wait for the garbage collector.
             self.records.close()
             self._cut_off = ()
@@ -134,7 +134,7 @@ class TaskHost:
         if not is_shared:
             await self._has_tasks.wait()  # most servers never have a task
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.messages.run)
+            nursery.start_soon(self.message_writer.run)
             nursery.start_soon(self._read_hinted)
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.poll)
@@ -156,11 +156,11 @@ class TaskHost:
         if self._nursery is not None:
             self._nursery = None
             self.ending.set()
-            self.ends.finish(0.0)
+            self.outcome_writer.limit_time(0.0)
             self._cut_off = tuple(self._live)
-            self._end_all()
+            self._cancel_all()
 
-    def _end_all(self) -> None:
+    def _cancel_all(self) -> None:
         for task in self._live:
             task.cancel(CancelCause.SHUTDOWN, SERVER_STOPPED)
 
@@ -169,12 +169,12 @@ class TaskHost:
         on for `Limits.drain_timeout`, and are cancelled then. ``hurry``: less than a second is left for everything."""
         if not self.ending.is_set():
             self.ending.set()
-            self._patience.deadline = trio.current_time() + self._limits.drain_timeout
-            self.ends.finish(self._limits.drain_timeout)
+            self._drain_scope.deadline = trio.current_time() + self._limits.drain_timeout
+            self.outcome_writer.limit_time(self._limits.drain_timeout)
             self.in_background(self._drain)
         if hurry:
             self.runner.graces.shorten(_HURRIED_GRACE)
-            self._patience.cancel(reason="a second signal came")
+            self._drain_scope.cancel(reason="a second signal came")
 
     async def drain(self) -> None:
         """Shut down, and wait until no task runs here."""
@@ -183,12 +183,12 @@ class TaskHost:
 
     async def _drain(self) -> None:
         for task in self._live:
-            if self.ends.goes_on_elsewhere(task):
+            if self.outcome_writer.goes_on_elsewhere(task):
                 task.cancel(CancelCause.SHUTDOWN, "the server is shutting down, and the task goes on elsewhere")
-        with self._patience:
+        with self._drain_scope:
             await self._live.emptied()
         self.runner.graces.shorten(self._limits.shutdown_grace)
-        self._end_all()
+        self._cancel_all()
         await self._live.emptied()
         self._drained.set()
 
@@ -203,7 +203,7 @@ class TaskHost:
         try:
             return await self.create_record(task, delegated=delegated)
         except BaseException:
-            self._live.give_back(task)
+            self._live.release(task)
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
@@ -215,39 +215,39 @@ class TaskHost:
         if holder is not None:
             self._live.pending[task.id] = task
         try:
-            record = await self._keep(task, new)
+            record = await self._store_record(task, new)
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
         if task.holder is None:  # otherwise the answer took longer than the lease, and our own claim was faster
             task.acquire(record, begun + self.settings.lease)
-        self.own.note(task.scope, record.id)
+        self.own_tasks.add(task.scope, record.id)
         return record
 
-    async def _keep(self, task: RequestTask, new: TaskRecord) -> TaskRecord:
+    async def _store_record(self, task: RequestTask, new: TaskRecord) -> TaskRecord:
         try:
             return await self.records.create(new, task.ttl_ms)
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are kept; try again later") from None
         except Uncertain:
-            self.in_background(self.records.void, new.id)  # it may be kept yet, and nobody knows of it
+            self.in_background(self.records.discard, new.id)  # it may be kept yet, and nobody knows of it
             raise store_unreachable() from None
         except Exception:  # the log was told
             raise store_unreachable() from None
 
-    async def lasts(self, task: RequestTask) -> bool:
+    async def has_lease_left(self, task: RequestTask) -> bool:
         """Return whether ``task``, with a stored record, is ours for long enough to start. The store may have been
         slow, or a client may have taken long to answer a question."""
-        return self._leases is None or task.holder is None or await self._leases.lasts(task)
+        return self._leases is None or task.holder is None or await self._leases.has_lease_left(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
         """Delete a task that was kept, and that its requestor never learns of."""
-        self._live.give_back(task)
+        self._live.release(task)
         self._live.pending.pop(record.id, None)
         with trio.move_on_after(_SHORT_TIME, shield=True) as scope:
-            await self.records.void(record.id)
+            await self.records.discard(record.id)
         if scope.cancelled_caught:
-            self.in_background(self.records.void, record.id)
+            self.in_background(self.records.discard, record.id)
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
         """Answer the request of ``task``, whose ``record`` is kept, and let its handler go on here. Synchronous."""
@@ -266,7 +266,7 @@ class TaskHost:
         cannot be read."""
         task = restarted(self, self.runner, record, self.records.now)
         task.acquire(record, until)
-        self._live.take_place(task)
+        self._live.reserve(task)
         self._hold(task, record)
         self.runner.start(task.scope)
 
@@ -291,19 +291,19 @@ class TaskHost:
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
         with trio.move_on_after(_SHORT_TIME):  # else when its handler has ended
-            await self.change(task, lambda record, now: ended(record, now, outcome, EXPIRED))
+            await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
     # Changes
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
-        """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.insist`. A task that runs
-        elsewhere by now, or has ended, is cancelled here."""
-        record = await self.records.insist(task.id, lambda: task.holder, transition, task.reacquire)
-        if record is None or task.is_told_by(record):
+        """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.change_with_retries`. A
+        task that runs elsewhere by now, or has ended, is cancelled here."""
+        record = await self.records.change_with_retries(task.id, lambda: task.holder, transition, task.reacquire)
+        if record is None or task.accepts(record):
             self._compare(task, record)
         else:
-            self._noticed(task.id, None)
+            self._record_changed(task.id, None)
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
@@ -324,17 +324,17 @@ class TaskHost:
         elif record.answers:
             task.deliver(record.answers)
 
-    def _noticed(self, task_id: str, record: TaskRecord | None) -> None:
+    def _record_changed(self, task_id: str, record: TaskRecord | None) -> None:
         task = self._live.by_id.get(task_id)
         if task is None or task.has_ended:
             return
-        if record is not None and task.is_told_by(record):
+        if record is not None and task.accepts(record):
             self._compare(task, record)
         else:
             self._hinted[task_id] = True
             self._reader.wake()
 
-    def _hinted_at(self, task_id: str) -> None:
+    def _hint_received(self, task_id: str) -> None:
         if self._live.by_id.get(task_id) is not None:
             self._hinted.setdefault(task_id, False)
             self._reader.wake()
@@ -383,9 +383,9 @@ class TaskHost:
         """Note that the handler of ``task`` has ended, with all child tasks. ``was_cut_off``: its outcome was not
         persisted. Synchronous."""
         self._live.remove(task)
-        self.messages.unwritten.pop(task.id, None)
+        self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:
-            self.in_background(self.ends.persist, task, None)
+            self.in_background(self.outcome_writer.persist, task, None)
 
 
 class LiveTasks:
@@ -396,7 +396,7 @@ class LiveTasks:
         self._settings = settings
         self._load = load
         self.by_id: dict[str, RequestTask] = {}
-        self.pending: dict[str, RequestTask | Claimed] = {}
+        self.pending: dict[str, RequestTask | ClaimedLease] = {}
         """Our tasks that don't run yet, by id: claimed tasks, and new tasks before the answer to the request. Their
         leases are also renewed."""
         self._places = 0
@@ -429,9 +429,9 @@ class LiveTasks:
         held = self._callers[task.caller] + (0 if task.part is None else self._parts[task.part])
         if self._places >= self._settings.max_running or held >= most:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are running; try again later")
-        self.take_place(task)
+        self.reserve(task)
 
-    def take_place(self, task: RequestTask) -> None:
+    def reserve(self, task: RequestTask) -> None:
         """Take a place for a task that was claimed, within the `room`."""
         self._places += 1
         self._load.tasks += 1
@@ -439,7 +439,7 @@ class LiveTasks:
         if task.part is not None:
             self._parts[task.part] += 1
 
-    def give_back(self, task: RequestTask) -> None:
+    def release(self, task: RequestTask) -> None:
         """Give back a place."""
         self._places -= 1
         self._load.tasks -= 1
@@ -454,7 +454,7 @@ class LiveTasks:
     def remove(self, task: RequestTask) -> None:
         """Remove a task that has ended here, and give back its place."""
         del self.by_id[task.id]
-        self.give_back(task)
+        self.release(task)
         if not self.by_id:
             self._emptied.unpark_all()
 
@@ -464,5 +464,5 @@ class LiveTasks:
             await self._emptied.park()
 
 
-async def _nobody(*_: object, **__: object) -> NoReturn:
-    raise NoWayBack("the task belongs to no connection")
+async def _reject_request(*_: object, **__: object) -> NoReturn:
+    raise NoBackChannel("the task belongs to no connection")

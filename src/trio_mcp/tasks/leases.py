@@ -16,7 +16,7 @@ from ..runtime.cancellation import CancelCause
 from ..stores.task_store import UnreadableRecord
 from .request_task import new_holder
 from .task_exchange import request_of
-from .transitions import released, taken_over
+from .transitions import reclaimed, released
 
 if TYPE_CHECKING:
     from ..stores.task_store import TaskRecord
@@ -42,7 +42,7 @@ NOT_RENEWED: Final = "the store of tasks could not be reached, and another proce
 
 
 @define(eq=False)
-class Claimed:
+class ClaimedLease:
     """The lease of a claimed task that doesn't run yet. `RequestTask` has the same two fields."""
 
     holder: str | None
@@ -134,7 +134,7 @@ class Leases:
         """Lengthen all leases, and return the ids of tasks that have another holder."""
         all_held = {**self._live.pending, **{task.id: task for task in self._live if task.needs_lease}}
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
-        lost = await self._store.renew(held, lease=self._length) if held else ()
+        lost = await self._store.renew(held, lease_ms=self._length) if held else ()
         for task_id, each in all_held.items():
             # Our own claim may have changed the holder meanwhile.
             if held.get(task_id) == each.holder and task_id not in lost:
@@ -155,7 +155,7 @@ class Leases:
                 found |= task.reacquire(kept.record) or (task.needs_lease and task.is_of(kept.record))
         return found
 
-    async def _asked(self, since: float) -> None:
+    async def _wait_for_renewal(self, since: float) -> None:
         """Wait for the end of a renewal that has begun at the time ``since``, or later."""
         if self._began >= since:
             await trio.lowlevel.checkpoint()
@@ -175,7 +175,7 @@ class Leases:
                 # Where the time is over already, we were stopped, or late: a short while more changes nothing.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
-                    await self._asked(now)
+                    await self._wait_for_renewal(now)
                 now = trio.current_time()
                 if now > end + margin / 2:
                     continue  # stopped or late again: an answer may already be here
@@ -197,7 +197,7 @@ class Leases:
     async def _claim_always(self) -> None:
         while True:
             # First of all, the store hears of us: our own leases may be over, too.
-            await self._asked(trio.current_time() - 2 * self._interval)
+            await self._wait_for_renewal(trio.current_time() - 2 * self._interval)
             if not (self._works and await self._claim()):
                 await trio.sleep(self._pace)
 
@@ -209,7 +209,7 @@ class Leases:
         until = trio.current_time() + self._lease
         try:
             holder = new_holder(self._process)
-            claimed = await self._store.claim(holder, lease=self._length, most=most, names=names)
+            claimed = await self._store.claim(holder, lease_ms=self._length, limit=most, names=names)
         except Exception:  # the log was told
             return False
         taken = 0
@@ -234,29 +234,29 @@ class Leases:
             ours.cancel(CancelCause.LEASE, LOST)
             await self._release(record)
             return False
-        self._live.pending[record.id] = claimed = Claimed(holder, until)
+        self._live.pending[record.id] = claimed = ClaimedLease(holder, until)
         try:
             return await self._run_claimed(record, claimed)
         finally:
             self._live.pending.pop(record.id, None)
 
-    async def _run_claimed(self, record: TaskRecord, claimed: Claimed) -> bool:
+    async def _run_claimed(self, record: TaskRecord, claimed: ClaimedLease) -> bool:
         """Run a task that isn't here yet again, or write that it has failed. Return whether that was done."""
         change, holder = self._records.change, claimed.holder
-        if not await self.lasts(claimed) or self._ending.is_set() or record.name not in self._offers():
+        if not await self.has_lease_left(claimed) or self._ending.is_set() or record.name not in self._offers():
             await self._release(record)
             return False
         if record.on_restart != "fail":
             request_of(record, self._records.now)  # a record that we cannot read is not for us to change
         attempt, most = record.attempt + 1, self._settings.max_attempts
-        kept = await change(record.id, holder, lambda kept, now: taken_over(kept, now, attempt, most))
+        kept = await change(record.id, holder, lambda kept, now: reclaimed(kept, now, attempt, most))
         if kept is None:
             return True
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
         # The change may have taken longer than the lease.
-        if not await self.lasts(claimed) or self._ending.is_set():
+        if not await self.has_lease_left(claimed) or self._ending.is_set():
             await self._release(record, counts=False)
             return False
         self._run_again(kept, claimed.held_until)
@@ -267,14 +267,14 @@ class Leases:
         with trio.move_on_after(_RELEASE, shield=True):
             await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
 
-    async def lasts(self, held: Claimed | RequestTask) -> bool:
+    async def has_lease_left(self, held: ClaimedLease | RequestTask) -> bool:
         """Return whether enough of a lease is left for a run to start. If in doubt, waits for further renewals. The
         result holds until the next checkpoint."""
         until_looked = self._interval + self._margin
         for _ in range(_PARTS):
             if held.held_until - (now := trio.current_time()) >= until_looked + self._margin:
                 break
-            await self._asked(now)
+            await self._wait_for_renewal(now)
         left = held.held_until - trio.current_time()
         if left < until_looked:  # the guard may sleep for longer
             self._looker.wake()

@@ -1,5 +1,5 @@
-"""EndWriter and MessageWriter write into records how tasks end, and the words that tasks tell of their state.
-`Outcomes` makes the text of an outcome, in place of a reply."""
+"""OutcomeWriter and MessageWriter write into records how tasks end, and the words that tasks tell of their state.
+`OutcomeReplies` makes the text of an outcome, in place of a reply."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..jsonrpc.errors import CodedError, NotSerializable
 from ..protocol.converters import unstructure
 from ..protocol.meta import SERVER_INFO
 from ..runtime.cancellation import CancelCause
-from ..runtime.replies import Replies, look_at_keys
-from .task_state import SERVER_STOPPED, TASK_LOST, bounded, failure, words_of
-from .transitions import cancelled, ended, noted, released
+from ..runtime.replies import Replies, log_invalid_keys
+from .task_state import SERVER_STOPPED, TASK_LOST, bounded, error_text, failure
+from .transitions import cancelled, released, with_message, with_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +36,7 @@ _LAST_WRITES: Final = 2.0
 _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 
-class Outcomes(Replies):
+class OutcomeReplies(Replies):
     """Writes the results and errors of tasks as the JSON text of an `Outcome`, in place of the line of a reply: without
     the parts of each reply that tells of the result, and without its envelope."""
 
@@ -48,7 +48,7 @@ class Outcomes(Replies):
         data: dict[str, Any] = {**unstructure(result, revision)}
         data.pop("resultType", None)
         if meta := data.pop("_meta", None):
-            look_at_keys(request, meta)
+            log_invalid_keys(request, meta)
             if meta := {key: each for key, each in meta.items() if key != SERVER_INFO}:
                 data["_meta"] = meta
         request.failed = data.get("isError") is True
@@ -64,7 +64,7 @@ class Outcomes(Replies):
             return encode_value({"code": code, "message": "Internal error: the error cannot be sent as JSON"})
 
 
-class EndWriter:
+class OutcomeWriter:
     """Writes how tasks end, once each, also under cancellation: again and again, as long as the store fails, the
     process lives and the task is its own. When the server ends, in a bounded time; where that fails, the lease of the
     task runs out, and the task is lost or run again as after a crash. ``ending`` is set when the server ends."""
@@ -75,7 +75,7 @@ class EndWriter:
         self._last_moment = math.inf
         self._writing = set[trio.CancelScope]()
 
-    def finish(self, drain_timeout: float) -> None:
+    def limit_time(self, drain_timeout: float) -> None:
         """Write no longer than need be, since the server ends after ``drain_timeout``. The earliest end counts."""
         self._last_moment = min(self._last_moment, trio.current_time() + drain_timeout + _LAST_WRITES)
         for scope in self._writing:
@@ -97,9 +97,9 @@ class EndWriter:
         if scope.cancelled_caught:
             logger.error("the end of task %s was not kept in time", task.id)
 
-    async def cut_all(self, tasks: Iterable[RequestTask]) -> None:
+    async def write_cut_off(self, tasks: Iterable[RequestTask]) -> None:
         """Write the ends of ``tasks``, which were cut off by the end of the server."""
-        self.finish(0.0)
+        self.limit_time(0.0)
         if self._records.settings.store is None:
             return  # the records end with the server
         with trio.CancelScope(deadline=self._last_moment, shield=True):
@@ -109,10 +109,12 @@ class EndWriter:
 
     async def _write(self, task: RequestTask, outcome: Outcome | None) -> None:
         end = self._cut_off(task) if outcome is None else outcome
-        record = await self._records.insist(
+        record = await self._records.change_with_retries(
             task.id,
             lambda: task.holder,
-            end if callable(end) else lambda record, now: ended(record, now, end, words_of(end) or task.message),
+            end
+            if callable(end)
+            else lambda record, now: with_outcome(record, now, end, error_text(end) or task.message),
             task.reacquire,
         )
         if record is not None and task.client is not None:
@@ -129,7 +131,7 @@ class EndWriter:
             return lambda record, _: released(record, counts=False)
         if cause is CancelCause.TASK and cancellation is not None:  # whoever cancelled could not write so
             return lambda record, now: cancelled(record, now, cancellation.reason)
-        words = SERVER_STOPPED if cancellation is None else cancellation.words
+        words = SERVER_STOPPED if cancellation is None else cancellation.text
         return failure(TASK_LOST, f"the task was not run to its end: {words}")
 
 
@@ -162,8 +164,10 @@ class MessageWriter:
         if message is None:
             return
         with suppress(Exception):  # the log was told, and the next message comes before long
-            await self._records.change(task.id, task.holder, lambda record, now: _of_ours(record, now, message))
+            await self._records.change(
+                task.id, task.holder, lambda record, now: _with_own_message(record, now, message)
+            )
 
 
-def _of_ours(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
-    return None if record.is_external else noted(record, now, message)  # others tell how their work goes
+def _with_own_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
+    return None if record.is_external else with_message(record, now, message)  # others tell how their work goes

@@ -17,10 +17,10 @@ from ..concurrency.wakeups import ChangeSignal
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..runtime.limits import Load
 from ..stores.memory import MemoryTaskStore
-from ..stores.task_store import Gap, LoggedStore, Position, StoreFull, TaskRecord, Uncertain, new_mark
+from ..stores.task_store import HintsLost, LoggedStore, StoreFull, TaskCursor, TaskRecord, Uncertain, new_mark
 from .settings import TaskSettings
 from .task_state import EXPIRED, TASK_LOST, failure
-from .transitions import answered, cancelled, ended
+from .transitions import answered, cancelled, with_outcome
 
 logger = logging.getLogger("trio_mcp")
 
@@ -68,23 +68,23 @@ class TaskRecords:
         """Function that is told the ids for which the store gives hints, also after each write of this process."""
         self.held_marks: Callable[[], Mapping[str, bytes]] = dict
         """Function that returns the ids and marks of records that are watched besides."""
-        self.on_unkept_cancel: Callable[[str, str | None], None] | None = None
+        self.on_unsaved_cancel: Callable[[str, str | None], None] | None = None
         """Function that is told the id and the reason where a cancel cannot be written."""
-        self._ahead: float | None = None
+        self._clock_offset: float | None = None
         """Milliseconds that the clock of the store is ahead of trio's; `None` until the store has told."""
-        self._gap = trio.Event()
+        self._hints_lost = trio.Event()
 
     @property
     def now(self) -> int:
         """The present of the store, in milliseconds since the epoch, as far as its last answer tells."""
-        return int(trio.current_time() * 1000 + (self._ahead or 0.0))
+        return int(trio.current_time() * 1000 + (self._clock_offset or 0.0))
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
         """Return the record; `None` where there is none for ``scope``, or the record need be kept no longer."""
         kept = await self.store.read(scope, task_id)
         if kept is None:
             return None
-        self._ahead = kept.now - trio.current_time() * 1000
+        self._clock_offset = kept.now - trio.current_time() * 1000
         record = kept.record
         if record.kept_until is not None and record.kept_until < kept.now:
             return None
@@ -95,18 +95,18 @@ class TaskRecords:
             return await self.change(task_id, None, _expired)  # nobody runs the task, so nobody else says so
         return record
 
-    async def page(self, scope: str, cursor: str | None, most: int) -> RecordPage:
+    async def page(self, scope: str, cursor: str | None, limit: int) -> RecordPage:
         """Return a page of the records of ``scope``, oldest first. ``cursor``: the one of the page before, which stays
         good when its records are gone. Raises `CodedError` (-32602) for a text that is no cursor."""
-        found = await self.store.page(scope, None if cursor is None else _position(cursor), most + 1)
-        page, records = found[:most], list[TaskRecord]()
+        found = await self.store.page(scope, None if cursor is None else _position(cursor), limit + 1)
+        page, records = found[:limit], list[TaskRecord]()
         for record in page:
-            is_old = record.expires_at is not None and (self._ahead is None or record.expires_at <= self.now)
+            is_old = record.expires_at is not None and (self._clock_offset is None or record.expires_at <= self.now)
             now = await self.read(scope, record.id) if is_old and record.outcome is None else record
             if now is not None:
                 records.append(now)
-        is_last = len(found) <= most or not page
-        return RecordPage(records, None if is_last else f"{page[-1].place}.{page[-1].id}")
+        is_last = len(found) <= limit or not page
+        return RecordPage(records, None if is_last else f"{page[-1].position}.{page[-1].id}")
 
     # Changes
 
@@ -116,28 +116,28 @@ class TaskRecords:
         create = partial(
             self.store.create,
             new,
-            lease=int(settings.lease * 1000),
-            ttl=ttl_ms,
-            keep=int(settings.keep * 1000),
-            most=settings.max_kept,
-            most_of_scope=settings.max_kept_of_caller,
+            lease_ms=int(settings.lease * 1000),
+            ttl_ms=ttl_ms,
+            retention_ms=int(settings.retention * 1000),
+            limit=settings.max_kept,
+            scope_limit=settings.max_kept_of_caller,
         )
         try:
             record = await create()
         except StoreFull:
-            if not await self.store.expire(most=_MOST_DELETED):
+            if not await self.store.expire(limit=_MOST_DELETED):
                 raise
             record = await create()
-        self._ahead = record.created_at - trio.current_time() * 1000
+        self._clock_offset = record.created_at - trio.current_time() * 1000
         return record
 
-    async def void(self, task_id: str) -> None:
+    async def discard(self, task_id: str) -> None:
         """Delete a record that nobody has learned of, or see that no such record is kept later; try again as long as
         the store fails."""
-        keep = int((self.settings.keep + self.settings.lease) * 1000)
+        keep = int((self.settings.retention + self.settings.lease) * 1000)
         while True:
             with suppress(Exception):  # the log was told
-                await self.store.void(task_id, keep=keep)
+                await self.store.discard(task_id, retention_ms=keep)
                 return
             await trio.sleep(_AGAIN)
 
@@ -146,7 +146,7 @@ class TaskRecords:
         while True:
             await trio.sleep(_SWEEP)
             with suppress(Exception):  # the log was told
-                while await self.store.expire(most=_MOST_DELETED) == _MOST_DELETED:
+                while await self.store.expire(limit=_MOST_DELETED) == _MOST_DELETED:
                     pass
 
     async def change(self, task_id: str, holder: str | None, transition: Transition) -> TaskRecord | None:
@@ -161,7 +161,7 @@ class TaskRecords:
             kept = await self.store.read(None, task_id)
             if kept is None:
                 return None
-            self._ahead = kept.now - trio.current_time() * 1000
+            self._clock_offset = kept.now - trio.current_time() * 1000
             record = kept.record
             if following is not None and record.mark == following.mark:  # kept after all
                 break
@@ -174,7 +174,7 @@ class TaskRecords:
             following = attrs.evolve(following, mark=new_mark())
             gives_up = following.holder is None and record.holder is not None
             try:
-                if await self.store.change(following, was=record.mark, holder=holder, give_up=gives_up):
+                if await self.store.change(following, expected_mark=record.mark, holder=holder, give_up=gives_up):
                     break
             except Uncertain:
                 tries += 1
@@ -183,7 +183,7 @@ class TaskRecords:
         self.changed(task_id, following)
         return following
 
-    async def insist(
+    async def change_with_retries(
         self,
         task_id: str,
         holder: Callable[[], str | None],
@@ -204,7 +204,7 @@ class TaskRecords:
                 if not has_failed:
                     words = "a change of task %s cannot be kept; trying again every %g s: %r"
                     # Log the traceback of a failing store once for all waiting tasks.
-                    logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failed)
+                    logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failing_methods)
                 has_failed = True
                 await trio.sleep(_AGAIN)
             else:
@@ -254,14 +254,14 @@ class TaskRecords:
         try:
             record = await self.change(task_id, None, cancel)
         except OSError:
-            if self.on_unkept_cancel is not None:
-                self.on_unkept_cancel(task_id, reason)
+            if self.on_unsaved_cancel is not None:
+                self.on_unsaved_cancel(task_id, reason)
             raise
         return None if record is None else (record, is_first)
 
     def close(self) -> None:
         """Drop the functions that tell others: tasks end here."""
-        self.on_change = self.on_hint = self.on_unkept_cancel = None
+        self.on_change = self.on_hint = self.on_unsaved_cancel = None
         self.held_marks = dict
 
     # Waiting for changes
@@ -274,14 +274,14 @@ class TaskRecords:
         if self.on_change is not None:
             self.on_change(task_id, record)
 
-    def observe(self, task_id: str, tell: Callable[[str], None]) -> None:
-        """Have ``tell`` called with the id after each change of the task, and perhaps without a change."""
-        self._observers.setdefault(task_id, set()).add(tell)
+    def observe(self, task_id: str, callback: Callable[[str], None]) -> None:
+        """Have ``callback`` called with the id after each change of the task, and perhaps without a change."""
+        self._observers.setdefault(task_id, set()).add(callback)
 
-    def unobserve(self, task_id: str, tell: Callable[[str], None]) -> None:
+    def unobserve(self, task_id: str, callback: Callable[[str], None]) -> None:
         """End `observe`."""
         observers = self._observers[task_id]
-        observers.discard(tell)
+        observers.discard(callback)
         if not observers:
             del self._observers[task_id]
             self._ends.pop(task_id, None)
@@ -292,8 +292,8 @@ class TaskRecords:
         seen: dict[str, bytes | None] = {}
         while True:
             with trio.move_on_after(self.settings.look_interval):
-                await self._gap.wait()
-                self._gap = trio.Event()
+                await self._hints_lost.wait()
+                self._hints_lost = trio.Event()
             held = self.held_marks()
             asked = dict.fromkeys((*self._observers, *held))
             if not asked:
@@ -311,14 +311,14 @@ class TaskRecords:
                         self.changed(task_id)
 
     @contextmanager
-    def watching(self, task_id: str) -> Generator[ChangeSignal]:
-        """Give the `ChangeSignal` of a reader of one task, who reads again after each `ChangeSignal.next_look`."""
+    def change_signal(self, task_id: str) -> Generator[ChangeSignal]:
+        """Give the `ChangeSignal` of a reader of one task, who reads again after each `ChangeSignal.next_poll`."""
         watch = ChangeSignal(self.settings.look_interval)
-        self.observe(task_id, watch.notice)
+        self.observe(task_id, watch.notify)
         try:
             yield watch
         finally:
-            self.unobserve(task_id, watch.notice)
+            self.unobserve(task_id, watch.notify)
 
     async def watch(self) -> None:
         """Pass the hints of the store on, until cancelled. A store that fails is watched again after a while."""
@@ -328,8 +328,8 @@ class TaskRecords:
                 async with self.store.watch() as hints:
                     has_failed = False
                     async for hint in hints:
-                        if isinstance(hint, Gap):
-                            self._gap.set()
+                        if isinstance(hint, HintsLost):
+                            self._hints_lost.set()
                         else:
                             for tell in tuple(self._observers.get(hint, ())):
                                 tell(hint)
@@ -341,10 +341,10 @@ class TaskRecords:
                     logger.log(logging.ERROR, words, _RETRY, error, exc_info=not isinstance(error, OSError))
                 has_failed = True
             await trio.sleep(_RETRY)
-            self._gap.set()
+            self._hints_lost.set()
 
 
-def _position(cursor: str) -> Position:
+def _position(cursor: str) -> TaskCursor:
     place, dot, task_id = cursor.partition(".")
     if not (dot and place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE):
         raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor")
@@ -352,4 +352,4 @@ def _position(cursor: str) -> Position:
 
 
 def _expired(record: TaskRecord, now: int) -> TaskRecord | None:
-    return ended(record, now, failure(TASK_LOST, EXPIRED), EXPIRED)
+    return with_outcome(record, now, failure(TASK_LOST, EXPIRED), EXPIRED)

@@ -26,22 +26,22 @@ T = TypeVar("T")
 
 Ask: TypeAlias = Callable[[str, JSONObject], Awaitable[Any]]
 """Sends a request of this method with these parameters, and returns its result, plain data."""
-Forget: TypeAlias = Callable[[str], None]
+SendCancel: TypeAlias = Callable[[str], None]
 """Sends ``tasks/cancel`` for the task with this id, without waiting for the reply."""
-Told: TypeAlias = Callable[[TaskState], Awaitable[None]]
+OnState: TypeAlias = Callable[[TaskState], Awaitable[None]]
 """Gets each state that the receiver tells."""
 
 _USUAL_INTERVAL: Final = 1.0
 _SHORTEST_INTERVAL: Final = 0.1
 _LONGEST_INTERVAL: Final = 300.0
-_MOST_LOOKS_IN_VAIN: Final = 5
+_FAILED_POLLS_LIMIT: Final = 5
 _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS))
 
 
 class RemoteTask(ABC):
     """A task that a peer runs for us. ``ask`` and ``forget`` send the requests about the task."""
 
-    def __init__(self, task_id: str, ask: Ask, forget: Forget) -> None:
+    def __init__(self, task_id: str, ask: Ask, forget: SendCancel) -> None:
         self.id = task_id
         self._ask = ask
         self._forget = forget
@@ -56,33 +56,33 @@ class RemoteTask(ABC):
     async def cancel(self) -> None:
         """Ask for the cancel of the task. A task that has ended does not change; raises the error of the request."""
 
-    async def result(self, told: Told, *, cancels: bool) -> Any:
+    async def result(self, on_state: OnState, *, cancels: bool) -> Any:
         """Wait for the end of the task, have its questions answered, and return its result, plain data.
 
-        ``told`` gets each state. ``cancels``: leaving the wait before the end of the task, for any reason, is a
-        `leave`. Raises `PeerError` for a task that failed, `TaskCancelled` for a task that was cancelled,
+        ``on_state`` gets each state. ``cancels``: leaving the wait before the end of the task, for any reason, is a
+        `abandon`. Raises `PeerError` for a task that failed, `TaskCancelled` for a task that was cancelled,
         `ProtocolViolation`, and the error of a request that fails for good.
         """
         async with open_service_nursery("nobody waits for the task any more") as nursery:
             try:
-                return await self._follow(nursery, told)
+                return await self._poll_until_done(nursery, on_state)
             except BaseException:
                 if cancels:  # here, ahead of the cleanup of those who answer its questions
-                    self.leave()
+                    self.abandon()
                 raise
 
     @abstractmethod
-    async def _follow(self, nursery: ServiceNursery, told: Told) -> Any:
+    async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> Any:
         """Do as `result`, with helping tasks in ``nursery``."""
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Tell the peer, unless the task is over, that nobody waits for the task any more. Waits for nothing, so also a
         task of trio's that is cancelled can call this."""
         if not self.is_over:
             self.is_over = True
             self._forget(self.id)
 
-    async def _look(self, result_type: type[T]) -> T:
+    async def _fetch_state(self, result_type: type[T]) -> T:
         """Return the answer to ``tasks/get``."""
         try:
             return structure_result("tasks/get", await self._ask("tasks/get", {"taskId": self.id}), result_type)
@@ -100,7 +100,7 @@ class RemoteTask(ABC):
 
 
 def created_state(
-    method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: Forget
+    method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: SendCancel
 ) -> TaskState:
     """Return the state of the task that ``result``, the answer to a request of ``method``, tells of. Raises
     `ProtocolViolation` for an answer that makes no sense, and cancels the task if the answer names one."""
@@ -114,7 +114,7 @@ def created_state(
     return state_of(made if isinstance(made, CreatedTask) else made.task)
 
 
-def wish_for_task(ttl: float | None) -> JSONObject:
+def task_params(ttl: float | None) -> JSONObject:
     """Return the wish for a task that a request of 2025-11-25 carries: for one that is kept for ``ttl`` seconds, or as
     long as the receiver likes. Raises `ValueError` for a time that is not positive and finite."""
     if ttl is None:
@@ -124,7 +124,7 @@ def wish_for_task(ttl: float | None) -> JSONObject:
     return {"ttl": ceil(ttl * 1000)}
 
 
-class Looks:
+class PollSchedule:
     """The times to look after a task: at the pace that its receiver wishes, within bounds of ours.
 
     Where the receiver cannot be reached for a while, or is too busy, the next look comes later each time; the sixth
@@ -134,27 +134,27 @@ class Looks:
     def __init__(self) -> None:
         self._due = -inf
         self._pause = _USUAL_INTERVAL
-        self._in_vain = 0
+        self._failures = 0
         self._waiting = Sleeper()
         self._is_woken = False
 
-    def follow(self, state: TaskState) -> None:
+    def update(self, state: TaskState) -> None:
         """Take the wish of the receiver, and count the time to the next look from now."""
-        self._in_vain = 0
+        self._failures = 0
         wish = _USUAL_INTERVAL if state.poll_interval is None else state.poll_interval
         self._pause = min(max(wish, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
         self._due = trio.current_time() + self._pause
 
-    def failed(self, error: MCPError) -> None:
+    def record_failure(self, error: MCPError) -> None:
         """Look again later, after a look that failed. Raises ``error`` if another look is of no use."""
-        self._in_vain += 1
-        if not _may_pass(error) or self._in_vain > _MOST_LOOKS_IN_VAIN:
+        self._failures += 1
+        if not _is_transient(error) or self._failures > _FAILED_POLLS_LIMIT:
             raise error
         self._due = trio.current_time() + min(
-            max(self._pause, _USUAL_INTERVAL) * 2 ** (self._in_vain - 1), _LONGEST_INTERVAL
+            max(self._pause, _USUAL_INTERVAL) * 2 ** (self._failures - 1), _LONGEST_INTERVAL
         )
 
-    def hurry(self) -> None:
+    def poll_now(self) -> None:
         """Look now."""
         self._due = -inf
 
@@ -163,7 +163,7 @@ class Looks:
         self._is_woken = True
         self._waiting.wake()
 
-    async def until_due(self) -> bool:
+    async def wait_until_due(self) -> bool:
         """Wait for the time of the next look. Return false where `wake` was called before that time."""
         with trio.move_on_at(self._due):
             if not self._is_woken:
@@ -172,7 +172,7 @@ class Looks:
         return not woken
 
 
-def _may_pass(error: MCPError) -> bool:
+def _is_transient(error: MCPError) -> bool:
     """Return whether ``error`` says nothing of the same request at another time."""
     if isinstance(error, HTTPError):
         if error.session_lost:  # the next look goes into a new session, and a task outlives that of its call
@@ -185,20 +185,20 @@ def _may_pass(error: MCPError) -> bool:
 class CoreRemoteTask(RemoteTask):
     """A task of a peer in the form of 2025-11-25. Its questions come as requests of the peer."""
 
-    def __init__(self, task_id: str, ask: Ask, forget: Forget, known: TaskState | None = None) -> None:
+    def __init__(self, task_id: str, ask: Ask, forget: SendCancel, known: TaskState | None = None) -> None:
         super().__init__(task_id, ask, forget)
         self._known = known
         """The state in the answer that made the task, until `result` has told it."""
 
     @classmethod
-    def created(cls, method: str, result: Any, ask: Ask, forget: Forget) -> CoreRemoteTask:
+    def created(cls, method: str, result: Any, ask: Ask, forget: SendCancel) -> CoreRemoteTask:
         """Return the task that ``result``, the answer to a request of ``method``, tells of. Raises
         `ProtocolViolation`."""
         state = created_state(method, result, CreateTaskResult, forget)
         return cls(state.id, ask, forget, state)
 
     async def get(self) -> TaskState:
-        return self._check(state_of(await self._look(Task)))
+        return self._check(state_of(await self._fetch_state(Task)))
 
     async def cancel(self) -> None:
         try:
@@ -209,7 +209,7 @@ class CoreRemoteTask(RemoteTask):
                 raise
         self.is_over = True
 
-    def _blame(self, state: TaskState) -> None:
+    def _raise_failure(self, state: TaskState) -> None:
         """Raise the error of a task with an empty result. The results of mcp 1.x are empty for each task that was
         cancelled, or failed by an error."""
         if state.status == "cancelled":
@@ -217,32 +217,32 @@ class CoreRemoteTask(RemoteTask):
         if state.status == "failed":
             raise PeerError(INTERNAL_ERROR, state.message or "the task failed")
 
-    async def _follow(self, nursery: ServiceNursery, told: Told) -> Any:
-        looks = Looks()
+    async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> Any:
+        looks = PollSchedule()
         fetch = _ResultCall(self._ask, self.id, looks)
         state, self._known = self._known, None
         while True:
             is_final = False
             if state is not None:
-                looks.follow(state)
-                await told(state)
+                looks.update(state)
+                await on_state(state)
                 if state.status == "cancelled":
                     raise TaskCancelled(self.id, state.message)
                 is_final = state.is_final
                 if is_final or state.status == "input_required":
                     # 2025-11-25 tasks, Input Required Status: the requestor SHOULD call tasks/result, in the course of
                     # which the receiver asks.
-                    fetch.begin(nursery)
+                    fetch.start(nursery)
             state = None
             try:
                 if is_final:
                     await fetch.ended.wait()
-                elif await looks.until_due():
+                elif await looks.wait_until_due():
                     state = await self.get()
                 if fetch.ended.is_set():
                     result = fetch.collect()
                     if _is_empty(result):
-                        self._blame(await self.get())
+                        self._raise_failure(await self.get())
                     self.is_over = True
                     return result
             except _TaskFailed as failed:
@@ -250,13 +250,13 @@ class CoreRemoteTask(RemoteTask):
                     raise TaskCancelled(self.id, now.message) from None
                 raise failed.error from None
             except MCPError as error:
-                looks.failed(error)
+                looks.record_failure(error)
 
 
 class _ResultCall:
     """Calls ``tasks/result``, which blocks until the end of the task, while ``looks`` go on."""
 
-    def __init__(self, ask: Ask, task_id: str, looks: Looks) -> None:
+    def __init__(self, ask: Ask, task_id: str, looks: PollSchedule) -> None:
         self._ask = ask
         self._task_id = task_id
         self._looks = looks
@@ -266,7 +266,7 @@ class _ResultCall:
         self._result: Any = None
         self._error: MCPError | None = None
 
-    def begin(self, nursery: ServiceNursery) -> None:
+    def start(self, nursery: ServiceNursery) -> None:
         """Call, unless a call is in flight."""
         if not self._runs:
             self._runs = True

@@ -13,14 +13,14 @@ import trio
 from ..classes import define
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import TOO_BUSY, CodedError
-from ..protocol.errors import NoWayBack
+from ..protocol.errors import NoBackChannel
 from ..runtime.cancellation import CancelCause
 from ..runtime.requests.progress import reportable
 from ..stores.task_store import OnRestart, TaskRecord
-from .core_questions import answer_of
+from .core_questions import decode_answer
 from .task_questions import TaskQuestions
 from .task_state import TASK_LOST, store_unreachable
-from .transitions import RunPhase, RunStep, checkpointed, given_away, phase_after
+from .transitions import RunPhase, RunStep, checkpointed, made_external, phase_after
 
 if TYPE_CHECKING:
     from ..concurrency.fair_share import Caller
@@ -53,7 +53,7 @@ class NotStarted(CodedError):
 
 
 @define(eq=False)
-class _Starting:
+class _StartAttempt:
     """An attempt to keep the record of a task, which is ``over`` at some time. ``failure`` returns the error where the
     attempt has failed."""
 
@@ -132,7 +132,7 @@ class RequestTask:
         self.checkpoint_before_start: bytes | None = None
         """Checkpoint to be kept with the new record."""
         self.attempt = 1 if record is None else record.attempt
-        self._starting: _Starting | None = None
+        self._starting: _StartAttempt | None = None
         """The attempt to keep the record; `None` in all phases but RECORDING."""
         self._alarm: Alarm | None = None
         self.client: CoreClient | None = None
@@ -197,14 +197,14 @@ class RequestTask:
     async def _start(self, *, delegated: bool) -> None:
         scope, host = self.scope, self._host
         self.phase = phase_after(self.phase, RunStep.RECORD)
-        self._starting = starting = _Starting()
+        self._starting = starting = _StartAttempt()
         record: TaskRecord | None = None
         try:
             await self._between_rounds()
             if scope.sends:  # else the caller gave up
                 record = await host.create(self, delegated=delegated)
                 await self._between_rounds()
-                if not await host.lasts(self):
+                if not await host.has_lease_left(self):
                     raise store_unreachable()
                 await self._between_rounds()
             may_start = scope.sends and self.phase is not RunPhase.DECLINED
@@ -213,7 +213,7 @@ class RequestTask:
                 self.phase = phase_after(self.phase, RunStep.DELEGATE if delegated else RunStep.START)
                 host.adopt(self, record)
                 if self.message != record.message:  # told while the record was written
-                    host.messages.write_soon(self)
+                    host.message_writer.write_soon(self)
                 return
         except CodedError as error:
             starting.failure = partial(NotStarted, error.code, error.message, error.data)
@@ -250,8 +250,8 @@ class RequestTask:
             return True
         if self.phase is RunPhase.RUNNING:
             self.phase = phase_after(self.phase, RunStep.DELEGATE)
-        words, keep_ms = self.message, int(self._host.settings.keep * 1000)
-        await self.change(lambda record, now: given_away(record, now, words, ttl_ms, keep_ms))
+        words, keep_ms = self.message, int(self._host.settings.retention * 1000)
+        await self.change(lambda record, now: made_external(record, now, words, ttl_ms, keep_ms))
         return True
 
     def detach(self) -> None:
@@ -279,7 +279,7 @@ class RequestTask:
         """Give the handler the expected ones of ``answers``."""
         rounds = self.scope.rounds
         if rounds is not None:
-            rounds.deliver({key: answer_of(text) for key, text in answers.items() if rounds.waits_for(key)})
+            rounds.deliver({key: decode_answer(text) for key, text in answers.items() if rounds.waits_for(key)})
 
     def awaits(self, key: str) -> bool:
         """Return whether the handler waits for the answer to the question ``key``."""
@@ -298,7 +298,7 @@ class RequestTask:
     ) -> Awaitable[Any]:
         """Send a request of the handler that is no question: see `RequestScope.ask`."""
         if self.client is None:
-            raise NoWayBack("the client of this task is not known")
+            raise NoBackChannel("the client of this task is not known")
         return self.client.ask(method, params, on_progress)
 
     # Telling
@@ -309,14 +309,14 @@ class RequestTask:
         if (report := reportable(progress, total, message)) is None:
             return False
         done, of, words = report
-        self.tell(words or (f"{done:g}" if of is None else f"{done:g} of {of:g}"))
+        self.set_message(words or (f"{done:g}" if of is None else f"{done:g} of {of:g}"))
         return True
 
-    def tell(self, message: str) -> None:
+    def set_message(self, message: str) -> None:
         """Make ``message`` the words for people on the present state, written before long: the last message wins."""
         self.message = message
         if self.has_started:
-            self.scope.runner.trio_run.soon(self._host.messages.write_soon, self)
+            self.scope.runner.trio_run.call_soon(self._host.message_writer.write_soon, self)
 
     async def checkpoint(self, value: Any) -> None:
         """Keep ``value``, which `encode_value` can write, for a later run. Waits while the store fails. Raises
@@ -372,7 +372,7 @@ class RequestTask:
         """Return whether ``record`` says that this process runs the task, or has run the task to its end."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
-    def is_told_by(self, record: TaskRecord) -> bool:
+    def accepts(self, record: TaskRecord) -> bool:
         """Return whether to act on a ``record`` that was stored during this run. A record that isn't ours may be older
         than our own claim, whose answer was faster. Then the record must be read again."""
         return record.phase.is_final or self.reacquire(record) or self.is_of(record)
@@ -382,7 +382,7 @@ class RequestTask:
         is_detached = self.phase is RunPhase.DETACHED
         self.phase = phase_after(self.phase, RunStep.END)
         if not is_detached:
-            await self._host.ends.persist(self, outcome)
+            await self._host.outcome_writer.persist(self, outcome)
 
     def close(self) -> None:
         """Forget the task, whose handler has ended here, with all child tasks."""

@@ -23,7 +23,7 @@ class TaskSettings:
     by then is cancelled and fails. ``math.inf``: for ever."""
     max_ttl: float = attrs.field(default=86_400.0, validator=positive)
     """Longest such time that a requestor may ask for; a longer one is shortened."""
-    keep: float = attrs.field(default=60.0, validator=not_negative)
+    retention: float = attrs.field(default=60.0, validator=not_negative)
     """Time after ``ttl`` for which a record can still be read."""
     poll_interval: float = attrs.field(default=1.0, validator=positive)
     """Time that clients are advised to wait between two looks at a task."""

@@ -18,11 +18,11 @@ from ..runtime.exchange import Exchange
 from ..runtime.peer import Auth, Peer, Principal, PrincipalId
 from ..state.requests import Continuation, InboundRequest
 from ..stores.task_store import Outcome, TaskRecord, new_mark
-from .core_questions import ClientWay, CoreClient
+from .core_questions import CoreClient, TaskClientChannel
 from .request_task import RequestTask
 from .task_methods import scope_of
 from .task_questions import TaskQuestions, log_before_start
-from .transitions import NO_LOG
+from .transitions import EMPTY_LOG
 
 if TYPE_CHECKING:
     from ..runtime.outbox import Outbox, Owner
@@ -69,7 +69,7 @@ class TaskExchange(Exchange):
         return None if self.task is None else self.task.scope
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Persist ``line``, which `Outcomes` has written."""
+        """Persist ``line``, which `OutcomeReplies` has written."""
         assert self.task is not None, "it was told before the handler ran"
         is_error, scope = request.error is not None, self.task.scope
         if scope.is_overdue:  # the handler may end before the alarm rings
@@ -87,7 +87,7 @@ def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
     scope = task.scope
     here = scope.exchange
     if scope.request.revision.tasks == "core":
-        way = ClientWay(scope.request, scope.runner, here.lasting)
+        way = TaskClientChannel(scope.request, scope.runner, here.client_channel)
         task.client = CoreClient(host.questions, task.id, way)
         exchange = TaskExchange(host, here.state, way.outbox, here.peer, task.id)
     else:
@@ -107,7 +107,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
     capabilities = encode_value(unstructure(request.capabilities, request.revision))
     if before is not None and before.capabilities == capabilities:
         capabilities = before.capabilities
-    log = NO_LOG if task.scope.rounds is None else log_before_start(task, settings.max_record_bytes)
+    log = EMPTY_LOG if task.scope.rounds is None else log_before_start(task, settings.max_record_bytes)
     return TaskRecord(
         id=task.id,
         scope=scope_of(task.scope),

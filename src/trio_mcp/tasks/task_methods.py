@@ -24,7 +24,7 @@ from ..protocol.types.resources import PageParams
 from ..protocol.types.tools import TASKS_CAPABILITY, ListTasksResult, Task, TaskParams, UpdateTaskParams
 from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import TaskRecord, UnknownForm, UnreadableRecord
-from .core_questions import ClientWay, CoreQuestions
+from .core_questions import CoreQuestions, TaskClientChannel
 from .records import TaskRecords
 from .task_state import core_result, core_task, extension_task, store_unreachable
 
@@ -57,7 +57,7 @@ def _known(found: T | None) -> T:
     return found
 
 
-def _in_words(error: OSError) -> Exception:
+def _store_error(error: OSError) -> Exception:
     """Return the error for a requestor where the store fails, which the log was told of."""
     if isinstance(error, UnknownForm):  # while an upgrade is under way
         logger.warning("a task cannot be read here: %s", error)
@@ -95,7 +95,7 @@ class ExtensionMethods:
                 case name:
                     raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
         except OSError as error:
-            raise _in_words(error) from None
+            raise _store_error(error) from None
 
     async def _update(self, scope: RequestScope) -> EmptyResult:
         params = structure_params(scope.request.params, UpdateTaskParams, scope.request.revision)
@@ -144,17 +144,17 @@ class CoreMethods:
                     return core_task(record)
                 case "tasks/result":
                     return await self._result(scope)
-                case "tasks/list" if scope.exchange.peer.is_told_apart:
+                case "tasks/list" if scope.exchange.peer.is_distinguishable:
                     return await self._list(scope)
                 case "tasks/cancel":
                     return await self._cancel(scope)
                 case name:
                     raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
         except OSError as error:
-            raise _in_words(error) from None
+            raise _store_error(error) from None
 
     async def _result(self, scope: RequestScope) -> Any:
-        way = ClientWay(scope.request, scope.runner, scope.exchange)
+        way = TaskClientChannel(scope.request, scope.runner, scope.exchange)
         record = _known(await self._questions.until_final(scope_of(scope), _task_id(scope), way))
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the task was cancelled, and has no result")
@@ -174,7 +174,7 @@ class CoreMethods:
         for task_id, behind in self._own.after(scope, cursor):
             record = await self._records.read(scope_of(scope), task_id)
             if record is None:
-                self._own.forget(scope, task_id)
+                self._own.remove(scope, task_id)
                 continue
             tasks.append(core_task(record))
             if len(tasks) == _PAGE:
@@ -199,7 +199,7 @@ class OwnTasks:
 
     def __init__(self, settings: TaskSettings) -> None:
         self._is_shared = settings.store is not None
-        self._most = settings.max_kept_of_caller
+        self._limit = settings.max_kept_of_caller
         self._made: WeakKeyDictionary[Owner, BoundedDict[str, int]] = WeakKeyDictionary()
         """Ids of tasks with their numbers, in the order of their making, by connection."""
         self._numbers = count(1)
@@ -207,12 +207,12 @@ class OwnTasks:
     def are_all_of(self, scope: RequestScope) -> bool:
         """Return whether the caller of a request may list no other tasks: else the store has the list."""
         peer = scope.exchange.peer
-        return self._is_shared and peer.principal is None and peer.is_told_apart
+        return self._is_shared and peer.principal is None and peer.is_distinguishable
 
-    def note(self, scope: RequestScope, task_id: str) -> None:
+    def add(self, scope: RequestScope, task_id: str) -> None:
         """Note that a request has made a task."""
         if self.are_all_of(scope):
-            made = self._made.setdefault(scope.exchange.at_once, BoundedDict(self._most))
+            made = self._made.setdefault(scope.exchange.at_once, BoundedDict(self._limit))
             made[task_id] = next(self._numbers)
 
     def after(self, scope: RequestScope, cursor: str | None) -> Iterator[tuple[str, str]]:
@@ -225,7 +225,7 @@ class OwnTasks:
         made = self._made.get(scope.exchange.at_once, dict[str, int]())
         return iter([(task_id, f"own.{number}") for task_id, number in made.items() if number > start])
 
-    def forget(self, scope: RequestScope, task_id: str) -> None:
+    def remove(self, scope: RequestScope, task_id: str) -> None:
         """Forget a task whose record is gone."""
         self._made.get(scope.exchange.at_once, dict[str, int]()).pop(task_id, None)
 

@@ -10,8 +10,8 @@ from ..jsonrpc.codec import encode_value
 from ..protocol.types.input_required import InputRequest
 from ..runtime.requests.questions import AnswerLog, AskedBefore
 from ..runtime.requests.rounds import Rounds, keeps_answers
-from .core_questions import answer_of
-from .transitions import NO_LOG, Log, asked, withdrawn
+from .core_questions import decode_answer
+from .transitions import EMPTY_LOG, QuestionLog, asked, withdrawn
 
 if TYPE_CHECKING:
     from ..runtime.requests.questions import Question
@@ -24,17 +24,17 @@ _RUN: Final = 8
 """Characters that tell the runs of a task from each other, since each claim has a token of its own."""
 
 
-def log_before_start(task: RequestTask, most: int) -> Log:
+def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
     """Return the questions and answers so far, for the record of ``task`` that is about to be made. None are kept if
-    the answers have more than ``most`` bytes."""
+    the answers have more than ``limit`` bytes."""
     log = _log_of_run(task)
     if log is None:
-        return NO_LOG
-    noted = _noted(log.noted)
-    if sum(map(len, noted.answers.values())) <= most:
+        return EMPTY_LOG
+    noted = _log_entries(log.noted)
+    if sum(map(len, noted.answers.values())) <= limit:
         return noted
     log.switch_off()
-    return NO_LOG
+    return EMPTY_LOG
 
 
 def _log_of_run(task: RequestTask) -> AnswerLog | None:
@@ -79,7 +79,9 @@ class TaskQuestions:
         else:
             # All in one write: a later question is not kept without its past.
             noted, given_up, forgotten = log.drain(), log.given_up, log.take_forgotten()
-            await self._task.change(lambda record, now: asked(record, now, texts, _noted(noted), given_up, forgotten))
+            await self._task.change(
+                lambda record, now: asked(record, now, texts, _log_entries(noted), given_up, forgotten)
+            )
             for question in noted:
                 question.beside = ()
         given_up_meanwhile = [each.key for each in questions if each.is_open and not self._task.awaits(each.key)]
@@ -99,10 +101,10 @@ class TaskQuestions:
                 log.given_up = tuple(key for key in log.given_up if key not in keys)
 
 
-def _noted(questions: Sequence[Question]) -> Log:
+def _log_entries(questions: Sequence[Question]) -> QuestionLog:
     """Return the part of ``questions`` that a record keeps for a further run, as things are now."""
     kept = {each.key: each for each in questions if each.beside is not None}
-    return Log(
+    return QuestionLog(
         {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},
         {key: encode_value(each.answer) for key, each in kept.items() if each.answer is not None},
     )
@@ -114,7 +116,7 @@ def _log_in(record: TaskRecord) -> AnswerLog:
         AskedBefore(
             key,
             frozenset(beside),
-            answer_of(record.answers[key]) if key in record.answers else None,
+            decode_answer(record.answers[key]) if key in record.answers else None,
             is_open=key in record.questions,
         )
         for key, beside in record.asked.items()

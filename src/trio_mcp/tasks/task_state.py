@@ -95,7 +95,7 @@ def _time(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _told(
+def _common_members(
     record: TaskRecord, *, results_fail: bool
 ) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
     """Return what both protocols tell of a task. ``results_fail``: a tool result with isError makes the task fail."""
@@ -109,7 +109,7 @@ def _told(
 def core_task(record: TaskRecord) -> Task:
     """Return the state of a task in the form of 2025-11-25."""
     # 2025-11-25 tasks, Task Execution Errors: a tool result with isError makes the task fail.
-    return Task(*_told(record, results_fail=True))
+    return Task(*_common_members(record, results_fail=True))
 
 
 def core_created(record: TaskRecord) -> CreateTaskResult:
@@ -120,7 +120,7 @@ def core_created(record: TaskRecord) -> CreateTaskResult:
 def extension_created(record: TaskRecord) -> CreatedTask:
     """Return the result of a call that goes on as a task."""
     # extension tasks, Task Status: failed MUST NOT be used for anything but errors of JSON-RPC.
-    return CreatedTask(*_told(record, results_fail=False))
+    return CreatedTask(*_common_members(record, results_fail=False))
 
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
@@ -160,7 +160,7 @@ def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
     if record.phase is TaskPhase.INPUT_REQUIRED:
         # extension tasks, Task Polling 2: MUST contain all outstanding requests.
         questions = {key: InputRequest(**decode_value(text)) for key, text in record.questions.items()}
-    return DetailedTask(*_told(record, results_fail=False), result, error, questions)
+    return DetailedTask(*_common_members(record, results_fail=False), result, error, questions)
 
 
 TASK_LOST: Final = -31002
@@ -184,10 +184,10 @@ def store_unreachable() -> CodedError:
     return CodedError(TOO_BUSY, "The store of tasks cannot be reached at present; try again later")
 
 
-def bounded(outcome: Outcome, most: int) -> Outcome:
-    """Return ``outcome``, or the failure in its place where it has more than ``most`` bytes."""
-    if len(outcome.json) > most:
-        return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {most} bytes that are kept")
+def bounded(outcome: Outcome, limit: int) -> Outcome:
+    """Return ``outcome``, or the failure in its place where it has more than ``limit`` bytes."""
+    if len(outcome.json) > limit:
+        return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {limit} bytes that are kept")
     return outcome
 
 
@@ -197,7 +197,7 @@ def raised(outcome: Outcome) -> CodedError:
     return CodedError(error["code"], error["message"], error.get("data"))
 
 
-def words_of(outcome: Outcome) -> str | None:
+def error_text(outcome: Outcome) -> str | None:
     """Return the words for people on a failure; `None` for anything else (2025-11-25 tasks, Task Execution Errors)."""
     if not (outcome.is_error or outcome.tells_failure):
         return None

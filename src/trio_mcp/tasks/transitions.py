@@ -30,17 +30,17 @@ from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 from .task_state import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
 
 __all__ = [
-    "NO_LOG",
-    "Log",
+    "EMPTY_LOG",
+    "QuestionLog",
     "answered",
     "asked",
     "cancelled",
     "checkpointed",
-    "ended",
-    "given_away",
-    "noted",
+    "made_external",
+    "reclaimed",
     "released",
-    "taken_over",
+    "with_message",
+    "with_outcome",
     "withdrawn",
 ]
 """The steps of records."""
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 @frozen
-class Log:
+class QuestionLog:
     """Questions that a handler has asked, as a record keeps them for a further run: see `TaskRecord.asked`."""
 
     asked: Mapping[str, Sequence[str]]
@@ -57,7 +57,7 @@ class Log:
     """Answers that came before the task had a record."""
 
 
-NO_LOG: Final = Log(MappingProxyType({}), MappingProxyType({}))
+EMPTY_LOG: Final = QuestionLog(MappingProxyType({}), MappingProxyType({}))
 
 
 def _next(record: TaskRecord, **changes: Any) -> TaskRecord:
@@ -68,7 +68,7 @@ def asked(
     record: TaskRecord,
     now: int,
     questions: Mapping[str, bytes],
-    log: Log = NO_LOG,
+    log: QuestionLog = EMPTY_LOG,
     given_up: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
@@ -78,17 +78,17 @@ def asked(
     further = {
         key: each for key, each in questions.items() if key not in record.questions and key not in record.answers
     }
-    log_of_these = _but(log.asked, record.asked)
+    log_of_these = _excluding(log.asked, record.asked)
     if record.phase.is_final or not (further or log_of_these):
         return withdrawn(record, now, given_up, forgotten)
     gone = {*given_up, *forgotten}
-    left = _and(_but(record.questions, gone), further)
+    left = _merged(_excluding(record.questions, gone), further)
     return _next(
         record,
         phase=TaskPhase.INPUT_REQUIRED if left else TaskPhase.WORKING,
         questions=left,
-        answers=_and(_but(record.answers, gone), _but(log.answers, record.answers)),
-        asked=_and(_but(record.asked, forgotten), log_of_these),
+        answers=_merged(_excluding(record.answers, gone), _excluding(log.answers, record.answers)),
+        asked=_merged(_excluding(record.asked, forgotten), log_of_these),
         updated_at=now,
     )
 
@@ -112,27 +112,29 @@ def withdrawn(
     gone = {*given_up, *forgotten}
     if record.phase.is_final or (gone.isdisjoint(record.questions) and gone.isdisjoint(record.answers)):
         return None
-    return _without(_next(record, asked=_but(record.asked, forgotten)), now, gone, _but(record.answers, gone))
+    return _without(
+        _next(record, asked=_excluding(record.asked, forgotten)), now, gone, _excluding(record.answers, gone)
+    )
 
 
 def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mapping[str, bytes]) -> TaskRecord:
-    left = _but(record.questions, keys)
+    left = _excluding(record.questions, keys)
     phase = TaskPhase.INPUT_REQUIRED if left else TaskPhase.WORKING
     return attrs.evolve(record, phase=phase, questions=left, answers=answers, updated_at=now)
 
 
-def _but(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
+def _excluding(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
     """Return ``values`` without ``keys``: the same object where nothing goes, since there may be many tasks."""
     if not any(key in values for key in keys):
         return values
     return {key: each for key, each in values.items() if key not in keys}
 
 
-def _and(values: Mapping[str, T], others: Mapping[str, T]) -> Mapping[str, T]:
+def _merged(values: Mapping[str, T], others: Mapping[str, T]) -> Mapping[str, T]:
     return {**values, **others} if others else values
 
 
-def noted(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
+def with_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
     """Return the record with another message."""
     if record.phase.is_final or record.message == message:
         return None
@@ -150,7 +152,7 @@ def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]
     return _next(record, **changes) if is_other and not record.phase.is_final else None
 
 
-def ended(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
+def with_outcome(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
     """Return the record with its ``outcome``, and a last ``message``; by default, the message stays."""
     if record.phase.is_final:
         return None
@@ -183,7 +185,7 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
     )
 
 
-def given_away(
+def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
     """Return the record of a task for work that is done elsewhere from now on, within ``ttl_ms`` from the creation: no
@@ -211,17 +213,17 @@ def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
     return _next(record, holder=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
 
 
-def taken_over(record: TaskRecord, now: int, attempt: int, most_attempts: int) -> TaskRecord | None:
+def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) -> TaskRecord | None:
     """Return the record of a claimed task, which a process before has run: with the outcome where the task cannot be
     run again, else with the number of the next ``attempt``."""
     if record.phase.is_final:
         return None
     if record.expires_at is not None and record.expires_at <= now:
-        return ended(record, now, failure(TASK_LOST, EXPIRED), EXPIRED)
+        return with_outcome(record, now, failure(TASK_LOST, EXPIRED), EXPIRED)
     if record.on_restart == "fail":
-        return ended(record, now, failure(TASK_LOST, SERVER_RESTARTED), SERVER_RESTARTED)
+        return with_outcome(record, now, failure(TASK_LOST, SERVER_RESTARTED), SERVER_RESTARTED)
     if attempt > most_attempts:
-        return ended(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
+        return with_outcome(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
     if record.attempt == attempt:
         return None
     # Questions before the checkpoint that this run starts from are asked by nobody any more.

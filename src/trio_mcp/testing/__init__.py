@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..client.opening import open_client
 from ..connecting.memory import open_server
-from ..server.provided import provide_instead
+from ..server.calling.provided import provide_instead
 from ..transports.memory import memory_channel_pair
 from .faults import (
     Cut,
@@ -16,10 +16,10 @@ from .faults import (
     FaultPlan,
     FaultyChannel,
     Garble,
-    Passage,
+    MessageInTransit,
     RandomFaults,
 )
-from .recording_context import RecordedTask, RecordingContext, Said, in_turn
+from .recording_context import RecordedTask, RecordingContext, SentMessage, in_turn
 from .replaying import assert_replays
 from .scripted_peer import MissingMessage, Pattern, ScriptedPeer, UnexpectedMessage
 from .scripted_sides import (
@@ -30,13 +30,13 @@ from .scripted_sides import (
     open_scripted_server,
     serve_scripted_stdio,
 )
-from .shared_changes import ChangeLogSuite
-from .shared_courier import CourierSuite
-from .shared_events import EventLogSuite
-from .shared_limits import RateLimitsSuite, SeenOnceSuite
-from .shared_sessions import SessionDirectorySuite
-from .shared_suites import SharedSuite
-from .store_suite import TaskStoreSuite
+from .stores.change_log import ChangeLogSuite
+from .stores.courier import CourierSuite
+from .stores.event_log import EventLogSuite
+from .stores.rate_limits import RateLimitsSuite, ReplayGuardSuite
+from .stores.session_directory import SessionDirectorySuite
+from .stores.storage import SharedStorageSuite
+from .stores.task_store import TaskStoreSuite
 
 __all__ = [
     "ChangeLogSuite",
@@ -51,20 +51,20 @@ __all__ = [
     "FaultPlan",
     "FaultyChannel",
     "Garble",
+    "MessageInTransit",
     "MissingMessage",
-    "Passage",
     "Pattern",
     "RandomFaults",
     "RateLimitsSuite",
     "RecordedTask",
     "RecordingContext",
-    "Said",
+    "ReplayGuardSuite",
     "ScriptedClient",
     "ScriptedPeer",
     "ScriptedServer",
-    "SeenOnceSuite",
+    "SentMessage",
     "SessionDirectorySuite",
-    "SharedSuite",
+    "SharedStorageSuite",
     "TaskStoreSuite",
     "UnexpectedMessage",
     "assert_replays",

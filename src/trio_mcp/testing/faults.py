@@ -40,11 +40,11 @@ class FaultyChannel(Transport):
         self._lost: str | None = None
         self._receiving = trio.CancelScope()
         self._sending = trio.CancelScope()
-        self.injected: list[tuple[Passage, Fault]] = []
+        self.injected: list[tuple[MessageInTransit, Fault]] = []
         """The faults so far, with their messages, in order."""
 
-    def _judge(self, direction: Literal["sent", "received"], message: bytes) -> Fault | None:
-        passage = Passage(direction, self._counts[direction], message)
+    def _choose_fault(self, direction: Literal["sent", "received"], message: bytes) -> Fault | None:
+        passage = MessageInTransit(direction, self._counts[direction], message)
         self._counts[direction] += 1
         fault = self._plan(passage)
         if fault is not None:
@@ -88,7 +88,7 @@ class FaultyChannel(Transport):
     async def _fill(self) -> None:
         message = bytes(cast("bytes", await self._channel.receive()))
         now = trio.current_time()
-        match fault := self._judge("received", message):
+        match fault := self._choose_fault("received", message):
             case None:
                 self._arrived.append((now, message))
             case Delay(seconds):
@@ -96,7 +96,7 @@ class FaultyChannel(Transport):
             case Duplicate():
                 self._arrived.extend([(now, message)] * 2)
             case Garble(at) | Cut(at):
-                self._arrived.append((now, _front(message, at)))
+                self._arrived.append((now, _prefix(message, at)))
             case Drop() | Disconnect():
                 pass
         self._ends = self._reason("received", fault)
@@ -107,15 +107,15 @@ class FaultyChannel(Transport):
         """Send the messages with the faults of the plan: see `Transport.send`."""
         for line in bytes(messages).split(b"\n"):
             if line and self._lost is None:
-                fault = self._judge("sent", line)
+                fault = self._choose_fault("sent", line)
                 with trio.CancelScope() as self._sending:
-                    await self._carry(line, fault)
+                    await self._send_with_fault(line, fault)
                 if (reason := self._reason("sent", fault)) is not None:
                     await self._lose(reason)
         if self._lost is not None:
             raise ConnectionLost(self._lost)
 
-    async def _carry(self, line: bytes, fault: Fault | None) -> None:
+    async def _send_with_fault(self, line: bytes, fault: Fault | None) -> None:
         match fault:
             case None:
                 await self._channel.send(line + b"\n")
@@ -125,7 +125,7 @@ class FaultyChannel(Transport):
             case Duplicate():
                 await self._channel.send((line + b"\n") * 2)
             case Garble(at) | Cut(at):
-                await self._channel.send(_front(line, at) + b"\n")
+                await self._channel.send(_prefix(line, at) + b"\n")
             case Drop() | Disconnect():
                 await trio.lowlevel.checkpoint()
 
@@ -134,7 +134,7 @@ class FaultyChannel(Transport):
         await self._channel.aclose()
 
 
-def _front(message: bytes, at: float) -> bytes:
+def _prefix(message: bytes, at: float) -> bytes:
     """Return the front of ``message``: at least a byte, and not all of it unless it is a single byte."""
     return message[: max(1, min(round(at * len(message)), len(message) - 1))]
 
@@ -184,7 +184,7 @@ Fault: TypeAlias = Delay | Drop | Duplicate | Garble | Cut | Disconnect
 
 
 @frozen
-class Passage:
+class MessageInTransit:
     """A message on its way."""
 
     direction: Literal["sent", "received"]
@@ -200,7 +200,7 @@ class Passage:
         return message.method if isinstance(message, Request | Notification) else None
 
 
-FaultPlan: TypeAlias = Callable[[Passage], Fault | None]
+FaultPlan: TypeAlias = Callable[[MessageInTransit], Fault | None]
 """Returns the fault of a message; `None` lets the message pass. ``lambda p: Drop() if p.number == 2 else None``."""
 
 
@@ -232,7 +232,7 @@ class RandomFaults:
         if total > 1 + 1e-9:
             raise ValueError(f"the probabilities add up to {total:g}; together they are at most 1")
 
-    def __call__(self, passage: Passage) -> Fault | None:
+    def __call__(self, passage: MessageInTransit) -> Fault | None:
         """Return the fault of this message; `None` when the message passes."""
         if passage.number < self.after:
             return None

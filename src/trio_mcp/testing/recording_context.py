@@ -45,9 +45,9 @@ from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.peer import Auth, Headers
 from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.progress import reportable
-from ..server.client_data import COMPLETE, tells_completion
-from ..server.kept_tasks import TaskContext
-from ..server.request_context import RequestContext
+from ..server.context.client_data import COMPLETE, should_notify_completion
+from ..server.context.request_context import RequestContext
+from ..server.context.tasks import TaskContext
 from ..tasks.settings import TaskSettings
 
 
@@ -125,7 +125,7 @@ def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
 
 
 @frozen
-class Said:
+class SentMessage:
     """A request or a notification of a handler, as it would be sent."""
 
     method: str
@@ -213,9 +213,9 @@ class RecordingContext(RequestContext):
         sent, and no message in revisions without messages."""
         self.logs: list[LogParams] = []
         """The log messages of ``log_level`` and above."""
-        self.notifications: list[Said] = []
+        self.notifications: list[SentMessage] = []
         """The notifications sent by `send_notification` and `elicitation_complete`."""
-        self.questions: list[Said] = []
+        self.questions: list[SentMessage] = []
         """The requests to the client, without those refused before sending."""
 
     @property
@@ -306,15 +306,15 @@ class RecordingContext(RequestContext):
         frame_notification(method, params)  # a notification that could not be sent fails here, too
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
-            self.notifications.append(Said(method, params))
+            self.notifications.append(SentMessage(method, params))
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        told = tells_completion(elicitation_id, self.revision, self._user.capabilities)
+        told = should_notify_completion(elicitation_id, self.revision, self._user.capabilities)
         params = {"elicitationId": elicitation_id}
         frame_notification(COMPLETE, params)
         await trio.lowlevel.checkpoint()
         if told:  # also when it was cancelled: the notification belongs to no request
-            self.notifications.append(Said(COMPLETE, params))
+            self.notifications.append(SentMessage(COMPLETE, params))
         return told
 
     # What it asks
@@ -328,7 +328,7 @@ class RecordingContext(RequestContext):
     async def _deliver(self, method: str, params: JSONObject | None, task_ttl: float | None) -> Any:
         encode_value(params)
         await trio.lowlevel.checkpoint_if_cancelled()
-        self.questions.append(Said(method, params))
+        self.questions.append(SentMessage(method, params))
         return await self._user.answer(method, params, self.revision)  # by a task or not: the answer is the same
 
 

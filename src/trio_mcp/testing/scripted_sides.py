@@ -15,7 +15,7 @@ from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager, contextmanager
-from ..concurrency.misuse import entered
+from ..concurrency.misuse import async_with_only
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.memory import open_server
 from ..connecting.stdio import Command, open_process
@@ -208,7 +208,7 @@ def _discovered(revision: str, capabilities: JSONObject) -> JSONObject:
 Script = Callable[[ScriptedServer], Awaitable[None]]
 
 
-@entered("client")
+@async_with_only("client")
 @asynccontextmanager
 async def open_scripted_client(
     server: Servable,
@@ -234,7 +234,7 @@ async def open_scripted_client(
             await client.aclose()
 
 
-@entered("client")
+@async_with_only("client")
 @asynccontextmanager
 async def open_scripted_process(
     command: Sequence[str | os.PathLike[str]],
@@ -261,7 +261,7 @@ async def open_scripted_process(
         yield client
 
 
-@entered("client")
+@async_with_only("client")
 @asynccontextmanager
 async def open_scripted_server(
     script: Script, *, patience: float = 10.0, **options: Unpack[ClientOptions]
@@ -274,7 +274,7 @@ async def open_scripted_server(
     seconds. Messages after the end of the script are read and not answered.
     """
     ours, theirs = memory_channel_pair()
-    play = _Play(script, ScriptedServer(theirs, patience=patience))
+    play = _ScriptRun(script, ScriptedServer(theirs, patience=patience))
     try:
         with play.beside:
             async with open_service_nursery("the block was left") as nursery:
@@ -282,7 +282,7 @@ async def open_scripted_server(
                 async with open_client(ours, **options) as client:
                     with play.watching():
                         yield client
-                await play.over(patience)
+                await play.wait_finished(patience)
     except Exception as error:
         if play.failure is None:
             raise
@@ -291,7 +291,7 @@ async def open_scripted_server(
         raise play.failure
 
 
-class _Play:
+class _ScriptRun:
     """A script that runs beside the caller's block. The first failure, of script or block, is raised."""
 
     def __init__(self, script: Script, server: ScriptedServer) -> None:
@@ -322,7 +322,7 @@ class _Play:
             self._block_failed = True
             raise
 
-    async def over(self, patience: float) -> None:
+    async def wait_finished(self, patience: float) -> None:
         with trio.move_on_after(patience):
             await self._ended.wait()
         if not self._ended.is_set():

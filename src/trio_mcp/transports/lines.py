@@ -11,7 +11,7 @@ import trio
 
 from ..concurrency.fair_share import HeldBytes
 from ..runtime.transport import ConnectionLost, Transport, UnreadableFrame
-from .streams import AT_ONCE, let_go_of_cause, nowait_writer
+from .streams import AT_ONCE, drop_tracebacks, nowait_writer
 
 logger = logging.getLogger("trio_mcp")
 
@@ -51,9 +51,9 @@ class LineTransport(Transport):
         self._stream = stream
         self._max = max_message_bytes
         self._unread = unread
-        self.at_hand = []
+        self.buffered = []
         self._lines: list[bytes | bytearray] = []
-        """Whole lines that `receive` has to look at, the next line last. `at_hand` is empty meanwhile."""
+        """Whole lines that `receive` has to look at, the next line last. `buffered` is empty meanwhile."""
         self._unfinished = bytearray()
         """The beginning of the line after all of these."""
         self._head: bytearray | None = None
@@ -75,8 +75,8 @@ class LineTransport(Transport):
                     return line  # nearly all lines are like this
                 if (message := self._message(line)) is not None:
                     return message
-            if self.at_hand:
-                return self.at_hand.pop()
+            if self.buffered:
+                return self.buffered.pop()
             if self._unfinished:
                 self._bound_unfinished()
             if self._ended:
@@ -132,7 +132,7 @@ class LineTransport(Transport):
         try:
             data = await self._stream.receive_some(_CHUNK)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
             raise ConnectionLost(f"the connection broke: {error.__cause__ or error}") from error
         self._ended = not data
         self.received += len(data)
@@ -153,7 +153,7 @@ class LineTransport(Transport):
         self._at_once = AT_ONCE if len(whole) == 1 else 0
         whole.reverse()
         if len(whole) > 1 and self._are_plain(whole, len(data)):
-            self.at_hand.extend(whole)
+            self.buffered.extend(whole)
         else:
             self._lines = whole
         if self._unfinished or last:
@@ -178,7 +178,7 @@ class LineTransport(Transport):
         try:
             await self._stream.send_all(messages)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
             raise ConnectionLost("the peer reads no more") from error
         self._at_once = AT_ONCE
 

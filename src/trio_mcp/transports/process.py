@@ -52,8 +52,8 @@ _LONGEST: Final = 100
 class ProcessTransport(Transport):
     """Messages to and from a child process; `start_process` makes the transport.
 
-    The task that starts the process runs `drain_stderr` in the background. At the end the task calls `end`, with
-    `discard_output` in the background, and `kill` if `end` was interrupted.
+    The task that starts the process runs `drain_stderr` in the background. At the end the task calls `shut_down`, with
+    `discard_output` in the background, and `kill` if `shut_down` was interrupted.
     """
 
     network = "pipe"
@@ -65,13 +65,13 @@ class ProcessTransport(Transport):
         self._stdin: trio.abc.SendStream = process.stdin
         self._pipes = trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream](process.stdin, process.stdout)
         self._lines = LineTransport(self._pipes, max_message_bytes)
-        self.at_hand = self._lines.at_hand
+        self.buffered = self._lines.buffered
         self._sink = stderr
         self._tail = LastLines()
         self._drained = trio.Event()
-        self._said = LastLines()
+        self._early_lines = LastLines()
         self._discarded = trio.Event()
-        self._pipes.receive_stream = EarlyOutput(process.stdout, self._said.write)
+        self._pipes.receive_stream = EarlyOutput(process.stdout, self._early_lines.write)
         self._keeps_input = False
         self._group = ProcessGroup(process.pid)
 
@@ -85,14 +85,14 @@ class ProcessTransport(Transport):
         try:
             return await self._lines.receive()
         except (trio.EndOfChannel, ConnectionLost):
-            raise await self.obituary("the server closed its output") from None
+            raise await self.exit_error("the server closed its output") from None
 
     async def send(self, messages: bytes | bytearray) -> None:
         """Send the messages: see `Transport.send`."""
         try:
             await self._lines.send(messages)
         except ConnectionLost:
-            raise await self.obituary("the server closed its input") from None
+            raise await self.exit_error("the server closed its input") from None
 
     def send_nowait(self, message: bytes) -> int:
         """Send the front of the message: see `Transport.send_nowait`."""
@@ -108,7 +108,7 @@ class ProcessTransport(Transport):
         """The number of bytes that have come from the child."""
         return self._lines.received
 
-    async def obituary(self, reason: str) -> ConnectionLost:
+    async def exit_error(self, reason: str) -> ConnectionLost:
         """Return the error that explains why the child is gone. The child's status and last words follow the end of its
         output by a moment, if at all, so this method waits up to 0.3 seconds for them. ``reason`` is for a child that
         has not exited."""
@@ -118,25 +118,28 @@ class ProcessTransport(Transport):
             await self._drained.wait()
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
-    def opened(self) -> None:
+    def stop_recording_output(self) -> None:
         """Stop keeping the child's output, since the connection is open."""
         self._pipes.receive_stream = cast("trio.abc.ReceiveStream", self._process.stdout)
         self._discarded.set()
 
     @property
     def last_lines(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The child's last lines on standard error, and those of its output before `opened` that are no messages."""
-        said = (line for line in self._said.lines if '"jsonrpc"' not in line and not line.startswith('{"result"'))
+        """The child's last lines on standard error, and those of its output before `stop_recording_output` that are no
+        messages."""
+        said = (
+            line for line in self._early_lines.lines if '"jsonrpc"' not in line and not line.startswith('{"result"')
+        )
         return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
-        """Leave it to `end` to close the child's input; with ``open`` false, to `aclose` as well. An interrupt that
-        comes between an earlier close and the wait for the child would go to whatever ends meanwhile, and not hasten
-        the wait."""
+        """Leave it to `shut_down` to close the child's input; with ``open`` false, to `aclose` as well. An interrupt
+        that comes between an earlier close and the wait for the child would go to whatever ends meanwhile, and not
+        hasten the wait."""
         self._keeps_input = open
 
     async def aclose(self) -> None:
-        """Close the child's input, which asks the child to exit, unless `end` is to do that."""
+        """Close the child's input, which asks the child to exit, unless `shut_down` is to do that."""
         if self._keeps_input:
             await trio.lowlevel.checkpoint()
         else:
@@ -149,11 +152,11 @@ class ProcessTransport(Transport):
         text = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end inside a character
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async for chunk in stream:
-                self._keep(text.decode(chunk))
-        self._keep(text.decode(b"", final=True))
+                self._record_stderr(text.decode(chunk))
+        self._record_stderr(text.decode(b"", final=True))
         self._drained.set()
 
-    def _keep(self, text: str) -> None:
+    def _record_stderr(self, text: str) -> None:
         self._tail.write(text)
         if self._sink is None or not text:
             return
@@ -163,7 +166,7 @@ class ProcessTransport(Transport):
             logger.warning("the server's standard error is no longer copied: %s", error)
             self._sink = None
 
-    async def end(self, grace: float) -> None:
+    async def shut_down(self, grace: float) -> None:
         """End the child: close its input and wait, then SIGTERM and wait, then SIGKILL (2025-11-25 lifecycle,
         Shutdown).
 
@@ -181,7 +184,7 @@ class ProcessTransport(Transport):
                     break
                 with trio.move_on_after(grace):
                     await process.wait()
-                    await self._group.gone()
+                    await self._group.wait_gone()
             await process.wait()
             with trio.move_on_after(_OBITUARY_WAIT):  # its last words wait in the pipe, which nobody else holds now
                 await self._drained.wait()
@@ -226,7 +229,7 @@ class ProcessGroup:
             return False
         return True
 
-    async def gone(self) -> None:
+    async def wait_gone(self) -> None:
         """Wait until nothing is left of the group."""
         # Members of the group that are not our children cannot be waited for, only looked at.
         while self.signal(0) and not _all_exited(self._number):  # noqa: ASYNC110 - there is no event
@@ -256,7 +259,7 @@ def _all_exited(group: int) -> bool:
 
 
 async def start_process(
-    words: Sequence[str | os.PathLike[str]],
+    command: Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str],
     inherit_env: bool,
@@ -264,7 +267,7 @@ async def start_process(
     stderr: TextSink | None,
     max_message_bytes: int,
 ) -> ProcessTransport:
-    """Start the command ``words`` in its own process group, with its three standard streams connected to us.
+    """Start the command ``command`` in its own process group, with its three standard streams connected to us.
 
     Raises `ConnectionLost` when the command cannot be started.
     """
@@ -275,7 +278,7 @@ async def start_process(
     )
     try:
         process = await trio.lowlevel.open_process(
-            words,
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -286,10 +289,10 @@ async def start_process(
     except OSError as error:
         where = f" in {cwd}" if cwd is not None and error.filename == cwd else ""
         path = env.get("PATH", inherited.get("PATH"))
-        hint = start_hint(os.fsdecode(cwd if cwd is not None and where else words[0]), cwd, path)
+        hint = start_hint(os.fsdecode(cwd if cwd is not None and where else command[0]), cwd, path)
         raise ConnectionLost(
-            f"{Path(words[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}{hint}",
-            command=shown_command(words),
+            f"{Path(command[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}{hint}",
+            command=shown_command(command),
         ) from error.with_traceback(None)  # it would lead through frames of trio's threads, and back to itself
     return ProcessTransport(process, max_message_bytes, stderr)
 
@@ -306,22 +309,22 @@ class TextSink(Protocol):
 
 
 class LastLines:
-    """Keep the last ``most`` lines of the written text, 500 characters of each, without control characters; blank lines
-    are skipped.
+    """Keep the last ``limit`` lines of the written text, 500 characters of each, without control characters; blank
+    lines are skipped.
 
     ``copy`` gets all of the text. `write` raises the exceptions of ``copy``, after keeping the lines.
     """
 
-    def __init__(self, copy: TextSink | None = None, *, most: int = _LINES) -> None:
+    def __init__(self, copy: TextSink | None = None, *, limit: int = _LINES) -> None:
         self._copy = copy
-        self._most = most
-        self._whole: deque[str] = deque(maxlen=most)
+        self._limit = limit
+        self._whole: deque[str] = deque(maxlen=limit)
         self._rest = ""
 
     def write(self, text: str, /) -> None:
         """Take ``text``, which may end inside a line."""
         *lines, rest = (self._rest + text).split("\n")
-        for line in lines[-self._most :]:
+        for line in lines[-self._limit :]:
             if line := line.rstrip():
                 self._whole.append(clean(line[:_LENGTH]))
         self._rest = rest[:_LENGTH]
@@ -332,4 +335,4 @@ class LastLines:
     def lines(self) -> tuple[str, ...]:
         """The lines, oldest first, with an unfinished one at the end."""
         rest = clean(self._rest.rstrip())
-        return (*self._whole, rest)[-self._most :] if rest else tuple(self._whole)
+        return (*self._whole, rest)[-self._limit :] if rest else tuple(self._whole)

@@ -44,11 +44,11 @@ async def run_process_tree(
         tree = _Tree(task_status, grace, nursery)
         try:
             return await trio.run_process(
-                command, start_new_session=True, deliver_cancel=tree.end, task_status=cast("Any", tree), **options
+                command, start_new_session=True, deliver_cancel=tree.terminate, task_status=cast("Any", tree), **options
             )
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * grace):
-                await tree.end()
+                await tree.terminate()
             tree.kill()
 
 
@@ -69,21 +69,21 @@ class _Tree:
 
     def started(self, value: trio.Process) -> None:
         self._group = ProcessGroup(value.pid)
-        self._nursery.start_soon(self._end_after, value)
+        self._nursery.start_soon(self._terminate_after, value)
         self._status.started(value)
 
-    async def _end_after(self, process: trio.Process) -> None:
+    async def _terminate_after(self, process: trio.Process) -> None:
         """End the rest of the group after ``process``: the rest may hold pipes that are read to the end."""
         await process.wait()
-        await self.end()
+        await self.terminate()
 
-    async def end(self, _: trio.Process | None = None) -> None:
+    async def terminate(self, _: trio.Process | None = None) -> None:
         """End the group."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._group is None or not self._group.signal(number):
                 return
             with trio.move_on_after(self._grace):
-                await self._group.gone()
+                await self._group.wait_gone()
 
     def kill(self) -> None:
         """Send SIGKILL to the rest. Nothing is sent later, when the number may be that of another group."""

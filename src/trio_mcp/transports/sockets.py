@@ -71,14 +71,14 @@ class SocketLineTransport(LineTransport):
             line = await super().receive()
         except UnreadableFrame as error:
             if not self._greeted and not _MESSAGE.match(error.head):
-                raise _speaks_otherwise() from None
+                raise _wrong_protocol() from None
             self._greeted = True
             raise
         if not self._greeted:
             message = decode(line) if _MESSAGE.match(line) else None
             reply = message.reply if isinstance(message, Unreadable) else None
             if message is None or (reply is not None and reply.code == PARSE_ERROR):
-                raise _speaks_otherwise()
+                raise _wrong_protocol()
             self._greeted = True
         return line
 
@@ -99,7 +99,7 @@ class SocketLineTransport(LineTransport):
             await trio.aclose_forcefully(stream)
 
 
-def _speaks_otherwise() -> ConnectionLost:
+def _wrong_protocol() -> ConnectionLost:
     error = ConnectionLost("the peer speaks another protocol: what it sent first is no JSON message on a line")
     logger.info("a connection ends: %s", error.reason)
     return error
@@ -184,7 +184,7 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
     `serve_unix`, and `ValueError` for a path that no file can have."""
     name = socket_path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
-        with _alone(name):
+        with _exclusive(name):
             _remove_stale(name)
             bound.bind(name)
             # No client can connect before the socket listens, so the mode is in force from the start.
@@ -200,7 +200,7 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
 
 
 @contextmanager
-def _alone(name: str) -> Generator[None]:
+def _exclusive(name: str) -> Generator[None]:
     """Keep other servers of this user from looking for a stale socket at ``name`` while the block runs. Another server
     would take a socket that was bound a moment ago, and does not listen yet, for stale.
 

@@ -109,9 +109,9 @@ class EventReader:
         """Cursor to come back with: the last id of a finished event. Empty: there is nothing to come back for."""
         self.retry: int | None = None
         """Milliseconds to wait before coming back, once the server has said so."""
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._first = True
         """No line has ended so far, so a byte order mark may stand in front of the first one."""
         self._after_cr = False
@@ -126,10 +126,10 @@ class EventReader:
         """Bytes of the unfinished event, without its unfinished line."""
         self._too_long = False
 
-    def end(self) -> None:
+    def drop_unfinished(self) -> None:
         """Drop an unfinished event, since the connection is over. The cursor and ``retry`` stay; what is fed from now
         on comes by a new connection."""
-        self._begin()
+        self._reset()
 
     def feed(self, chunk: bytes | bytearray) -> list[Event]:
         """Return the events that end in the next bytes. Raises `EventTooLong`, after the events before the long one

@@ -14,9 +14,9 @@ _LONGEST = 300
 """Characters of a command, or of a path, that an error repeats."""
 
 
-def shown_command(words: Sequence[str | os.PathLike[str]]) -> str:
+def shown_command(command: Sequence[str | os.PathLike[str]]) -> str:
     """Return the command as a shell would take it, printable and cut."""
-    text = shlex.join(os.fsdecode(word) for word in words)
+    text = shlex.join(os.fsdecode(word) for word in command)
     return clean(text[:_LONGEST]) + ("…" if len(text) > _LONGEST else "")
 
 

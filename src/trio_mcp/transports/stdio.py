@@ -24,7 +24,7 @@ import trio
 
 from ..classes import frozen
 from ..concurrency.contexts import contextmanager
-from ..diagnostics.log import takes_more
+from ..diagnostics.log import is_writable
 from .lines import LineTransport
 
 
@@ -49,7 +49,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
             yield LineTransport(stream, max_message_bytes)
     finally:
         os.dup2(saved_input, 0)
-        if takes_more(1):
+        if is_writable(1):
             os.dup2(saved_output, 1)
         else:
             # A thread may stand in a print, and would go on with the rest of it where the descriptor leads then.
@@ -71,7 +71,7 @@ def _printing_line_by_line() -> Generator[None]:
     try:
         yield
     finally:
-        if takes_more(1):
+        if is_writable(1):
             with suppress(OSError, ValueError):  # it writes what print left in its buffer: to standard error
                 printing.reconfigure(line_buffering=before)
 

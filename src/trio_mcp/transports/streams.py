@@ -96,7 +96,7 @@ def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
     return receive
 
 
-def let_go_of_cause(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
+def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
     """Drop the tracebacks of the errors that trio has translated into ``error``; their texts stay.
 
     The function is for callers that catch ``error``. trio's sockets translate errors in a generator whose frame, from
@@ -115,4 +115,4 @@ def until_broken() -> Generator[None]:
     try:
         yield
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        let_go_of_cause(error)
+        drop_tracebacks(error)

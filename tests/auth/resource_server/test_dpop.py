@@ -14,11 +14,11 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp import Auth, Principal
-from trio_mcp.auth.resource_server.proof_checks import ProofNonces, SeenProofs, TooManyProofs
+from trio_mcp.auth.resource_server.proof_checks import ProofNonces, ProofReplayGuard, TooManyProofs
 from trio_mcp.auth.resource_server.protected import Gate
 from trio_mcp.auth.resource_server.refusals import Refusal
 from trio_mcp.auth.signing import ProofKey
-from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.stores.task_store import StoreDown
 
 from .asking import NOW, RESOURCE, Clock, Head, Verifier, anna, asked, bearing, challenges, let_in, protected, refused
@@ -259,7 +259,7 @@ def digest(number: int) -> bytes:
 
 
 def test_what_is_too_old_is_forgotten() -> None:
-    seen = SeenProofs(1000)
+    seen = ProofReplayGuard(1000)
     for number in range(400):
         assert seen.add("a", digest(number), ends_at=number + 60, now=number)
         assert len(seen) <= 62
@@ -267,7 +267,7 @@ def test_what_is_too_old_is_forgotten() -> None:
 
 
 def test_one_principal_has_no_more_than_it_leaves_to_others() -> None:
-    seen = SeenProofs(100)
+    seen = ProofReplayGuard(100)
     with pytest.raises(TooManyProofs):
         for number in range(100):
             seen.add("greedy", digest(number), ends_at=60, now=0)
@@ -289,7 +289,7 @@ async def test_a_principal_has_one_share_with_however_many_keys(monkeypatch: pyt
 
 
 def test_a_principal_that_had_many_has_new_places_later() -> None:
-    seen = SeenProofs(10)
+    seen = ProofReplayGuard(10)
     for number in range(5):
         seen.add("a", digest(number), ends_at=60, now=0)
     with pytest.raises(TooManyProofs):
@@ -299,7 +299,7 @@ def test_a_principal_that_had_many_has_new_places_later() -> None:
 
 
 def test_proofs_that_are_still_young_count() -> None:
-    seen = SeenProofs(10)
+    seen = ProofReplayGuard(10)
     for number in range(5):
         seen.add("a", digest(number), ends_at=60 if number < 3 else 100, now=0)
     with pytest.raises(TooManyProofs):
@@ -394,7 +394,7 @@ def test_dpop_is_one_of_three_things() -> None:
 class Away:
     """A set of seen proofs that cannot be reached."""
 
-    async def add(self, digest: bytes, *, ttl: int) -> bool:
+    async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
         raise StoreDown("away")
 
 
@@ -402,7 +402,7 @@ async def replicas(count: int = 2, **more: Any) -> list[Gate]:
     gates = [gate_of(**more) for _ in range(count)]
     async with Memory().join("server") as replica:
         for gate in gates:
-            gate.share(replica.seen, replica.secret)
+            gate.share(replica.replay_guard, replica.secret)
     return gates
 
 
@@ -436,7 +436,7 @@ async def test_a_proof_is_remembered_by_all_until_no_clock_takes_it_any_more(aut
     one = gate_of(now=clock)
     async with Memory().join("server") as replica:
         for gate in (one, late):
-            gate.share(replica.seen, replica.secret)
+            gate.share(replica.replay_guard, replica.secret)
     head = proven(proof(now=clock.now))
     await let_in(one, head)
     await trio.sleep(118)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from trio_mcp import HTTPError
-from trio_mcp.connecting.http.responses import is_passing, seconds_until_retry, words_of
+from trio_mcp.connecting.http.responses import body_text, is_passing, seconds_until_retry
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ from trio_mcp.connecting.http.responses import is_passing, seconds_until_retry, 
     ],
 )
 def test_words_are_what_a_person_would_read(body: bytes, words: str) -> None:
-    assert words_of(body) == words
+    assert body_text(body) == words
 
 
 @pytest.mark.parametrize("piece", [b"<script", b"<", b"<a", b"<script>", b"&amp;", b"<!--", b"a", b"a ", b"-", b"&#9"])
 @pytest.mark.parametrize("first", [b"", b"<", b"<p>", b"<a ", b"&#9"])
 def test_no_page_takes_long_to_read(piece: bytes, first: bytes) -> None:
     began = time.process_time()
-    words_of(first + piece * 100_000)
+    body_text(first + piece * 100_000)
     assert time.process_time() - began < 1
 
 

@@ -23,10 +23,10 @@ async def test_messages_and_losses_come_in_their_order() -> None:
     lost, questions = ReplyLost(7, MCPError("gone")), QuestionsLost((1, "a"), "forgotten")
     for each in (framed(b"one"), lost, framed(b"two"), questions):
         inbox.put(each)
-    assert await inbox.take() == framed(b"one")
-    assert await inbox.take() is lost
-    assert await inbox.take() == framed(b"two")
-    assert await inbox.take() is questions
+    assert await inbox.receive() == framed(b"one")
+    assert await inbox.receive() is lost
+    assert await inbox.receive() == framed(b"two")
+    assert await inbox.receive() is questions
 
 
 async def test_an_exchange_waits_until_the_reader_has_taken_enough(nursery: trio.Nursery) -> None:
@@ -36,14 +36,14 @@ async def test_an_exchange_waits_until_the_reader_has_taken_enough(nursery: trio
     async def exchange() -> None:
         for _ in range(3):
             inbox.put(framed(b"12345"))
-            await inbox.room()
+            await inbox.wait_for_room()
         went_on.set()
 
     nursery.start_soon(exchange)
     await wait_all_tasks_blocked()
     assert not went_on.is_set()
     for _ in range(3):
-        assert await inbox.take() == framed(b"12345")
+        assert await inbox.receive() == framed(b"12345")
         await wait_all_tasks_blocked()
     assert went_on.is_set()
 
@@ -53,25 +53,25 @@ async def test_an_exchange_waits_while_the_server_does_not_take_our_answers(nurs
     went_on = trio.Event()
 
     async def exchange() -> None:
-        await inbox.room()
+        await inbox.wait_for_room()
         went_on.set()
 
     for _ in range(1000):
-        await inbox.room()
-        inbox.owed()
+        await inbox.wait_for_room()
+        inbox.add_owed()
     nursery.start_soon(exchange)
     await wait_all_tasks_blocked()
     assert not went_on.is_set()
-    inbox.paid()
+    inbox.remove_owed()
     await went_on.wait()
 
 
 async def test_a_cancelled_reader_loses_nothing() -> None:
     inbox = Inbox(10)
     with trio.move_on_after(0):
-        await inbox.take()
+        await inbox.receive()
     inbox.put(framed(b"one"))
-    assert await inbox.take() == framed(b"one")
+    assert await inbox.receive() == framed(b"one")
 
 
 async def test_a_server_that_floods_a_call_is_read_no_faster_than_the_client_takes_it() -> None:

@@ -215,7 +215,7 @@ async def test_the_pauses_begin_anew_when_something_came(autojump_clock: object)
     comebacks = Backoff()
     for _ in range(10):
         await comebacks.pause(None)
-    comebacks.was_worth_it()
+    comebacks.reset()
     assert await slept(comebacks, None) <= 1
 
 
@@ -226,7 +226,7 @@ async def test_no_server_makes_a_client_come_back_more_than_ten_times_a_second(
     comebacks = Backoff()
     for _ in range(20):
         assert await slept(comebacks, retry) == pytest.approx(0.1)
-        comebacks.ended(trio.current_time(), has_brought=True)
+        comebacks.record_end(trio.current_time(), has_brought=True)
 
 
 async def test_a_stream_that_lasted_was_worth_its_comeback_though_it_brought_nothing(autojump_clock: object) -> None:
@@ -235,9 +235,9 @@ async def test_a_stream_that_lasted_was_worth_its_comeback_though_it_brought_not
         assert await slept(comebacks, 500) == pytest.approx(0.5)
         began = trio.current_time()
         await trio.sleep(10)
-        comebacks.ended(began, has_brought=False)
-    comebacks.ended(trio.current_time(), has_brought=False)
-    assert comebacks.in_vain == 0
+        comebacks.record_end(began, has_brought=False)
+    comebacks.record_end(trio.current_time(), has_brought=False)
+    assert comebacks.failures == 0
 
 
 async def test_new_ids_without_a_message_do_not_make_the_client_come_back_faster(
@@ -247,8 +247,8 @@ async def test_new_ids_without_a_message_do_not_make_the_client_come_back_faster
     pauses = list[tuple[int, int | None]]()
 
     async def pause(comebacks: Backoff, retry: int | None) -> None:
-        comebacks.in_vain += 1
-        pauses.append((comebacks.in_vain, retry))
+        comebacks.failures += 1
+        pauses.append((comebacks.failures, retry))
 
     monkeypatch.setattr(Backoff, "pause", pause)
     rest = Rest()
@@ -266,8 +266,8 @@ async def test_new_ids_without_a_message_do_not_make_the_client_come_back_faster
 
 async def test_a_refusal_may_ask_for_a_longer_pause_and_gets_five_minutes_at_most(autojump_clock: object) -> None:
     comebacks = Backoff()
-    comebacks.refused({"retry-after": "50"})
+    comebacks.record_refusal({"retry-after": "50"})
     assert await slept(comebacks, 500) == pytest.approx(50)
     assert await slept(comebacks, 500) == pytest.approx(0.5)
-    comebacks.refused({"retry-after": "86400"})
+    comebacks.record_refusal({"retry-after": "86400"})
     assert await slept(comebacks, None) == pytest.approx(300)

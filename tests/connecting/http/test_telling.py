@@ -139,7 +139,7 @@ class Refused(OneWayPosts):
         self.then = then
         self.error = error
 
-    async def tell(self, session: Session | None, message: OutboundFrame) -> None:
+    async def send(self, session: Session | None, message: OutboundFrame) -> None:
         self.times.append(trio.current_time())
         self.then(len(self.times))
         raise self.error
@@ -147,7 +147,7 @@ class Refused(OneWayPosts):
 
 async def test_the_server_is_told_after_growing_delays_for_a_minute(autojump_clock: object) -> None:
     question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
-    failure = await refused.tell_failure(question, "q", HTTPError(413, "first"))
+    failure = await refused.send_failure(question, "q", HTTPError(413, "first"))
     assert failure is refused.error
     began, *times = refused.times
     delays = [later - earlier for earlier, later in pairwise(refused.times)]
@@ -160,30 +160,30 @@ async def test_the_server_is_told_after_growing_delays_for_a_minute(autojump_clo
 @pytest.mark.parametrize("over", ["withdrawn", "asked again", "session"])
 async def test_the_server_is_told_no_more_when_it_wants_no_answer_any_more(over: str, autojump_clock: object) -> None:
     questions, session = SessionQuestions(), Session("s", "2025-11-25")
-    questions.asked("q", session, 1)
+    questions.add("q", session, 1)
     question = questions.find("q")
     assert question is not None
 
     def then(attempt: int) -> None:
         match attempt, over:
             case 2, "withdrawn":
-                questions.withdrawn("q")
+                questions.withdraw("q")
             case 2, "asked again":
-                questions.asked("q", session, 2)
+                questions.add("q", session, 2)
             case 2, "session":
                 session.over.set()
             case _:
                 pass
 
     refused = Refused(then)
-    assert await refused.tell_failure(question, "q", HTTPError(413, "first")) is None
+    assert await refused.send_failure(question, "q", HTTPError(413, "first")) is None
     assert len(refused.times) == 2
 
 
 async def test_nobody_is_asked_for_a_token_again_and_again(autojump_clock: object) -> None:
     question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
     denied = AuthorizationError("the user has declined")
-    assert await refused.tell_failure(question, "q", denied) is denied
+    assert await refused.send_failure(question, "q", denied) is denied
     assert refused.times == []
 
 

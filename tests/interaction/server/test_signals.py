@@ -16,7 +16,7 @@ from tests.interaction.harness import wait_until
 from tests.interaction.raw_client import LATEST_LEGACY, RawClient, serving
 from tests.patience import PATIENCE
 
-from trio_mcp.serving.process import shutting_down_at_signals
+from trio_mcp.serving.process import shut_down_on_signals
 
 PATIENT = {"drain_timeout": 3600, "cleanup_grace": 3600, "shutdown_grace": 3600}
 """Limits that end nothing."""
@@ -166,7 +166,7 @@ async def test_application_that_goes_on_has_its_own_alarm_as_before() -> None:
     signal.signal(signal.SIGALRM, own)
     signal.setitimer(signal.ITIMER_REAL, 3600, 60)
     try:
-        with shutting_down_at_signals(shut_down):
+        with shut_down_on_signals(shut_down):
             for _ in range(2):
                 told = trio.Event()
                 signal.raise_signal(signal.SIGTERM)

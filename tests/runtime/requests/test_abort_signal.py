@@ -12,14 +12,14 @@ from tests.state.peers import accepted, server_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency.fair_share import Caller
-from trio_mcp.concurrency.threads import present_run
+from trio_mcp.concurrency.threads import current_run
 from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.cancellation import DEADLINE_PASSED, CancelCause, Cancellation
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.outbox import Outbox
-from trio_mcp.runtime.peer import NOBODY_KNOWN
+from trio_mcp.runtime.peer import UNKNOWN_PEER
 from trio_mcp.runtime.requests.admission import Ticket
 from trio_mcp.runtime.requests.scope import RequestScope
 
@@ -30,10 +30,10 @@ OWN = Cancellation(CancelCause.REPLAY, "again", 5)
 
 def a_request() -> RequestScope:
     """Return a request of which only the signal counts."""
-    run = present_run() if trio.lowlevel.in_trio_run() else None
+    run = current_run() if trio.lowlevel.in_trio_run() else None
     state, runner = server_of(LATEST_LEGACY), SimpleNamespace(trio_run=run)
     request = accepted(state.receive(Request(1, "tools/call", {"name": "x"})))
-    exchange, ticket = Exchange(state, Outbox(1000), NOBODY_KNOWN), Ticket(Caller(), 1, streams=False)
+    exchange, ticket = Exchange(state, Outbox(1000), UNKNOWN_PEER), Ticket(Caller(), 1, streams=False)
     return RequestScope(runner, exchange, request, ticket)  # pyright: ignore[reportArgumentType]
 
 

@@ -19,9 +19,9 @@ async def test_the_limit_ends_what_runs_in_its_scope(autojump_clock: MockClock) 
 
 async def test_it_is_passed_when_its_time_is_over(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
-    await limit.passed()
+    await limit.wait_until_over()
     assert trio.current_time() == 5
-    await limit.passed()
+    await limit.wait_until_over()
     assert trio.current_time() == 5
 
 
@@ -31,7 +31,7 @@ async def test_the_time_of_a_user_does_not_count_and_whoever_waits_for_the_end_w
     limit, seen = HandlerLimit(5), list[float]()
 
     async def watch() -> None:
-        await limit.passed()
+        await limit.wait_until_over()
         seen.append(trio.current_time())
 
     async with trio.open_nursery() as nursery:
@@ -39,7 +39,7 @@ async def test_the_time_of_a_user_does_not_count_and_whoever_waits_for_the_end_w
         with limit.scope:
             for _ in range(2):
                 await trio.sleep(2)
-                with limit.standing_still():
+                with limit.paused():
                     assert limit.deadline > 1_000_000
                     await trio.sleep(100)
             assert limit.deadline == 205
@@ -50,7 +50,7 @@ async def test_the_time_of_a_user_does_not_count_and_whoever_waits_for_the_end_w
 
 async def test_the_clock_goes_on_when_the_user_was_asked_in_vain(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
-    with pytest.raises(LookupError), limit.standing_still():
+    with pytest.raises(LookupError), limit.paused():
         await trio.sleep(10)
         raise LookupError
     assert limit.deadline == 15

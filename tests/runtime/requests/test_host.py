@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.concurrency.workers import PlaceState, Workers
+from trio_mcp.concurrency.workers import SlotState, Workers
 from trio_mcp.runtime.limits import Limits, Load
 from trio_mcp.runtime.requests.host import RequestHost
 
@@ -18,7 +18,7 @@ async def test_a_host_shares_what_it_was_given_or_has_its_own() -> None:
     own = RequestHost(limits)
     assert (own.stateless, own.may_log) == (False, False)
     assert own.load is not load
-    assert own.workers.free(PlaceState.RUNNING) == 3
+    assert own.workers.free(SlotState.RUNNING) == 3
     assert len(own.parking) == 0
 
 

@@ -15,10 +15,10 @@ from tests.state.peers import accepted, meta_of, server_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency.fair_share import Caller
-from trio_mcp.concurrency.threads import present_run
+from trio_mcp.concurrency.threads import current_run
 from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.jsonrpc.messages import Request
-from trio_mcp.protocol.errors import NoWayBack
+from trio_mcp.protocol.errors import NoBackChannel
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, LOG_LEVEL, TRACEPARENT, TraceContext
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.protocol.types.notifications import log_level_rank
@@ -26,7 +26,7 @@ from trio_mcp.runtime.cancellation import DEADLINE_PASSED, REMAINING_MS, CancelC
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.outbox import Outbox
-from trio_mcp.runtime.peer import NOBODY_KNOWN
+from trio_mcp.runtime.peer import UNKNOWN_PEER
 from trio_mcp.runtime.requests.admission import Ticket
 from trio_mcp.runtime.requests.logs import NEVER_LOGGED
 from trio_mcp.runtime.requests.questions import Question
@@ -46,7 +46,7 @@ class FakeRunner:
 
     def __init__(self, *, may_log: bool = True) -> None:
         self.limits = Limits(deadline_grace=1, progress_interval=1)
-        self.alarms, self.endings, self.trio_run = Alarms(), None, present_run()
+        self.alarms, self.endings, self.trio_run = Alarms(), None, current_run()
         self.may_log = may_log
         self.ends: list[tuple[CancelCause, str | None]] = []
         self.parked: list[list[str]] = []
@@ -66,7 +66,7 @@ class Floor:
     def __init__(self, runner: FakeRunner, nursery: trio.Nursery) -> None:
         self.runner: Any = runner
         self.nursery = nursery
-        self.exchange = Exchange(server_of(LATEST_LEGACY), Outbox(1000), NOBODY_KNOWN)
+        self.exchange = Exchange(server_of(LATEST_LEGACY), Outbox(1000), UNKNOWN_PEER)
 
     def scope(self, revision: Revision = LATEST_LEGACY, **meta: Any) -> RequestScope:
         if not revision.handshake:
@@ -227,7 +227,7 @@ async def test_a_cancel_ends_the_wait_for_room_and_the_wait_for_the_next_round(a
 async def ask(scope: RequestScope, answers: list[Any]) -> None:
     try:
         answers.append(await require_input(scope, "roots/list", None))
-    except NoWayBack:
+    except NoBackChannel:
         answers.append("no way back")
 
 
@@ -418,7 +418,7 @@ async def test_who_asks_after_a_cancel_or_without_a_nursery_has_no_way_back() ->
         cancelled.cancel(at_once(CancelCause.PEER, None))
         left.leave()
         for scope in (cancelled, left):
-            with pytest.raises(NoWayBack), trio.CancelScope(shield=True):
+            with pytest.raises(NoBackChannel), trio.CancelScope(shield=True):
                 await require_input(scope, "roots/list", None)
 
 

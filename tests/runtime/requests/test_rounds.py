@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.jsonrpc.errors import NotSerializable
 from trio_mcp.jsonrpc.messages import Request
-from trio_mcp.protocol.errors import CapabilityMissing, NoWayBack
+from trio_mcp.protocol.errors import CapabilityMissing, NoBackChannel
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES
 from trio_mcp.protocol.revisions import LATEST_MODERN
 from trio_mcp.runtime.outbox import Outbox
@@ -370,7 +370,7 @@ async def test_the_end_fails_all_that_is_open_and_all_that_is_asked_later() -> N
         await wait_all_tasks_blocked()
         asker.ask()
         await wait_all_tasks_blocked()
-        assert [type(failure) for failure in asker.failures] == [NoWayBack, NoWayBack]
+        assert [type(failure) for failure in asker.failures] == [NoBackChannel, NoBackChannel]
         assert str(asker.failures[0]).startswith("the request is over")
         assert len(asker.sent) == 1
 

@@ -24,7 +24,7 @@ from trio_mcp.runtime.cancellation import REMAINING_MS, CancelCause
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.outbox import Outbox
-from trio_mcp.runtime.peer import NOBODY_KNOWN, Peer, PrincipalId
+from trio_mcp.runtime.peer import UNKNOWN_PEER, Peer, PrincipalId
 from trio_mcp.runtime.replies import Replies
 from trio_mcp.runtime.requests.host import LATER, Now, RequestHost
 from trio_mcp.runtime.requests.rounds import Retry, require_input
@@ -82,7 +82,7 @@ class Tracer:
     def __init__(self) -> None:
         self.ends: list[tuple[Any, Any]] = []
 
-    def end(self, role: str, revision: str | None) -> None: ...
+    def close(self, role: str, revision: str | None) -> None: ...
 
     def handling(self, request: Any, queued: float = 0.0) -> Any:
         this, number = self, request.id
@@ -146,7 +146,7 @@ class Connection:
 
 @asynccontextmanager
 async def serving(
-    limits: Limits | None = None, peer: Peer = NOBODY_KNOWN, tracer: Any = None, **host: Any
+    limits: Limits | None = None, peer: Peer = UNKNOWN_PEER, tracer: Any = None, **host: Any
 ) -> AsyncGenerator[Connection]:
     handler = FakeHandler()
     async with trio.open_nursery() as nursery:
@@ -679,7 +679,7 @@ async def test_a_handler_asks_is_parked_and_goes_on_under_the_id_of_the_retry() 
 async def test_a_handle_is_good_once_and_for_its_caller_only() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
-        other = Connection(this.host, this.handler, NOBODY_KNOWN)
+        other = Connection(this.host, this.handler, UNKNOWN_PEER)
         this.call(1, modern=True)
         state, keys = questions_of((await this.answers())[1])
         retry(other, 2, state, *keys)

@@ -15,12 +15,12 @@ from tests.serving.http.scenes import MemoryEndpoint
 
 from trio_mcp import Cancellation, Limits, Server
 from trio_mcp.auth.resource_server.protected import Protected
+from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.server.servable import end_tasks
 from trio_mcp.server.server import RunningServer
-from trio_mcp.serving.http.entrance import EndpointSettings
+from trio_mcp.serving.http.responses import EndpointSettings
 from trio_mcp.serving.http.serve import HttpFront
-from trio_mcp.stores.memory_shared import Memory
-from trio_mcp.stores.shared import Replica, Shared
+from trio_mcp.stores.shared import Replica, SharedStorage
 from trio_mcp.stores.task_store import StoreDown
 from trio_mcp.transports.host_checks import host_checks_for
 
@@ -87,9 +87,9 @@ class _Counted:
 
 
 class Storage:
-    """The `Shared` of one replica: ``shared`` by ``ways``."""
+    """The `SharedStorage` of one replica: ``shared`` by ``ways``."""
 
-    def __init__(self, shared: Shared, ways: Ways) -> None:
+    def __init__(self, shared: SharedStorage, ways: Ways) -> None:
         self._shared, self._ways = shared, ways
         self.replica: Replica | None = None
 
@@ -146,7 +146,7 @@ async def fleet(
     *,
     make: Callable[[int], Server] = lambda _: Server("fleet"),
     auth: Callable[[int], Protected | None] = lambda _: None,
-    shared: Shared | None = None,
+    shared: SharedStorage | None = None,
     **limits: Any,
 ) -> AsyncGenerator[Fleet]:
     """Run ``count`` replicas, which share ``shared``, by default a storage in memory. ``limits`` are fields of
@@ -163,7 +163,7 @@ async def fleet(
 
 async def _serve(
     server: Server,
-    shared: Shared,
+    shared: SharedStorage,
     auth: Protected | None,
     limits: dict[str, Any],
     *,
@@ -183,7 +183,7 @@ async def _serve(
             await ends.wait()
             front.shut_down("the test ends the replica", hurry=False)
             end_tasks(running, hurry=False)
-            await front.ended()
+            await front.wait_closed()
             nursery.cancel_scope.cancel(reason="nothing is served any more")
     over.set()
 

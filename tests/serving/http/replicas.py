@@ -18,7 +18,7 @@ from tests.serving.http.scenes import Journal, MemoryEndpoint, Scene, add_tools
 from trio_mcp import Limits, Memory, Server
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.stores.shared import Replica
-from trio_mcp.stores.task_store import GAP, StoreDown, Uncertain
+from trio_mcp.stores.task_store import HINTS_LOST, StoreDown, Uncertain
 
 
 class Fleet:
@@ -147,7 +147,7 @@ class LinkedMemory(Memory):
 
     def lose_hints(self) -> None:
         """Tell all replicas that hints may have been lost."""
-        self.kept.sessions._watchers.tell([GAP])
+        self.kept.sessions._watchers.tell([HINTS_LOST])
 
 
 class FleetEndpoint(MemoryEndpoint):
@@ -185,7 +185,7 @@ class FleetEndpoint(MemoryEndpoint):
         replica = self.replicas[number]
         self._alive.remove(replica)
         replica.front.shut_down("the server ends", hurry=False)
-        await replica.front.ended()
+        await replica.front.wait_closed()
         replica.scope.cancel(reason="the server has ended")
 
 

@@ -42,7 +42,7 @@ class Traces:
         front = self._endpoint.front
         modern_side, sessions = front._endpoint._modern, front._endpoint._sessions._sessions
         assert not front._connections
-        assert not modern_side._open_ones
+        assert not modern_side._open_streams
         assert not modern_side.state.inbound
         for session in sessions.values():
             assert not session.posts

@@ -17,7 +17,7 @@ from tests.serving.http.scenes import in_memory
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ConnectedClient, Extension, Server, open_memory, proxy
-from trio_mcp.protocol.errors import NoWayBack
+from trio_mcp.protocol.errors import NoBackChannel
 
 
 @attrs.frozen
@@ -100,7 +100,7 @@ async def test_a_modern_notification_tells_who_has_sent_it(told: Told) -> None:
             assert client.headers is not None
             assert (client.auth.principal.subject, client.headers["x-own"]) == (name, f"{name}-1")
             assert (client.session_id, client.info, client.revision.name) == (None, None, MODERN)
-            with pytest.raises(NoWayBack):
+            with pytest.raises(NoBackChannel):
                 await client.list_roots()
 
 

@@ -21,9 +21,9 @@ from tests.stores.fault_proxy import open_proxy
 from tests.stores.redis_server import RedisServer, redis_of_process, redis_server  # noqa: F401 - fixtures
 
 from trio_mcp import RequestContext, Server
-from trio_mcp.stores.redis.shared import Redis
-from trio_mcp.stores.shared import Shared
-from trio_mcp.stores.sqlite_shared import SQLite
+from trio_mcp.fleet.storage.redis.storage import Redis
+from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.stores.shared import SharedStorage
 
 TASKS = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 HOSTILE = [
@@ -153,7 +153,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(shared: Shared) -> AsyncGenerator[Scene]:
+async def scene(shared: SharedStorage) -> AsyncGenerator[Scene]:
     traceless, logger = Traceless(), logging.getLogger("trio_mcp")
     logger.addHandler(traceless)
     try:

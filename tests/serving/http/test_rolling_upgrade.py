@@ -20,8 +20,8 @@ from tests.serving.http.test_shared_changes import Listener, add_things
 from trio.testing import MockClock
 
 from trio_mcp import Memory, RequestContext, Server
+from trio_mcp.fleet.retry_messages import MessageSeal
 from trio_mcp.server.request_state import SealedState, StateCipher
-from trio_mcp.server.retry_letters import LetterSeal
 from trio_mcp.stores.shared import Replica, StoredSession
 
 ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "model": "m"}
@@ -47,14 +47,14 @@ class _NextSessions:
         self._old = {name: fields[name] for name in self._new if name in fields}
         return msgspec.msgpack.encode({**fields, **self._new})
 
-    async def open(self, session_id: str, facts: bytes, **options: Any) -> None:
-        await self._sessions.open(session_id, self._written(facts) if facts else facts, **options)
+    async def open(self, session_id: str, state: bytes, **options: Any) -> None:
+        await self._sessions.open(session_id, self._written(state) if state else state, **options)
 
-    async def change(self, session_id: str, facts: bytes, **options: Any) -> bool:
-        return await self._sessions.change(session_id, self._written(facts), **options)
+    async def change(self, session_id: str, state: bytes, **options: Any) -> bool:
+        return await self._sessions.change(session_id, self._written(state), **options)
 
-    async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
-        stored = await self._sessions.read(session_id, idle=idle)
+    async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
+        stored = await self._sessions.read(session_id, idle=idle_ms)
         if stored is None:
             return None
         facts = {**msgspec.msgpack.decode(stored.facts), **self._old}
@@ -71,7 +71,7 @@ class _NextCourier:
     def __init__(self, courier: Any, renamed: dict[str, str]) -> None:
         self._courier, self._renamed = courier, renamed
 
-    async def post(self, replica: str, letter: bytes, **options: Any) -> None:
+    async def send(self, replica: str, letter: bytes, **options: Any) -> None:
         kind, sender, number, content = msgspec.msgpack.decode(letter)
         content = longer(content) if kind.startswith("session.") else content
         envelope = [self._renamed.get(kind, kind), sender, number, content, MORE]
@@ -87,7 +87,7 @@ class _NextChanges:
     def __init__(self, changes: Any) -> None:
         self._changes = changes
 
-    async def note(self, changed: Collection[str]) -> None:
+    async def record(self, changed: Collection[str]) -> None:
         await self._changes.note([*changed, "skills", "skill:a"])
 
     def __getattr__(self, name: str) -> Any:
@@ -232,7 +232,7 @@ async def test_retry_is_carried_where_one_side_writes_more_fields(
             about = f"{kind} {self._replica} {receiver}".encode()
             return self._keys[0].seal(longer(packed) if self._replica == new.id else packed, about)
 
-        monkeypatch.setattr(LetterSeal, "seal", seal)
+        monkeypatch.setattr(MessageSeal, "seal", seal)
         taker, owner = (new, old) if is_taker else (old, new)
         reply = await carried(taker, owner)
         assert text_of(reply) == f"hello {{'name': 'Ada'}} from {int(is_taker)}"
@@ -255,8 +255,8 @@ async def test_lines_in_a_letter_that_their_taker_does_not_know_end_the_call(aut
 
 async def test_retry_that_is_sealed_in_the_next_way_is_refused_at_once(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):
-        assert new.running.carrier is not None
-        seal: Any = new.running.carrier._seal
+        assert new.running.retry_forwarder is not None
+        seal: Any = new.running.retry_forwarder._seal
         seal._keys = new.running.cipher.keys_for(b"trio-mcp carried retry 2 ")
         for taker, owner in ((new, old), (old, new)):
             reply = await carried(taker, owner)

@@ -7,29 +7,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.serving.http.session_facts import (
-    MOST_CANCELS,
+from trio_mcp.fleet.sessions.state import (
+    CANCELS_LIMIT,
     Change,
-    FactsUnreadable,
-    SessionFacts,
-    cancelled,
-    decode_facts,
-    encode_facts,
-    initialized,
-    listened_to,
-    subscribed,
-    with_level,
+    SessionState,
+    SessionStateUnreadable,
+    add_cancel,
+    change_listener,
+    change_log_level,
+    change_subscriptions,
+    decode_state,
+    encode_state,
+    mark_initialized,
 )
 
-FACTS = SessionFacts(b'{"protocolVersion":"2025-11-25"}', "2025-11-25", '["iss","alice",false]', "0123abcd")
+FACTS = SessionState(b'{"protocolVersion":"2025-11-25"}', "2025-11-25", '["iss","alice",false]', "0123abcd")
 
 texts = st.text(max_size=20)
 changes = st.one_of(
-    st.just(initialized),
-    texts.map(with_level),
-    st.builds(subscribed, st.lists(texts, max_size=3), st.lists(texts, max_size=3)),
-    texts.map(listened_to),
-    st.builds(cancelled, texts, st.one_of(st.integers(), texts), st.one_of(st.none(), st.text(max_size=500))),
+    st.just(mark_initialized),
+    texts.map(change_log_level),
+    st.builds(change_subscriptions, st.lists(texts, max_size=3), st.lists(texts, max_size=3)),
+    texts.map(change_listener),
+    st.builds(add_cancel, texts, st.one_of(st.integers(), texts), st.one_of(st.none(), st.text(max_size=500))),
 )
 
 
@@ -38,7 +38,7 @@ def test_facts_are_read_as_they_were_written(applied: list[Change]) -> None:
     facts = FACTS
     for change in applied:
         facts = change(facts)
-        assert decode_facts(encode_facts(facts)) == facts
+        assert decode_state(encode_state(facts)) == facts
 
 
 @given(st.lists(changes, max_size=10), changes)
@@ -51,31 +51,31 @@ def test_a_change_applied_to_its_own_result_changes_nothing(applied: list[Change
 
 
 def test_fields_of_a_later_version_are_kept_by_every_change() -> None:
-    later = msgspec.msgpack.decode(encode_facts(FACTS)) | {"later": {"x": [1, 2]}, "later still": None}
-    facts = with_level("debug")(decode_facts(msgspec.msgpack.encode(later)))
-    assert msgspec.msgpack.decode(encode_facts(facts)) == later | {"log_level": "debug"}
+    later = msgspec.msgpack.decode(encode_state(FACTS)) | {"later": {"x": [1, 2]}, "later still": None}
+    facts = change_log_level("debug")(decode_state(msgspec.msgpack.encode(later)))
+    assert msgspec.msgpack.decode(encode_state(facts)) == later | {"log_level": "debug"}
 
 
 def test_facts_of_an_earlier_version_without_a_place_are_read() -> None:
-    earlier = msgspec.msgpack.decode(encode_facts(FACTS))
+    earlier = msgspec.msgpack.decode(encode_state(FACTS))
     del earlier["place"]
-    assert decode_facts(msgspec.msgpack.encode(earlier)) == FACTS
+    assert decode_state(msgspec.msgpack.encode(earlier)) == FACTS
 
 
 @pytest.mark.parametrize("text", [b"", b"\x00", b"{}", msgspec.msgpack.encode({"form": 1})])
 def test_facts_that_make_no_sense_are_refused(text: bytes) -> None:
-    with pytest.raises(FactsUnreadable, match="is invalid"):
-        decode_facts(text)
+    with pytest.raises(SessionStateUnreadable, match="is invalid"):
+        decode_state(text)
 
 
 def test_facts_of_another_form_are_refused() -> None:
-    other = msgspec.msgpack.decode(encode_facts(FACTS)) | {"form": 2}
-    with pytest.raises(FactsUnreadable, match="have the form 2"):
-        decode_facts(msgspec.msgpack.encode(other))
+    other = msgspec.msgpack.decode(encode_state(FACTS)) | {"form": 2}
+    with pytest.raises(SessionStateUnreadable, match="have the form 2"):
+        decode_state(msgspec.msgpack.encode(other))
 
 
 def test_the_newest_cancels_are_kept() -> None:
     facts = FACTS
-    for number in range(MOST_CANCELS + 50):
-        facts = cancelled(str(number), number, "enough")(facts)
-    assert [each.request_id for each in facts.cancels] == [b"%d" % n for n in range(50, MOST_CANCELS + 50)]
+    for number in range(CANCELS_LIMIT + 50):
+        facts = add_cancel(str(number), number, "enough")(facts)
+    assert [each.request_id for each in facts.cancels] == [b"%d" % n for n in range(50, CANCELS_LIMIT + 50)]

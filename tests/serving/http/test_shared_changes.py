@@ -14,9 +14,9 @@ from tests.serving.http.raw import Connection, events_in, modern
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Server
-from trio_mcp.server.shared_changes import EVERYTHING, SharedChanges
-from trio_mcp.stores.memory_shared import Memory
-from trio_mcp.stores.task_store import GAP, Hints, StoreDown, Uncertain
+from trio_mcp.fleet.change_replicator import EVERYTHING, ChangeReplicator
+from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.stores.task_store import HINTS_LOST, HintQueue, StoreDown, Uncertain
 
 LISTS = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 
@@ -101,8 +101,8 @@ async def test_many_changes_are_one_note(autojump_clock: MockClock) -> None:
             one.server.resource_updated("a:1")
             one.server.resource_updated("a:2")
         assert sorted(await listener.told()) == ["a:1", "a:2"]
-        assert one.ways.uses["changes.note"] == 1
-        assert not two.ways.uses["changes.note"]
+        assert one.ways.uses["changes.record"] == 1
+        assert not two.ways.uses["changes.record"]
 
 
 async def test_change_of_a_mounted_server_counts_once(autojump_clock: MockClock) -> None:
@@ -120,7 +120,7 @@ async def test_change_of_a_mounted_server_counts_once(autojump_clock: MockClock)
             return "late"
 
         assert await here.told() == await there.told() == ["tools"]
-        assert one.ways.uses["changes.note"] == 1
+        assert one.ways.uses["changes.record"] == 1
 
 
 async def test_outage_makes_changes_late_and_loses_none(autojump_clock: MockClock) -> None:
@@ -139,10 +139,10 @@ async def test_outage_makes_changes_late_and_loses_none(autojump_clock: MockCloc
 
 async def test_nothing_is_asked_beyond_once_in_five_seconds_when_nothing_changes(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, _):
-        before = one.ways.uses["changes.since"]
+        before = one.ways.uses["changes.read_since"]
         await trio.sleep(100)
-        assert 19 <= one.ways.uses["changes.since"] - before <= 21
-        assert not one.ways.uses["changes.note"]
+        assert 19 <= one.ways.uses["changes.read_since"] - before <= 21
+        assert not one.ways.uses["changes.record"]
 
 
 async def test_last_change_of_a_replica_that_ends_is_told(autojump_clock: MockClock) -> None:
@@ -174,7 +174,7 @@ class OpenLog:
 
     def __init__(self) -> None:
         self._memory = Memory()
-        self.hints = Hints[Any]()
+        self.hints = HintQueue[Any]()
         self.log: Any = None
         self.failure: OSError | None = None
         self.asked = 0
@@ -186,27 +186,27 @@ class OpenLog:
             self.log = replica.changes
             yield
 
-    async def note(self, changed: Any) -> None:
+    async def record(self, changed: Any) -> None:
         if isinstance(self.failure, Uncertain):  # it has happened
             await self.log.note(changed)
         if self.failure is not None:
             raise self.failure
         await self.log.note(changed)
 
-    async def since(self, place: str | None) -> Any:
+    async def read_since(self, cursor: str | None) -> Any:
         self.asked += 1
         if self.failure is not None:
             raise self.failure
-        return await self.log.since(place)
+        return await self.log.since(cursor)
 
     @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[Hints[Any]]:
+    async def watch(self) -> AsyncGenerator[HintQueue[Any]]:
         async with self.log.watch() as hints, trio.open_nursery() as nursery:
 
             async def pass_on() -> None:
                 async for hint in hints:
                     if self.passes_on:
-                        self.hints.tell(hint)
+                        self.hints.put(hint)
 
             nursery.start_soon(pass_on)
             yield self.hints
@@ -218,7 +218,7 @@ async def opened() -> AsyncGenerator[tuple[Server, Told, OpenLog]]:
     server, told, log = Server("server"), Told(), OpenLog()
     server.observers.add(told)
     async with log.joined(), trio.open_nursery() as nursery:
-        await nursery.start(SharedChanges(server.observers, log).run)
+        await nursery.start(ChangeReplicator(server.observers, log).run)
         yield server, told, log
         nursery.cancel_scope.cancel(reason="the test is over")
 
@@ -256,7 +256,7 @@ async def test_gap_is_asked_about_at_once(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
         await log.log.note(["tools"])
-        log.hints.tell(GAP)
+        log.hints.put(HINTS_LOST)
         await wait_all_tasks_blocked()
         assert told.found == ["tools"]
 
@@ -264,7 +264,7 @@ async def test_gap_is_asked_about_at_once(autojump_clock: MockClock) -> None:
 async def test_log_that_lost_its_past_tells_everything(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log), Memory().join("server") as empty:
         log.log = empty.changes
-        log.hints.tell(GAP)
+        log.hints.put(HINTS_LOST)
         await wait_all_tasks_blocked()
         assert told.found == [EVERYTHING]
 
@@ -327,7 +327,7 @@ async def test_log_that_cannot_be_asked_at_first_tells_everything_later(autojump
     server.observers.add(told)
     log.failure = StoreDown("away")
     async with log.joined(), trio.open_nursery() as nursery:
-        await nursery.start(SharedChanges(server.observers, log).run)
+        await nursery.start(ChangeReplicator(server.observers, log).run)
         await trio.sleep(30)
         log.failure = None
         await trio.sleep(10)
@@ -340,7 +340,7 @@ async def test_server_that_is_served_twice_tells_no_change_for_ever(autojump_clo
     server.observers.add(told)
     async with Memory().join("server") as replica, trio.open_nursery() as nursery:
         for _ in range(2):
-            await nursery.start(SharedChanges(server.observers, replica.changes).run)
+            await nursery.start(ChangeReplicator(server.observers, replica.changes).run)
         server.list_changed("notifications/tools/list_changed")
         await trio.sleep(60)
         assert set(told.found) == {"tools"}

@@ -47,7 +47,7 @@ class Ending:
 
     async def _wait(self) -> None:
         begun = trio.current_time()
-        await self.replica.front.ended()
+        await self.replica.front.wait_closed()
         self.over_at = trio.current_time() - begun
         self.over.set()
 
@@ -111,7 +111,7 @@ async def test_drain_ends_for_a_view_that_is_made_late_as_for_others(
 
 async def test_stream_opened_at_the_start_of_shutdown_does_not_delay_it(autojump_clock: MockClock) -> None:
     """Neither while the session is read, nor while the stream is taken, nor one of another replica."""
-    for held in ("sessions.read", "events.take", "sessions.change", "changes.since"):
+    for held in ("sessions.read", "events.take_over", "sessions.change", "changes.read_since"):
         async with ending() as replica:
             replica.hold(held)
             stream = await replica.replica.get(replica.session)
@@ -128,7 +128,7 @@ async def test_stream_opened_at_the_start_of_shutdown_does_not_delay_it(autojump
 async def test_stream_that_is_resumed_when_the_end_begins_holds_nothing_up(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         post, cursor = await stepping(replica.scene, replica.endpoint.replicas[0], replica.session)
-        replica.hold("events.after")
+        replica.hold("events.read_after")
         resumed = await replica.replica.get(replica.session, cursor)
         await wait_all_tasks_blocked()
         replica.begin()
@@ -217,4 +217,4 @@ async def test_initialize_in_the_last_moment_before_the_end_is_answered(
         sessions.open = open_and_end
         post = await served.post({**BASE}, INITIALIZE)
         assert (await post.answer()).json["result"]["serverInfo"]["name"] == "scene"
-        await served.front.ended()
+        await served.front.wait_closed()

@@ -14,8 +14,8 @@ from tests.serving.http.scenes import SAMPLING, call, cancel, next_message, rest
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ConnectedClient
-from trio_mcp.stores.memory_events import MemoryEventLog
-from trio_mcp.stores.memory_shared import _Changes
+from trio_mcp.fleet.storage.memory import _MemoryChangeLog
+from trio_mcp.fleet.storage.memory_events import MemoryEventLog
 from trio_mcp.stores.task_store import StoreDown
 
 Session = dict[str, str | None]
@@ -265,7 +265,7 @@ async def test_a_get_that_fails_makes_no_lines_beside_the_one_who_listens_elsewh
         await trio.lowlevel.checkpoint()
         raise StoreDown("the log of changes is away")
 
-    monkeypatch.setattr(_Changes, "since", fail)
+    monkeypatch.setattr(_MemoryChangeLog, "since", fail)
     assert (await (await endpoint.replicas[0].get(session)).head()).status == 503
     monkeypatch.undo()
     stream = await listening(endpoint, session, 1)

@@ -22,19 +22,19 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import CancelCause, ElicitAnswer, Next, Principal, RequestContext, Server, ServerRequest
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.auth.signing import ProofKey
-from trio_mcp.runtime.peer import PrincipalId
-from trio_mcp.server.request_state import StateCipher
-from trio_mcp.server.retry_letters import (
+from trio_mcp.fleet.messenger import LEASE_SECONDS, MessageRefused, ReplicaMessage
+from trio_mcp.fleet.retry_messages import (
     CANCEL,
     LINES,
     RETRY,
-    AuthFacts,
-    CancelLetter,
-    LetterSeal,
-    LinesLetter,
-    RetryLetter,
+    CancelMessage,
+    ForwardedAuth,
+    LinesMessage,
+    MessageSeal,
+    RetryMessage,
 )
-from trio_mcp.stores.letters import LEASE, Letter, LetterRefused
+from trio_mcp.runtime.peer import PrincipalId
+from trio_mcp.server.request_state import StateCipher
 
 
 def named(answer: ElicitAnswer) -> Any:
@@ -171,10 +171,10 @@ async def test_retry_that_comes_to_its_owner_needs_no_letter(autojump_clock: Moc
     async with fleet(add_tools) as (one, two):
         first = await parked(one, "twice", name="a")
         second = question_in(await two.call("twice", {"name": "a"}, before=first, answers=accepted(first, name="Ada")))
-        sent = one.ways.uses["courier.post"]
+        sent = one.ways.uses["courier.send"]
         answer = await one.call("twice", {"name": "a"}, before=second, answers=accepted(second, name="Bob"))
         assert text_of(answer.json) == "Ada Bob from 0"
-        assert one.ways.uses["courier.post"] == sent
+        assert one.ways.uses["courier.send"] == sent
 
 
 async def test_retry_is_carried_by_two_letters_and_their_receipts(autojump_clock: MockClock) -> None:
@@ -182,8 +182,8 @@ async def test_retry_is_carried_by_two_letters_and_their_receipts(autojump_clock
         question = await parked(one, "twice", name="a")
         await two.call("twice", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
         await wait_all_tasks_blocked()
-        assert one.ways.uses["courier.post"] == two.ways.uses["courier.post"] == 2
-        assert not one.ways.uses["courier.dead"] + two.ways.uses["courier.dead"]
+        assert one.ways.uses["courier.send"] == two.ways.uses["courier.send"] == 2
+        assert not one.ways.uses["courier.find_dead"] + two.ways.uses["courier.find_dead"]
 
 
 async def test_tool_that_runs_again_runs_where_the_retry_comes(autojump_clock: MockClock) -> None:
@@ -193,7 +193,7 @@ async def test_tool_that_runs_again_runs_where_the_retry_comes(autojump_clock: M
         answer = await two.call("replayed", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
         assert text_of(answer.json) == "hello Ada from 1"
         assert members.journals["a"].ran_at == [0, 1]
-        assert not one.ways.uses["courier.post"] + two.ways.uses["courier.post"]
+        assert not one.ways.uses["courier.send"] + two.ways.uses["courier.send"]
 
 
 async def test_failure_of_a_carried_handler_is_its_answer(
@@ -308,7 +308,7 @@ async def test_owner_that_dies_ends_the_call_with_words(autojump_clock: MockCloc
         answer = await connection.answer()
         assert answer.code == -31003
         assert answer.json["error"]["message"] == "the process that ran this call has ended; call again"
-        assert LEASE - 1.6 <= trio.current_time() <= LEASE + 1
+        assert LEASE_SECONDS - 1.6 <= trio.current_time() <= LEASE_SECONDS + 1
 
 
 async def test_retry_to_a_dead_owner_ends_with_words(autojump_clock: MockClock) -> None:
@@ -317,12 +317,12 @@ async def test_retry_to_a_dead_owner_ends_with_words(autojump_clock: MockClock) 
         one.ways.are_cut = True
         answer = await two.call("linger", {"name": "a"}, before=question, answers=accepted(question))
         assert answer.code == -31003
-        assert trio.current_time() <= LEASE + 1
+        assert trio.current_time() <= LEASE_SECONDS + 1
 
 
 async def test_retry_to_an_owner_that_has_ended_is_answered_at_once(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
-        await trio.sleep(LEASE)  # a replica that has only begun cannot tell of deaths
+        await trio.sleep(LEASE_SECONDS)  # a replica that has only begun cannot tell of deaths
         question = await parked(one, "linger", name="a")
         one.scope.cancel(reason="the replica ends at once")
         await one.over.wait()
@@ -341,7 +341,7 @@ async def test_taker_that_dies_is_a_client_that_left(autojump_clock: MockClock) 
         await journal.resumed.wait()
         two.ways.are_cut = True
         await journal.ended.wait()
-        assert trio.current_time() <= LEASE + 1
+        assert trio.current_time() <= LEASE_SECONDS + 1
         assert journal.cancellation is not None
         assert journal.cancellation.cause is CancelCause.DISCONNECT
         assert journal.cancellation.reason == "the replica that took the request has ended"
@@ -390,7 +390,7 @@ async def test_long_outage_in_the_middle_ends_the_call_on_both_sides(autojump_cl
         answer = await connection.answer()
         assert answer.code == -31000
         await journal.ended.wait()
-        assert trio.current_time() <= LEASE + 3
+        assert trio.current_time() <= LEASE_SECONDS + 3
         assert journal.cancellation is not None
         assert journal.cancellation.cause is CancelCause.DISCONNECT
 
@@ -454,7 +454,7 @@ async def test_anybody_elses_state_is_refused_before_it_is_carried(autojump_cloc
         question = await parked(one, "greet", name="a")
         answer = await two.call("greet", {"name": "b"}, before=question, answers=accepted(question, name="Ada"))
         assert answer.code == -32602
-        assert not two.ways.uses["courier.post"]
+        assert not two.ways.uses["courier.send"]
 
 
 async def ask_as(member: Member, token: str, params: dict[str, Any]) -> Answer:
@@ -487,7 +487,7 @@ async def test_retry_of_another_principal_is_refused(autojump_clock: MockClock) 
         question = question_in(await ask_as(one, "alice-1", call("who")))
         answer = await ask_as(two, "bob-1", call("who", before=question, answers=accepted(question)))
         assert answer.code == -32602
-        assert not two.ways.uses["courier.post"]
+        assert not two.ways.uses["courier.send"]
         answer = await ask_as(two, "alice-1", call("who", before=question, answers=accepted(question)))
         assert answer.json["result"]["structuredContent"]["at"] == 0
 
@@ -497,23 +497,23 @@ async def test_owner_itself_compares_the_principal(principal: PrincipalId | None
     """Whatever a taker has checked, or not."""
     async with fleet(add_tools, auth=guarded({})) as (one, two):
         question = question_in(await ask_as(one, "alice-1", call("who")))
-        assert one.running.letters is not None
-        assert two.running.letters is not None
-        lines = list[LinesLetter]()
-        seal = LetterSeal(two.running.cipher, two.id)
+        assert one.running.messages is not None
+        assert two.running.messages is not None
+        lines = list[LinesMessage]()
+        seal = MessageSeal(two.running.cipher, two.id)
 
-        def read(letter: Letter) -> None:
-            batch = seal.open(LINES, letter, LinesLetter)
+        def read(letter: ReplicaMessage) -> None:
+            batch = seal.open(LINES, letter, LinesMessage)
             assert batch is not None
             lines.append(batch)
-            letter.take()
+            letter.ack()
 
-        two.running.letters.read(LINES, read)
+        two.running.messages.register(LINES, read)
         handle = two.running.cipher.open(question["requestState"]).handle
         _, body = modern("tools/call", call("who", before=question, answers=accepted(question)))
         params = json.dumps(body["params"]).encode()
-        letter = RetryLetter(9, handle, 1, "tools/call", params, 100, principal, None, None)
-        await two.running.letters.send(one.id, RETRY, seal.seal(RETRY, one.id, letter), patience=1)
+        letter = RetryMessage(9, handle, 1, "tools/call", params, 100, principal, None, None)
+        await two.running.messages.send(one.id, RETRY, seal.seal(RETRY, one.id, letter), patience=1)
         await wait_all_tasks_blocked()
         assert json.loads(lines[0].lines)["error"]["code"] == -32602
         assert lines[0].is_last
@@ -522,24 +522,24 @@ async def test_owner_itself_compares_the_principal(principal: PrincipalId | None
 
 async def test_letter_of_a_stranger_is_refused(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
-        assert two.running.letters is not None
-        stranger = LetterSeal(StateCipher("fleet"), two.id)
-        for content in (b"", b"nonsense", stranger.seal(CANCEL, one.id, CancelLetter(1, False, "no"))):
-            with pytest.raises(LetterRefused, match="other secrets"):
-                await two.running.letters.send(one.id, CANCEL, content, patience=1)
-        mine = LetterSeal(two.running.cipher, two.id)
-        with pytest.raises(LetterRefused, match="other secrets"):  # a letter of another kind
-            content = mine.seal(CANCEL, one.id, CancelLetter(1, False, "no"))
-            await two.running.letters.send(one.id, RETRY, content, patience=1)
+        assert two.running.messages is not None
+        stranger = MessageSeal(StateCipher("fleet"), two.id)
+        for content in (b"", b"nonsense", stranger.seal(CANCEL, one.id, CancelMessage(1, False, "no"))):
+            with pytest.raises(MessageRefused, match="other secrets"):
+                await two.running.messages.send(one.id, CANCEL, content, patience=1)
+        mine = MessageSeal(two.running.cipher, two.id)
+        with pytest.raises(MessageRefused, match="other secrets"):  # a letter of another kind
+            content = mine.seal(CANCEL, one.id, CancelMessage(1, False, "no"))
+            await two.running.messages.send(one.id, RETRY, content, patience=1)
 
 
 async def test_cancel_that_overtakes_its_retry_counts(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
-        assert two.running.letters is not None
+        assert two.running.messages is not None
         question = await parked(one, "linger", name="a")
-        seal = LetterSeal(two.running.cipher, two.id)
-        cancel = seal.seal(CANCEL, one.id, CancelLetter(1, False, "the client has left"))
-        await two.running.letters.send(one.id, CANCEL, cancel, patience=1)
+        seal = MessageSeal(two.running.cipher, two.id)
+        cancel = seal.seal(CANCEL, one.id, CancelMessage(1, False, "the client has left"))
+        await two.running.messages.send(one.id, CANCEL, cancel, patience=1)
         answer = await two.call("linger", {"name": "a"}, before=question, answers=accepted(question))
         assert answer.code == -31003
         assert "its client has left; call again" in answer.json["error"]["message"]
@@ -551,7 +551,7 @@ async def test_arounds_run_once_for_all_rounds_of_a_call(autojump_clock: MockClo
     def add(server: Server, members: Fleet, number: int) -> None:
         add_tools(server, members, number)
 
-        @server.around("tools/call")
+        @server.middleware("tools/call")
         async def count(request: ServerRequest, next: Next) -> Any:
             ran.append(number)
             return await next(request)
@@ -591,8 +591,8 @@ async def test_each_retry_is_answered_once_though_letters_are_lost_and_come_twic
         assert answers == {str(number): f"{number} too from {number % 3}" for number in range(30)}
         await trio.sleep(10)
         for member in members:
-            assert member.running.carrier is not None
-            assert member.running.carrier.is_idle
+            assert member.running.retry_forwarder is not None
+            assert member.running.retry_forwarder.is_idle
             assert member.server.statistics().in_flight == 0
 
 
@@ -651,13 +651,13 @@ async def _calls_end_in_bad_weather(seed: int) -> None:
             faults.cancel_scope.cancel(reason="all calls have ended")
         for member in members:
             member.ways.are_cut, member.ways.loses = False, 0.0
-        await trio.sleep(2 * LEASE)
+        await trio.sleep(2 * LEASE_SECONDS)
         assert set(outcomes) <= {"result", "left", "-31000", "-31003", "-32602"}
         assert outcomes["result"] > 3
-        assert longest < LEASE
+        assert longest < LEASE_SECONDS
         for member in members:
-            assert member.running.carrier is not None
-            assert member.running.carrier.is_idle
+            assert member.running.retry_forwarder is not None
+            assert member.running.retry_forwarder.is_idle
             assert member.server.statistics().in_flight == 0
             for scope in member.running.host.parking:  # the retry never came
                 assert not journals[scope.request.params["arguments"]["name"]].resumed.is_set()
@@ -685,7 +685,7 @@ async def test_proof_of_possession_is_taken_once_by_all_replicas(autojump_clock:
         assert text_of((await ask(one, None, proof)).json) == "hi"
         assert (await ask(two, None, proof)).status == 401
         assert text_of((await ask(two, nonce)).json) == "hi"
-        assert two.ways.uses["seen.add"] == 2
+        assert two.ways.uses["replay_guard.add"] == 2
         two.ways.are_cut = True
         answer = await ask(two, nonce)
         assert answer.status == 503
@@ -737,14 +737,14 @@ async def test_nothing_is_left_of_carried_retries(autojump_clock: MockClock) -> 
         for member in members:
             statistics = member.server.statistics()
             assert (statistics.in_flight, statistics.queued, statistics.parked) == (0, 0, 0)
-            uses = member.ways.uses["courier.post"]
+            uses = member.ways.uses["courier.send"]
             await trio.sleep(60)
-            assert member.ways.uses["courier.post"] == uses  # nobody asks after calls that have ended
+            assert member.ways.uses["courier.send"] == uses  # nobody asks after calls that have ended
 
 
 def test_letters_of_retries_show_no_secrets() -> None:
-    auth = AuthFacts("sesame", None, "ann", None, [], b"{}", None, None)
+    auth = ForwardedAuth("sesame", None, "ann", None, [], b"{}", None, None)
     headers = {"authorization": "Bearer sesame"}
-    letter = RetryLetter(1, b"sesame", 2, "tools/call", b'"sesame"', 9, None, auth, headers)
+    letter = RetryMessage(1, b"sesame", 2, "tools/call", b'"sesame"', 9, None, auth, headers)
     assert "ann" in repr(letter)
     assert "sesame" not in repr(letter)

@@ -19,9 +19,9 @@ from tests.serving.http.test_shared_resuming import stepping, told_in
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Memory, Server
+from trio_mcp.fleet.sessions.event_log import StreamLog
+from trio_mcp.fleet.storage.memory import _MemoryCourier
 from trio_mcp.server.request_state import StateCipher
-from trio_mcp.serving.http.shared_log import StreamLog
-from trio_mcp.stores.memory_shared import _Courier
 from trio_mcp.stores.task_store import UnreadableRecord, new_mark
 
 OLD, NEW, OTHER = b"old secret" * 4, b"new secret" * 4, b"another secret" * 3
@@ -87,13 +87,13 @@ async def test_events_of_the_last_secret_are_read_and_of_others_are_not(autojump
 async def test_letters_are_sealed_with_the_secrets_of_the_server(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    letters, post_letter = list[bytes](), _Courier.post
+    letters, post_letter = list[bytes](), _MemoryCourier.send
 
     async def note(courier: Any, replica: str, letter: bytes, **options: Any) -> None:
         letters.append(letter)
         await post_letter(courier, replica, letter, **options)
 
-    monkeypatch.setattr(_Courier, "post", note)
+    monkeypatch.setattr(_MemoryCourier, "post", note)
     scene = FleetScene(secrets=[NEW])
     async with replicated(scene.server) as endpoint:
         session = await endpoint.initialize(**SAMPLING)
@@ -255,11 +255,11 @@ async def test_events_are_good_for_their_principal_alone(autojump_clock: MockClo
         mine, yours = (StreamLog(replica.events, "session", 1000, 1000, keys, owner) for owner in ("alice", "bob"))
         await mine.open("stream", "holder", b"1")
         assert await mine.append("stream", "holder", 1, [b"a\n", b"b\n"])
-        read = await mine.after("stream", 0)
+        read = await mine.read_after("stream", 0)
         assert read is not None
         assert read.lines == [b"a\n", b"b\n"]
         with pytest.raises(UnreadableRecord):
-            await yours.after("stream", 0)
+            await yours.read_after("stream", 0)
         assert await yours.finish_dead(read.stream)
         with pytest.raises(UnreadableRecord):  # neither gets a line of the other
-            await mine.after("stream", 0)
+            await mine.read_after("stream", 0)

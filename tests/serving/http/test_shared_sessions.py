@@ -24,8 +24,8 @@ from tests.serving.http.scenes import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, RequestContext
-from trio_mcp.stores.memory_shared import _Sessions
-from trio_mcp.stores.task_store import GAP
+from trio_mcp.fleet.storage.memory import _MemorySessionDirectory
+from trio_mcp.stores.task_store import HINTS_LOST
 
 OLDEST = "2025-03-26"
 ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "model": "m"}
@@ -110,7 +110,7 @@ async def test_a_change_during_the_first_reading_of_a_session_refuses_no_request
         readings += 1
         stored = await read(session_id, idle=idle)
         if readings == 1:
-            sessions._watchers.tell([GAP if is_gap else session_id])
+            sessions._watchers.tell([HINTS_LOST if is_gap else session_id])
             await wait_all_tasks_blocked()
         return stored
 
@@ -167,9 +167,9 @@ async def test_two_replicas_that_change_a_session_at_a_time_both_succeed(
             nursery.start_soon(subscribe, number)
     await endpoint.ask("POST", session, message("resources/unsubscribe", {"uri": "scene:3"}, "u"))
     stored = await endpoint.memory.kept.sessions.read(session["Mcp-Session-Id"], idle=10_000)
-    from trio_mcp.serving.http.session_facts import decode_facts
+    from trio_mcp.fleet.sessions.state import decode_state
 
-    kept = decode_facts(stored.facts).subscriptions
+    kept = decode_state(stored.facts).subscriptions
     assert sorted(kept) == sorted(f"scene:{number}" for number in range(20) if number != 3)
 
 
@@ -433,7 +433,7 @@ async def test_progress_of_a_client_goes_to_the_replica_that_its_token_names(
     calls(endpoint)
     progress = message("notifications/progress", {"progressToken": asked["id"], "progress": 1})
     assert (await endpoint.ask("POST", session, progress)).status == 202
-    assert calls(endpoint).count("courier.post") == 2  # the letter, and its receipt
+    assert calls(endpoint).count("courier.send") == 2  # the letter, and its receipt
 
 
 async def test_an_answer_for_a_replica_that_has_ended_is_400(
@@ -587,7 +587,7 @@ async def test_a_cancel_touches_no_request_that_came_behind_it_to_the_same_repli
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """As in one process. Its request may run at another replica."""
-    session, change = await endpoint.initialize(), _Sessions.change
+    session, change = await endpoint.initialize(), _MemorySessionDirectory.change
     one, two, _ = endpoint.replicas
     may_write = trio.Event()
 
@@ -598,7 +598,7 @@ async def test_a_cancel_touches_no_request_that_came_behind_it_to_the_same_repli
     await two.post(session, call("wait", 5, name="elsewhere"))
     await scene["elsewhere"].started.wait()
     assert (await one.ask("POST", session, call("echo", text="x"))).status == 200
-    monkeypatch.setattr(_Sessions, "change", change_late)
+    monkeypatch.setattr(_MemorySessionDirectory, "change", change_late)
     cancelling = await one.post(session, cancel(5))
     await wait_all_tasks_blocked()
     await one.post(session, call("wait", 5, name="here"))
@@ -728,7 +728,7 @@ async def test_a_task_of_a_session_asks_by_any_replica_long_after_its_view_is_go
 async def test_cancels_that_come_together_are_written_together(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene, writes, change = FleetScene(), 0, _Sessions.change
+    scene, writes, change = FleetScene(), 0, _MemorySessionDirectory.change
 
     async def change_slowly(*args: Any, **options: Any) -> bool:
         nonlocal writes
@@ -738,7 +738,7 @@ async def test_cancels_that_come_together_are_written_together(
 
     async with replicated(scene.server) as endpoint:
         session = await endpoint.initialize()
-        monkeypatch.setattr(_Sessions, "change", change_slowly)
+        monkeypatch.setattr(_MemorySessionDirectory, "change", change_slowly)
 
         async def cancel(number: int) -> None:
             answer = await endpoint.ask("POST", session, message("notifications/cancelled", {"requestId": number}))

@@ -21,9 +21,9 @@ from tests.stores.redis_server import redis_of_process, redis_server, redis_url 
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, Limits, Memory, serve_http
-from trio_mcp.stores.redis.shared import Redis
-from trio_mcp.stores.shared import Shared
-from trio_mcp.stores.sqlite_shared import SQLite
+from trio_mcp.fleet.storage.redis.storage import Redis
+from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.stores.shared import SharedStorage
 
 SECRET = b"of the author" * 3
 
@@ -136,7 +136,7 @@ async def test_callers_have_no_names_in_the_storage(autojump_clock: MockClock) -
 
 
 @asynccontextmanager
-async def at_two_ports(shared: Shared, **limits: Any) -> AsyncGenerator[list[Addresses]]:
+async def at_two_ports(shared: SharedStorage, **limits: Any) -> AsyncGenerator[list[Addresses]]:
     """Two replicas, and connections to each from several addresses."""
     bounds = Limits(**limits)
     async with (
@@ -194,13 +194,13 @@ async def test_connections_in_memory_are_callers_each(autojump_clock: MockClock)
 
 
 @pytest.fixture(params=["redis", "sqlite"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Shared:
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage:
     if request.param == "sqlite":
         return SQLite(tmp_path / "shared.db", poll_interval=0.01)
     return Redis(request.getfixturevalue("redis_url"), limit=PATIENCE)
 
 
-async def test_newcomer_takes_the_place_of_the_idlest_session_by_every_storage(shared: Shared) -> None:
+async def test_newcomer_takes_the_place_of_the_idlest_session_by_every_storage(shared: SharedStorage) -> None:
     async with at_two_ports(shared, max_sessions=8) as both:
         opened = list[Any]()
         while isinstance(session := await both[len(opened) % 2].open("127.0.0.1"), dict):

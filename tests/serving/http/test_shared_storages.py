@@ -17,16 +17,16 @@ from tests.stores.fault_proxy import open_proxy
 from tests.stores.redis_server import RedisServer, redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 
 from trio_mcp import CancelCause, RequestContext, Server
-from trio_mcp.serving.http.session_facts import decode_facts
-from trio_mcp.stores import letters
-from trio_mcp.stores.redis.link import Link
-from trio_mcp.stores.redis.shared import Redis
-from trio_mcp.stores.shared import Shared
-from trio_mcp.stores.sqlite_shared import SQLite
+from trio_mcp.fleet import messenger as letters
+from trio_mcp.fleet.sessions.state import decode_state
+from trio_mcp.fleet.storage.redis.link import Link
+from trio_mcp.fleet.storage.redis.storage import Redis
+from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.stores.shared import SharedStorage
 
 
 @pytest.fixture(params=["redis", "sqlite"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Shared:
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage:
     if request.param == "sqlite":
         return SQLite(tmp_path / "shared.db")
     return Redis(request.getfixturevalue("redis_url"), limit=PATIENCE)
@@ -55,7 +55,7 @@ def add_tools(server: Server, members: Fleet, number: int) -> None:
         return "one"
 
 
-async def test_retry_is_carried_there_and_back(shared: Shared) -> None:
+async def test_retry_is_carried_there_and_back(shared: SharedStorage) -> None:
     async with fleet(add_tools, 3, shared=shared) as (one, two, three):
         arguments: dict[str, Any] = {"name": "a", "size": 1_000_000}
         question = question_in(await one.call("talk", arguments))
@@ -68,7 +68,7 @@ async def test_retry_is_carried_there_and_back(shared: Shared) -> None:
         assert text_of(answer.json) == f"Ada Bob from 0 {'x' * 1_000_000}"
 
 
-async def test_client_that_leaves_cancels_the_handler_elsewhere(shared: Shared) -> None:
+async def test_client_that_leaves_cancels_the_handler_elsewhere(shared: SharedStorage) -> None:
     async with fleet(add_tools, shared=shared) as members:
         one, two = members
         arguments: dict[str, Any] = {"name": "stays", "size": 1}
@@ -134,9 +134,9 @@ async def test_change_at_another_replica_is_known_although_hints_of_our_own_are_
                 level = message("logging/setLevel", {"level": ("debug", "error")[turn % 2]}, f"{turn} {member.id}")
                 assert (await member.endpoint.ask("POST", session, level)).json["result"] == {}
             assert one.storage.replica is not None
-            stored = await one.storage.replica.sessions.read(session["Mcp-Session-Id"] or "", idle=10_000)
+            stored = await one.storage.replica.sessions.read(session["Mcp-Session-Id"] or "", idle_ms=10_000)
             assert stored is not None
-            assert decode_facts(stored.facts).log_level == ("debug", "error")[turn % 2]
+            assert decode_state(stored.state).log_level == ("debug", "error")[turn % 2]
 
 
 def add_large(server: Server, members: Fleet, number: int) -> None:
@@ -218,10 +218,10 @@ async def test_slow_connection_to_redis_ends_no_replica_with_large_results(
         proxy.pace = 0.02
         assert await carried(members, 14, 10**6) == [10**6] * 14
         for member in members:
-            assert await member.storage.replica.courier.live(lease=5000)  # as all the time before
+            assert await member.storage.replica.courier.heartbeat(lease_ms=5000)  # as all the time before
 
 
-async def test_owner_that_has_ended_is_known(shared: Shared) -> None:
+async def test_owner_that_has_ended_is_known(shared: SharedStorage) -> None:
     async with fleet(add_tools, shared=shared) as (one, two):
         arguments: dict[str, Any] = {"name": "a", "size": 1}
         question = question_in(await one.call("talk", arguments))
@@ -240,7 +240,9 @@ async def test_owner_that_has_ended_is_known(shared: Shared) -> None:
     ],
     ids=["list", "resource"],
 )
-async def test_change_reaches_the_clients_of_all(shared: Shared, change: Callable[[Server], None], name: str) -> None:
+async def test_change_reaches_the_clients_of_all(
+    shared: SharedStorage, change: Callable[[Server], None], name: str
+) -> None:
     async with fleet(add_tools, 3, shared=shared) as members:
         asked = {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
         listeners = [await Listener.at(member, **asked) for member in members]

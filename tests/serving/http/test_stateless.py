@@ -118,7 +118,7 @@ async def test_st_03_a_handler_cannot_ask(scene: Scene, endpoint: MemoryEndpoint
     answer = await endpoint.ask("POST", CLIENT, call("ask", name="asker"))
     assert "result" in answer.json or "error" in answer.json
     assert scene["asker"].failure is not None
-    assert type(scene["asker"].failure).__name__ == "NoWayBack"
+    assert type(scene["asker"].failure).__name__ == "NoBackChannel"
 
 
 async def test_st_01_a_log_level_is_not_kept_for_the_next_client(endpoint: MemoryEndpoint) -> None:

@@ -353,7 +353,7 @@ def test_what_is_for_some_is_not_cached_for_all() -> None:
 async def test_arounds_make_no_task_of_a_call_of_a_hidden_tool(tokens: Tokens) -> None:
     server = guarded()
 
-    @server.around("tools/call")
+    @server.middleware("tools/call")
     async def plain(request: ServerRequest, next: Next) -> Any:
         return await next(request)
 

@@ -34,12 +34,12 @@ from tests.simulation.extensions.places import Place, left_in_tables
 from tests.simulation.extensions.wires import Wire
 
 from trio_mcp import (
+    CallEnding,
     CancelAcknowledged,
     Client,
     CodedError,
     ConnectionLost,
     ElicitResult,
-    Ending,
     MCPError,
     PeerError,
     confirm_cancels,
@@ -265,7 +265,7 @@ class Caller:
         within = self._chance.choice(WITHIN if is_nested else (None, *WITHIN))
         held_up = (within or 0) + (max(WITHIN) if order.answers == "calls" else 0) + _ROUNDING
         told = self._told[order.name] = Told()
-        endings = list[Ending]()
+        endings = list[CallEnding]()
         outcome: Any = None
         left = trio.current_time() + patience
         scope = trio.CancelScope(deadline=left)
@@ -360,7 +360,7 @@ class Caller:
         if self.route.has_extension and told.steps != list(range(order.count)):
             self._fault(f"answered, and told of {told.steps}: {order}")
 
-    def _check_ending(self, order: Order, life: Life, endings: list[Ending]) -> None:
+    def _check_ending(self, order: Order, life: Life, endings: list[CallEnding]) -> None:
         (ending,) = endings[:1]
         self._outcomes[f"ended {ending.state}"] += 1
         if len(endings) > 1:

@@ -1,6 +1,6 @@
 """The places of the simulation: a server, and proxies and a gateway before it, each reached over wires.
 
-A `Place` runs a server or what stands for one, is ended and begun anew at any time, and tells what is left in it.
+A `WorkerSlot` runs a server or what stands for one, is ended and begun anew at any time, and tells what is left in it.
 """
 
 from __future__ import annotations

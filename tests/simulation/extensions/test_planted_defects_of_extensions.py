@@ -18,7 +18,7 @@ from trio_mcp.runtime.requests import runner
 from trio_mcp.runtime.requests.endings import Ending, Endings
 from trio_mcp.runtime.requests.host import Parking
 from trio_mcp.runtime.requests.scope import RequestScope
-from trio_mcp.server.subscriptions import Subscriptions
+from trio_mcp.server.subscriptions import ClientSubscriptions
 from trio_mcp.state.connection import ConnectionState
 
 EACH = 10_000
@@ -94,13 +94,13 @@ def test_notification_of_a_client_that_is_lost_is_found(monkeypatch: pytest.Monk
 
 
 def test_notification_for_all_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    told, turns = Subscriptions.told, iter(range(10**9))
+    told, turns = ClientSubscriptions.send_extension_notification, iter(range(10**9))
 
-    def tell_most(self: Subscriptions, row: Any, params: Any) -> None:
+    def tell_most(self: ClientSubscriptions, row: Any, params: Any) -> None:
         if next(turns) % 50 != 49:
             told(self, row, params)
 
-    monkeypatch.setattr(Subscriptions, "told", tell_most)
+    monkeypatch.setattr(ClientSubscriptions, "told", tell_most)
     assert found("all were told")
 
 

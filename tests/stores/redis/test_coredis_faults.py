@@ -181,7 +181,7 @@ async def test_connect_that_is_cancelled_while_sentinel_is_asked_loses_a_place_i
 
 
 async def test_connection_that_cannot_be_made_leaves_its_buffers_open() -> None:
-    """`_Tidy`, which closes them, may go when this fails."""
+    """`_ClosesBuffers`, which closes them, may go when this fails."""
     connection = TCPConnection(TCPLocation("127.0.0.1", free_port()))
     with pytest.raises(ConnectionError):
         await connection.run()

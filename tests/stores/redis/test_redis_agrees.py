@@ -12,10 +12,10 @@ from tests.examples import examples
 from tests.stores.redis_server import RedisServer
 from tests.stores.test_stores_agree import Clock, Operation, operations, outcome
 
+from trio_mcp.fleet.storage.redis.link import Script, Value
+from trio_mcp.fleet.storage.redis.task_store import RedisTaskStore
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.redis.link import Script, Value
-from trio_mcp.stores.redis.task_store import RedisTaskStore
-from trio_mcp.stores.task_store import Watchers
+from trio_mcp.stores.task_store import HintQueues
 
 
 class LinkWithClock:
@@ -45,7 +45,7 @@ def test_both_stores_do_the_same(
         memory, clock = MemoryTaskStore(), Clock()
         memory._now = clock  # type: ignore[assignment]
         link: Any = LinkWithClock(redis_of_process, clock)
-        redis = RedisTaskStore(link, b"test", b"bus", Watchers(), secrets)
+        redis = RedisTaskStore(link, b"test", b"bus", HintQueues(), secrets)
         for operation in life:
             if isinstance(operation, int):
                 clock.now += operation

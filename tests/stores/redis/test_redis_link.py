@@ -16,10 +16,10 @@ from tests.ports import free_port
 from tests.stores.fault_proxy import FaultProxy, open_proxy
 from tests.stores.redis_server import RedisServer
 
-from trio_mcp.stores.redis import link as link_module
-from trio_mcp.stores.redis.address import parse_url
-from trio_mcp.stores.redis.client import open_client
-from trio_mcp.stores.redis.link import Link, Script, open_link
+from trio_mcp.fleet.storage.redis import link as link_module
+from trio_mcp.fleet.storage.redis.address import parse_url
+from trio_mcp.fleet.storage.redis.client import open_client
+from trio_mcp.fleet.storage.redis.link import Link, Script, open_link
 from trio_mcp.stores.task_store import StoreDown, Uncertain
 
 COUNT = Script("count", "return redis.call('INCR', KEYS[1])")
@@ -134,7 +134,7 @@ async def test_limit_is_a_positive_number() -> None:
 
 
 def test_coredis_is_imported_by_an_open_link_alone() -> None:
-    program = "import sys, trio_mcp.stores.redis.link; sys.exit('coredis' in sys.modules)"
+    program = "import sys, trio_mcp.fleet.storage.redis.link; sys.exit('coredis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 

@@ -19,13 +19,13 @@ from tests.server.test_told_elsewhere import running as replicas_that_tell
 from tests.stores.redis_server import RedisServer
 from tests.stores.redis_use import PREFIX, append, keys, next_of, until, until_gap, use_all
 
-from trio_mcp.stores.letters import Letters
-from trio_mcp.stores.redis import shared
-from trio_mcp.stores.redis.link import open_link
-from trio_mcp.stores.redis.shared import Redis, _CommonSecret
+from trio_mcp.fleet.messenger import Messenger
+from trio_mcp.fleet.storage.redis import storage as shared
+from trio_mcp.fleet.storage.redis.link import open_link
+from trio_mcp.fleet.storage.redis.storage import Redis, _SharedSecret
 from trio_mcp.stores.shared import Replica
-from trio_mcp.stores.task_store import Gap
-from trio_mcp.testing.store_records import HOUR
+from trio_mcp.stores.task_store import HintsLost
+from trio_mcp.testing.stores.task_store_records import HOUR
 
 
 def short_name(caller: bytes) -> bytes:
@@ -44,7 +44,7 @@ def storage(redis_url: str) -> Redis:
 async def test_each_key_but_the_secret_goes_by_itself(storage: Redis, redis_server: RedisServer):
     async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)
-        await one.courier.post("nobody", bytes(100_000))  # which nobody fetches
+        await one.courier.send("nobody", bytes(100_000))  # which nobody fetches
     forever = {name for name in redis_server.ask("KEYS", "*") if redis_server.ask("PTTL", name) == -1}
     assert forever == {PREFIX + b":secret"}
     assert len(keys(redis_server)) > 10
@@ -54,9 +54,9 @@ async def test_nothing_is_left_of_what_has_ended(storage: Redis, redis_server: R
     async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         await use_all(one, two)
-        await one.sessions.end("session")
-        await one.events.forget("session")
-        await one.tasks.void("task", keep=1)
+        await one.sessions.delete("session")
+        await one.events.delete("session")
+        await one.tasks.discard("task", retention_ms=1)
         await one.courier.leave()
     left = {name for name in keys(redis_server) - before if name[:2] not in (b"b:", b"j:")}
     assert left == {b"c:log", b"c:things"}
@@ -65,10 +65,10 @@ async def test_nothing_is_left_of_what_has_ended(storage: Redis, redis_server: R
 async def test_nothing_is_left_of_what_nobody_uses(storage: Redis, redis_server: RedisServer):
     async with storage.join("tested") as one:
         before = keys(redis_server)
-        await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=1, most=9)
-        await one.seen.add(bytes(32), ttl=1)
-        assert await one.rates.take(b"caller", most=1, per=1, burst=1) == 0
-        await one.courier.live(lease=1)
+        await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=1, limit=9)
+        await one.replay_guard.add(bytes(32), ttl_ms=1)
+        assert await one.rate_limits.acquire(b"caller", limit=1, period_ms=1, burst=1) == 0
+        await one.courier.heartbeat(lease_ms=1)
         left = {b"s:sessions", b"s:callers", b"s:sessions:" + short_name(b"ann")}
         await until(lambda: keys(redis_server) - before == left)
     for name in left:
@@ -78,7 +78,7 @@ async def test_nothing_is_left_of_what_nobody_uses(storage: Redis, redis_server:
 async def test_long_letter_is_taken_out_of_redis_by_its_reader(storage: Redis, redis_server: RedisServer):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
         before = keys(redis_server)
-        await one.courier.post(one.id, bytes(100_000))
+        await one.courier.send(one.id, bytes(100_000))
         assert await next_of(letters) == bytes(100_000)
         assert keys(redis_server) == before
 
@@ -88,7 +88,7 @@ async def test_long_letter_that_is_sent_again_takes_the_room_of_one(storage: Red
         before = keys(redis_server)
         for sender in (one, two):
             with trio.move_on_after(3):
-                await Letters(sender).send("nobody", "kind", bytes(100_000), patience=PATIENCE)
+                await Messenger(sender).send("nobody", "kind", bytes(100_000), patience=PATIENCE)
         assert len(keys(redis_server) - before) == 2 + 1  # and a list with the names of both
         (listed,) = (name for name in redis_server.ask("KEYS", "*") if name.endswith(b":listed"))
         assert redis_server.ask("ZCARD", listed) == 2
@@ -96,11 +96,11 @@ async def test_long_letter_that_is_sent_again_takes_the_room_of_one(storage: Red
 
 async def test_long_letter_that_has_waited_too_long_is_a_gap(storage: Redis, redis_server: RedisServer):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
-        await one.courier.post(one.id, bytes(100_000))
+        await one.courier.send(one.id, bytes(100_000))
         for name in redis_server.ask("KEYS", "*:m:*"):
             redis_server.ask("DEL", name)
-        await one.courier.post(one.id, b"next")
-        assert isinstance(await next_of(letters), Gap)
+        await one.courier.send(one.id, b"next")
+        assert isinstance(await next_of(letters), HintsLost)
         assert await next_of(letters) == b"next"
 
 
@@ -112,16 +112,16 @@ async def test_sec_letter_cannot_have_its_reader_take_a_key_of_another_kind(stor
         one.courier.mailbox() as letters,
     ):
         await use_all(one, two)
-        await two.courier.post("nobody", bytes(100_000), number=7)
+        await two.courier.send("nobody", bytes(100_000), number=7)
         redis_server.ask("SET", "other", "by others")
         before = set(redis_server.ask("KEYS", "*"))
         channel = PREFIX + b":r:" + one.id.encode()
         names = [*before, f"{two.id}.7".encode(), b"../secret", b"}:secret", b"", b"*", PREFIX + b":secret"]
         for name in names:
             assert redis_server.ask("PUBLISH", channel, b"k" + name) == 1
-            assert isinstance(await next_of(letters), Gap)
+            assert isinstance(await next_of(letters), HintsLost)
         redis_server.ask("ZADD", b"{%b}:listed" % channel, 10**15, b"k" + PREFIX + b":secret")
-        await one.courier.post(one.id, bytes(5_000))
+        await one.courier.send(one.id, bytes(5_000))
         assert await next_of(letters) == bytes(5_000)
         assert set(redis_server.ask("KEYS", "*")) - {b"{%b}:listed" % channel} == before
 
@@ -129,12 +129,12 @@ async def test_sec_letter_cannot_have_its_reader_take_a_key_of_another_kind(stor
 async def test_log_of_events_begins_anew_behind_one_that_is_gone(storage: Redis, redis_server: RedisServer):
     """Its sets outlive it, and say nothing of the next."""
     async with storage.join("tested") as one:
-        await one.events.open("session", "first", holder="me", request_id=b"", keep=HOUR)
+        await one.events.open("session", "first", holder="me", request_id=b"", retention_ms=HOUR)
         assert await append(one, "first", 1, [b"a", b"b"])
         redis_server.ask("DEL", b"{%b:s}:log:session" % PREFIX)
-        await one.events.open("session", "second", holder="me", request_id=b"", keep=HOUR)
+        await one.events.open("session", "second", holder="me", request_id=b"", retention_ms=HOUR)
         assert await append(one, "second", 1, [b"a", b"b", b"c"], most=2)
-        found = await one.events.after("session", "second", 0, keep=HOUR)
+        found = await one.events.read_after("session", "second", 0, retention_ms=HOUR)
         assert found is not None
         assert (found.first, found.lines) == (2, [b"b", b"c"])
 
@@ -143,18 +143,18 @@ async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: R
     """Whether somebody asks for it, or another stream is finished."""
 
     async def finish(one: Replica, stream: str, keep: int) -> None:
-        await one.events.open("session", stream, holder="me", request_id=b"", keep=keep)
+        await one.events.open("session", stream, holder="me", request_id=b"", retention_ms=keep)
         assert await append(one, stream, 1, [b"a", b"b", b"c"], keep=keep, finish=True)
 
     async with storage.join("tested") as one:
         for is_asked_for in (True, False):
             await finish(one, "over", 200)
-            await one.events.open("session", "lasts", holder="me", request_id=b"", keep=HOUR)
+            await one.events.open("session", "lasts", holder="me", request_id=b"", retention_ms=HOUR)
             number = 0
             while redis_server.ask("HEXISTS", b"{%b:s}:log:session" % PREFIX, b"sover"):
                 number += 1
                 if is_asked_for:
-                    await one.events.after("session", "over", 0, keep=HOUR)
+                    await one.events.read_after("session", "over", 0, retention_ms=HOUR)
                 else:
                     await finish(one, f"other {number}", HOUR)
                 await trio.sleep(0.05)
@@ -163,10 +163,10 @@ async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: R
             assert redis_server.ask("ZCARD", b"{%b:s}:newest:session" % PREFIX) == of_others
             assert redis_server.ask("ZCARD", b"{%b:s}:finished:session" % PREFIX) == of_others
             assert await append(one, "lasts", 1, [b"a", b"b", b"c"], most=2 + of_others)
-            found = await one.events.after("session", "lasts", 0, keep=HOUR)
+            found = await one.events.read_after("session", "lasts", 0, retention_ms=HOUR)
             assert found is not None
             assert (found.first, found.lines) == (2, [b"b", b"c"])
-            await one.events.forget("session")
+            await one.events.delete("session")
 
 
 @pytest.mark.parametrize("is_asked_for", [True, False], ids=["when asked for", "when others are finished"])
@@ -180,9 +180,9 @@ async def test_stream_with_many_events_is_forgotten_step_by_step(
         left = size - 1
         for step in itertools.count():
             if is_asked_for:
-                assert await one.events.after("session", "over", 0, keep=HOUR) is None
+                assert await one.events.read_after("session", "over", 0, retention_ms=HOUR) is None
             else:
-                await one.events.open("session", f"{step}", holder="me", request_id=b"", keep=HOUR)
+                await one.events.open("session", f"{step}", holder="me", request_id=b"", retention_ms=HOUR)
                 assert await append(one, f"{step}", 1, [], finish=True, most=size)
             before, left = left, redis_server.ask("ZCARD", older)
             assert left == max(before - 1000, 0)
@@ -196,10 +196,10 @@ async def test_stream_with_many_events_is_forgotten_step_by_step(
 async def test_stream_that_is_forgotten_in_part_can_be_begun_anew(storage: Redis, redis_server: RedisServer):
     async with storage.join("tested") as one:
         await finish_many(one, 5000)
-        assert await one.events.after("session", "over", 0, keep=HOUR) is None
-        await one.events.open("session", "over", holder="me", request_id=b"", keep=HOUR)
+        assert await one.events.read_after("session", "over", 0, retention_ms=HOUR) is None
+        await one.events.open("session", "over", holder="me", request_id=b"", retention_ms=HOUR)
         assert await append(one, "over", 1, [b"b"])
-        found = await one.events.after("session", "over", 0, keep=HOUR)
+        found = await one.events.read_after("session", "over", 0, retention_ms=HOUR)
         assert found is not None
         assert found.lines == [b"b"]
         assert redis_server.ask("HGET", b"{%b:s}:log:session" % PREFIX, b"size") == b"1"
@@ -207,19 +207,19 @@ async def test_stream_that_is_forgotten_in_part_can_be_begun_anew(storage: Redis
 
 async def finish_many(one: Replica, count: int) -> None:
     """Finish a stream with many events, and wait until its time is over."""
-    await one.events.open("session", "over", holder="me", request_id=b"", keep=HOUR)
+    await one.events.open("session", "over", holder="me", request_id=b"", retention_ms=HOUR)
     assert await append(one, "over", 1, [b"a"] * count, most=count, keep=2000, finish=True)
-    await one.events.open("session", "lasts", holder="me", request_id=b"", keep=HOUR)
+    await one.events.open("session", "lasts", holder="me", request_id=b"", retention_ms=HOUR)
     await trio.sleep(2.1)
 
 
 async def test_tens_of_thousands_of_events_are_read_at_once(storage: Redis):
     """Lua has less room for arguments."""
     async with storage.join("tested") as one:
-        await one.events.open("session", "stream", holder="me", request_id=b"", keep=HOUR)
+        await one.events.open("session", "stream", holder="me", request_id=b"", retention_ms=HOUR)
         lines = [b"%d" % number for number in range(20_000)]
         assert await append(one, "stream", 1, lines, most=10**6)
-        found = await one.events.after("session", "stream", 0, keep=HOUR)
+        found = await one.events.read_after("session", "stream", 0, retention_ms=HOUR)
         assert found is not None
         assert found.lines == lines
 
@@ -241,10 +241,10 @@ async def test_servers_and_prefixes_share_nothing(redis_url: str, redis_server: 
     pairs = [("a", "b"), ("a", "b:1"), ("a:b", "1"), ("a", "{b}"), ("a", "B"), ("a", "*"), ("a", ""), ("", "a")]
     for prefix, name in pairs:
         async with Redis(redis_url, prefix=prefix, limit=10.0).join(name) as one:
-            assert await one.seen.add(bytes(32), ttl=HOUR)
-            await one.sessions.open("session", b"", caller=b"ann", mark=b"", idle=HOUR, most=1)
-            assert not (await one.changes.since(None)).changed
-            await one.changes.note([prefix + name])
+            assert await one.replay_guard.add(bytes(32), ttl_ms=HOUR)
+            await one.sessions.open("session", b"", caller=b"ann", mark=b"", idle_ms=HOUR, limit=1)
+            assert not (await one.changes.read_since(None)).changed
+            await one.changes.record([prefix + name])
 
 
 def test_prefix_with_braces_is_refused():
@@ -269,7 +269,7 @@ async def test_each_call_is_one_round_trip(storage: Redis, redis_server: RedisSe
     """A long letter takes two, and one to fetch."""
     async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)  # Redis knows the scripts
-        assert not await one.sessions.end("nothing")
+        assert not await one.sessions.delete("nothing")
 
         def count() -> int:
             statistics = redis_server.info("commandstats")
@@ -278,13 +278,13 @@ async def test_each_call_is_one_round_trip(storage: Redis, redis_server: RedisSe
             return sum(int(each.split(",")[0].removeprefix("calls=")) for each in calls)
 
         calls: list[Callable[[], Awaitable[Any]]] = [
-            partial(one.sessions.read, "nothing", idle=1),
-            partial(one.sessions.end, "nothing"),
-            partial(one.events.after, "session", "nothing", 0, keep=1),
-            partial(one.events.forget, "nothing"),
-            partial(one.changes.since, None),
-            partial(one.courier.dead, ["a", "b"]),
-            partial(one.seen.add, bytes(range(32)), ttl=1),
+            partial(one.sessions.read, "nothing", idle_ms=1),
+            partial(one.sessions.delete, "nothing"),
+            partial(one.events.read_after, "session", "nothing", 0, retention_ms=1),
+            partial(one.events.delete, "nothing"),
+            partial(one.changes.read_since, None),
+            partial(one.courier.find_dead, ["a", "b"]),
+            partial(one.replay_guard.add, bytes(range(32)), ttl_ms=1),
         ]
         for call in calls:
             before = count()
@@ -305,14 +305,14 @@ async def test_session_is_opened_in_a_bounded_time_whatever_has_ended(storage: R
         async def open_session(name: str, caller: bytes, idle: int) -> int:
             """Return how many commands that took."""
             before = commands(redis_server)
-            await one.sessions.open(name, b"facts", caller=caller, mark=b"mark", idle=idle, most=10_000)
+            await one.sessions.open(name, b"facts", caller=caller, mark=b"mark", idle_ms=idle, limit=10_000)
             return commands(redis_server) - before
 
         assert await open_session("first", b"ann", HOUR) < 40
         for number in range(600):
             await open_session(f"{number}", b"%d" % (number % 150), 100)
             if number % 2:
-                await one.sessions.read(f"{number}", idle=100)
+                await one.sessions.read(f"{number}", idle_ms=100)
         await until(lambda: not redis_server.ask("KEYS", "*:s:5*"))
         counts = [await open_session(f"late {number}", b"bob", HOUR) for number in range(5)]
         assert max(counts) < 1000
@@ -333,10 +333,10 @@ async def test_caller_whose_sessions_were_lost_hides_no_other(storage: Redis, re
             ("e", b"bob"),
             ("f", b"carol"),
         ):
-            await one.sessions.open(name, b"facts", caller=caller, mark=b"mark", idle=HOUR, most=100)
+            await one.sessions.open(name, b"facts", caller=caller, mark=b"mark", idle_ms=HOUR, limit=100)
         redis_server.ask("DEL", b"{%b:s}:sessions:%b" % (PREFIX, short_name(b"ann")))
-        assert await one.sessions.open("g", b"", caller=b"dave", mark=b"mark", idle=HOUR, most=6) == "d"
-        assert await one.sessions.read("a", idle=HOUR) is not None
+        assert await one.sessions.open("g", b"", caller=b"dave", mark=b"mark", idle_ms=HOUR, limit=6) == "d"
+        assert await one.sessions.read("a", idle_ms=HOUR) is not None
         assert redis_server.ask("ZSCORE", b"{%b:s}:callers" % PREFIX, short_name(b"ann")) == b"1"
 
 
@@ -346,9 +346,9 @@ async def test_session_of_an_earlier_version_without_a_caller_counts_as_ended(
     session = b"{%b:s}:s:old" % PREFIX
     redis_server.ask("HSET", session, "facts", "facts", "mark", "mark")
     async with storage.join("tested") as one:
-        assert await one.sessions.read("old", idle=HOUR) is None
-        assert not await one.sessions.change("old", b"new", was=b"mark", mark=b"other", idle=HOUR)
-        assert await one.sessions.end("old")
+        assert await one.sessions.read("old", idle_ms=HOUR) is None
+        assert not await one.sessions.change("old", b"new", expected_mark=b"mark", mark=b"other", idle_ms=HOUR)
+        assert await one.sessions.delete("old")
         assert not redis_server.ask("EXISTS", session)
 
 
@@ -430,7 +430,7 @@ async def test_replica_waits_for_redis(tmp_path: Path, caplog: pytest.LogCapture
 
         async def join() -> None:
             async with Redis(url, limit=0.2).join("tested") as one:
-                await one.changes.note(["tools"])
+                await one.changes.record(["tools"])
                 joined.set()
 
         async with trio.open_nursery() as nursery:
@@ -452,7 +452,7 @@ async def test_slow_start_with_a_redis_that_is_there_tells_of_no_outage(
 ):
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=PATIENCE) as link:
-            await _CommonSecret(link, "secret").agree(patience=0.0)
+            await _SharedSecret(link, "secret").agree(patience=0.0)
     assert caplog.records == []
 
 
@@ -477,7 +477,7 @@ async def test_replica_that_may_not_ask_for_the_policy_runs(redis_url: str, redi
     redis_server.ask("ACL", "SETUSER", "replica", "~*", "&*", "+@all", "-config", "nopass", "on")
     try:
         async with Redis(redis_url.replace("//", "//replica:any@"), limit=10.0).join("tested") as one:
-            await one.changes.note(["tools"])
+            await one.changes.record(["tools"])
     finally:
         redis_server.ask("ACL", "DELUSER", "replica")
 
@@ -490,24 +490,24 @@ async def test_change_behind_a_failover_that_lost_the_last_ones_is_not_missed(
 ):
     """As many are noted as were lost, and a reader who has seen those is told."""
     async with storage.join("tested") as one:
-        await one.changes.note(["before"])
+        await one.changes.record(["before"])
         kept = {name: redis_server.ask("DUMP", name) for name in redis_server.ask("KEYS", "*")}
-        await one.changes.note(["lost"])
-        seen = (await one.changes.since(None)).place
+        await one.changes.record(["lost"])
+        seen = (await one.changes.read_since(None)).cursor
         for name, value in kept.items():
             redis_server.ask("RESTORE", name, 0, value, "REPLACE")
-        assert (await one.changes.since(seen)).everything
-        await one.changes.note(["new"])
-        assert (await one.changes.since(seen)).changed == ["new"]
+        assert (await one.changes.read_since(seen)).everything
+        await one.changes.record(["new"])
+        assert (await one.changes.read_since(seen)).changed == ["new"]
 
 
 async def test_hint_with_too_much_to_tell_is_a_gap(storage: Redis):
     async with storage.join("tested") as one, one.changes.watch() as hints:
-        start = (await one.changes.since(None)).place
+        start = (await one.changes.read_since(None)).cursor
         things = [f"resource:{number:01000}" for number in range(100)]
-        await one.changes.note(things)
-        assert isinstance(await next_of(hints), Gap)
-        assert sorted((await one.changes.since(start)).changed) == things
+        await one.changes.record(things)
+        assert isinstance(await next_of(hints), HintsLost)
+        assert sorted((await one.changes.read_since(start)).changed) == things
 
 
 async def test_hints_of_others_make_gaps_or_nothing(storage: Redis, redis_server: RedisServer):
@@ -519,7 +519,7 @@ async def test_hints_of_others_make_gaps_or_nothing(storage: Redis, redis_server
         assert await next_of(hints) == "known"
         for message in (b"s\xff", b"l", b"lx:", b"c", b"ca b \xc1"):
             redis_server.ask("PUBLISH", bus, message)
-            assert isinstance(await next_of(hints), Gap)
+            assert isinstance(await next_of(hints), HintsLost)
         redis_server.ask("PUBLISH", bus, b"sknown")
         assert await next_of(hints) == "known"
 
@@ -527,10 +527,10 @@ async def test_hints_of_others_make_gaps_or_nothing(storage: Redis, redis_server
 async def test_bucket_of_a_clock_that_was_set_back_is_only_empty(storage: Redis, redis_server: RedisServer):
     """It gets tokens as any other does."""
     async with storage.join("tested") as one:
-        assert await one.rates.take(b"caller", most=1, per=HOUR, burst=5) == 0
+        assert await one.rate_limits.acquire(b"caller", limit=1, period_ms=HOUR, burst=5) == 0
         (key,) = redis_server.ask("KEYS", "*:b:*")
         redis_server.ask("SET", key, 10**18)
-        assert HOUR - 60_000 < await one.rates.take(b"caller", most=1, per=HOUR, burst=5) <= HOUR
+        assert HOUR - 60_000 < await one.rate_limits.acquire(b"caller", limit=1, period_ms=HOUR, burst=5) <= HOUR
 
 
 # Other versions
@@ -542,10 +542,10 @@ async def test_replicas_of_different_layouts_share_nothing(
     async with storage.join("tested") as old:
         monkeypatch.setattr(shared, "_LAYOUT", 2)
         async with storage.join("tested") as new:
-            await old.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=HOUR, most=9)
-            assert await new.sessions.read("session", idle=HOUR) is None
-            await old.courier.live(lease=HOUR)
-            assert await new.courier.dead([old.id]) == {old.id}
+            await old.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=HOUR, limit=9)
+            assert await new.sessions.read("session", idle_ms=HOUR) is None
+            await old.courier.heartbeat(lease_ms=HOUR)
+            assert await new.courier.find_dead([old.id]) == {old.id}
             assert old.secret != new.secret
     assert {name.split(b":")[2].rstrip(b"}") for name in redis_server.ask("KEYS", "*")} == {b"1", b"2"}
 
@@ -555,8 +555,8 @@ async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(storage: Redis, 
     redis_server.ask("SET", "kept", "by others")
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
         assert redis_server.ask("PUBLISH", PREFIX + b":r:" + one.id.encode(), b"zkept") == 1
-        await one.courier.post(one.id, b"letter")
-        assert isinstance(await next_of(letters), Gap)
+        await one.courier.send(one.id, b"letter")
+        assert isinstance(await next_of(letters), HintsLost)
         assert await next_of(letters) == b"letter"
     assert redis_server.ask("GET", "kept") == b"by others"
 

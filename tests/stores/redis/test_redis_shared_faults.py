@@ -17,12 +17,12 @@ from tests.stores.fault_proxy import FaultProxy, open_proxy
 from tests.stores.redis_server import RedisServer
 from tests.stores.redis_use import PREFIX, append, next_of, until, until_done, until_gap
 
-from trio_mcp.stores import letters as letters_of_replicas
-from trio_mcp.stores.letters import Letter, Letters
-from trio_mcp.stores.redis.shared import Redis
-from trio_mcp.stores.shared import Noted, Replica, StoredSession
+from trio_mcp.fleet import messenger as letters_of_replicas
+from trio_mcp.fleet.messenger import Messenger, ReplicaMessage
+from trio_mcp.fleet.storage.redis.storage import Redis
+from trio_mcp.stores.shared import ChangeHint, Replica, StoredSession
 from trio_mcp.stores.task_store import StoreDown, Uncertain, new_mark
-from trio_mcp.testing.store_records import HOUR, create, record
+from trio_mcp.testing.stores.task_store_records import HOUR, create, record
 
 # A Redis that goes away
 
@@ -38,45 +38,45 @@ async def test_redis_that_came_back_empty_is_noticed(tmp_path: Path):
             one.tasks.watch() as tasks,
             one.courier.mailbox() as letters,
         ):
-            await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=HOUR, most=9)
-            await one.events.open("session", "stream", holder="me", request_id=b"1", keep=HOUR)
-            await one.changes.note(["tools"])
-            place = (await one.changes.since(None)).place
+            await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=HOUR, limit=9)
+            await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
+            await one.changes.record(["tools"])
+            place = (await one.changes.read_since(None)).cursor
             server.kill()
             with pytest.raises((StoreDown, Uncertain)):
-                await one.changes.note(["lost"])
+                await one.changes.record(["lost"])
             server.start()
             for each in (sessions, events, changes, tasks, letters):
                 await until_gap(each)
-            assert (await until_done(partial(one.changes.since, place))).everything
-            assert await one.sessions.read("session", idle=HOUR) is None
+            assert (await until_done(partial(one.changes.read_since, place))).everything
+            assert await one.sessions.read("session", idle_ms=HOUR) is None
             assert not await append(one, "stream", 1, [b"a"])
-            assert await one.courier.live(lease=HOUR) is False
-            await one.changes.note(["later"])
+            assert await one.courier.heartbeat(lease_ms=HOUR) is False
+            await one.changes.record(["later"])
             while (hint := await next_of(changes)).changed != ["later"]:
-                assert isinstance(hint, Noted)
+                assert isinstance(hint, ChangeHint)
 
 
 async def test_redis_that_was_killed_has_all_that_is_in_its_log(tmp_path: Path):
     """With an append-only file, nothing is lost with the process: a place in the log of changes stays good, too."""
     with RedisServer(tmp_path, "appendonly yes") as server:
         async with Redis(server.url, limit=10.0).join("tested") as one, one.changes.watch() as hints:
-            await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=HOUR, most=9)
-            await one.events.open("session", "stream", holder="me", request_id=b"1", keep=HOUR)
+            await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=HOUR, limit=9)
+            await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
             assert await append(one, "stream", 1, [b"a"])
-            place = (await one.changes.since(None)).place
-            await one.changes.note(["tools"])
-            assert await one.seen.add(bytes(32), ttl=HOUR)
+            place = (await one.changes.read_since(None)).cursor
+            await one.changes.record(["tools"])
+            assert await one.replay_guard.add(bytes(32), ttl_ms=HOUR)
             server.restart()
             await until_gap(hints)
-            found = await until_done(partial(one.changes.since, place))
+            found = await until_done(partial(one.changes.read_since, place))
             assert (found.changed, found.everything) == (["tools"], False)
-            assert await one.sessions.read("session", idle=HOUR) == StoredSession(b"facts", b"mark")
+            assert await one.sessions.read("session", idle_ms=HOUR) == StoredSession(b"facts", b"mark")
             assert await append(one, "stream", 2, [b"b"])
-            events = await one.events.after("session", "stream", 0, keep=HOUR)
+            events = await one.events.read_after("session", "stream", 0, retention_ms=HOUR)
             assert events is not None
             assert events.lines == [b"a", b"b"]
-            assert not await one.seen.add(bytes(32), ttl=HOUR)
+            assert not await one.replay_guard.add(bytes(32), ttl_ms=HOUR)
 
 
 async def test_frozen_redis_holds_up_no_call_beyond_the_limit(tmp_path: Path):
@@ -84,13 +84,15 @@ async def test_frozen_redis_holds_up_no_call_beyond_the_limit(tmp_path: Path):
     with RedisServer(tmp_path) as server:
         async with Redis(server.url, limit=0.3).join("tested") as one:
             mark = new_mark()
-            await until_done(partial(one.sessions.open, "session", b"old", caller=b"ann", mark=b"", idle=HOUR, most=9))
+            await until_done(
+                partial(one.sessions.open, "session", b"old", caller=b"ann", mark=b"", idle_ms=HOUR, limit=9)
+            )
             server.stop()
             kinds = list[type[Exception]]()
             for _ in range(20):
                 begun = trio.current_time()
                 try:
-                    await one.sessions.change("session", b"new", was=b"", mark=mark, idle=HOUR)
+                    await one.sessions.change("session", b"new", expected_mark=b"", mark=mark, idle_ms=HOUR)
                 except (StoreDown, Uncertain) as error:
                     kinds.append(type(error))
                 assert trio.current_time() - begun < 5
@@ -98,63 +100,65 @@ async def test_frozen_redis_holds_up_no_call_beyond_the_limit(tmp_path: Path):
             assert kinds[0] is Uncertain
             assert StoreDown in kinds
             server.go_on()
-            assert await until_done(partial(one.changes.note, ["tools"])) is None
-            found = await one.sessions.read("session", idle=HOUR)
+            assert await until_done(partial(one.changes.record, ["tools"])) is None
+            found = await one.sessions.read("session", idle_ms=HOUR)
             assert found is not None
             if found.mark != mark:  # nothing of what was sent has arrived, and no more will come that counts
-                assert await one.sessions.change("session", b"new", was=b"", mark=mark, idle=HOUR)
-            assert await one.sessions.read("session", idle=HOUR) == StoredSession(b"new", mark)
+                assert await one.sessions.change("session", b"new", expected_mark=b"", mark=mark, idle_ms=HOUR)
+            assert await one.sessions.read("session", idle_ms=HOUR) == StoredSession(b"new", mark)
 
 
 async def test_full_redis_changes_nothing_and_goes_on_reading(tmp_path: Path):
     with RedisServer(tmp_path, "maxmemory-policy noeviction") as server:
         async with Redis(server.url, limit=10.0).join("tested") as one:
             mark = new_mark()
-            await one.sessions.open("session", b"old", caller=b"ann", mark=b"mark", idle=HOUR, most=9)
-            await one.events.open("session", "stream", holder="me", request_id=b"1", keep=HOUR)
+            await one.sessions.open("session", b"old", caller=b"ann", mark=b"mark", idle_ms=HOUR, limit=9)
+            await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
             assert await append(one, "stream", 1, [b"a", b"b"])
-            await one.changes.note(["tools"])
-            await one.courier.live(lease=HOUR)
-            place = (await one.changes.since(None)).place
+            await one.changes.record(["tools"])
+            await one.courier.heartbeat(lease_ms=HOUR)
+            place = (await one.changes.read_since(None)).cursor
             server.ask("CONFIG", "SET", "maxmemory", 1)
             before = {name: server.ask("DUMP", name) for name in server.ask("KEYS", "*")}
             writes: list[Callable[[], Awaitable[Any]]] = [
-                partial(one.sessions.open, "other", b"", caller=b"ann", mark=b"", idle=HOUR, most=9),
-                partial(one.sessions.change, "session", b"new", was=b"mark", mark=mark, idle=HOUR),
-                partial(one.events.open, "session", "other", holder="me", request_id=b"1", keep=HOUR),
-                partial(one.events.open, "other", "other", holder="me", request_id=b"1", keep=HOUR),
-                partial(one.events.take, "session", "stream", holder="you", keep=HOUR),
+                partial(one.sessions.open, "other", b"", caller=b"ann", mark=b"", idle_ms=HOUR, limit=9),
+                partial(one.sessions.change, "session", b"new", expected_mark=b"mark", mark=mark, idle_ms=HOUR),
+                partial(one.events.open, "session", "other", holder="me", request_id=b"1", retention_ms=HOUR),
+                partial(one.events.open, "other", "other", holder="me", request_id=b"1", retention_ms=HOUR),
+                partial(one.events.take_over, "session", "stream", holder="you", retention_ms=HOUR),
                 partial(append, one, "stream", 3, [b"c"], most=2),
                 partial(append, one, "stream", 3, [], note=b"note"),
                 partial(append, one, "stream", 3, [], finish=True),
-                partial(one.events.finish_dead, "session", "stream", dead="me", line=b"x", most=9, keep=HOUR),
-                partial(one.changes.note, ["prompts"]),
-                partial(one.courier.post, one.id, bytes(100_000)),
-                partial(one.seen.add, bytes(32), ttl=HOUR),
-                partial(one.rates.take, b"caller", most=1, per=HOUR, burst=1),
-                partial(one.courier.live, lease=HOUR),
+                partial(
+                    one.events.finish_dead, "session", "stream", dead_holder="me", line=b"x", limit=9, retention_ms=HOUR
+                ),
+                partial(one.changes.record, ["prompts"]),
+                partial(one.courier.send, one.id, bytes(100_000)),
+                partial(one.replay_guard.add, bytes(32), ttl_ms=HOUR),
+                partial(one.rate_limits.acquire, b"caller", limit=1, period_ms=HOUR, burst=1),
+                partial(one.courier.heartbeat, lease_ms=HOUR),
             ]
             for write in writes:
                 with pytest.raises(StoreDown, match="OOM"):
                     await write()
-            found = await one.sessions.read("session", idle=HOUR)
+            found = await one.sessions.read("session", idle_ms=HOUR)
             assert found is not None
-            assert found.facts == b"old"
-            events = await one.events.after("session", "stream", 0, keep=HOUR)
+            assert found.state == b"old"
+            events = await one.events.read_after("session", "stream", 0, retention_ms=HOUR)
             assert events is not None
             assert events.lines == [b"a", b"b"]
-            assert not (await one.changes.since(place)).changed
-            assert await one.courier.dead([one.id]) == set()
+            assert not (await one.changes.read_since(place)).changed
+            assert await one.courier.find_dead([one.id]) == set()
             assert await append(one, "stream", 1, [b"a"])
             after = {name: server.ask("DUMP", name) for name in server.ask("KEYS", "*")}
             assert {name for name in before | after if before.get(name) != after.get(name)} <= {
                 b"{%b:s}:sessions" % PREFIX,  # the session lasts longer
                 b"{%b:s}:sessions:%b" % (PREFIX, hashlib.blake2b(b"ann", digest_size=16).hexdigest().encode()),
             }
-            assert await one.sessions.end("session")
-            await one.events.forget("session")
+            assert await one.sessions.delete("session")
+            await one.events.delete("session")
             server.ask("CONFIG", "SET", "maxmemory", 0)
-            await one.changes.note(["prompts"])
+            await one.changes.record(["prompts"])
 
 
 # Calls whose fate is unknown
@@ -184,7 +188,7 @@ async def with_faults(
 
 
 async def until_up(one: Replica) -> None:
-    await until_done(partial(one.courier.dead, ["nobody"]))
+    await until_done(partial(one.courier.find_dead, ["nobody"]))
 
 
 async def attempt_with(proxy: FaultProxy, call: Callable[[], Awaitable[Any]], kind: Any, way: Any, after: int) -> str:
@@ -209,22 +213,24 @@ async def test_uncertain_change_of_a_session_is_made_once(redis_server: RedisSer
 
     async def attempt(one: Replica, number: int) -> None:
         marks[number] = new_mark()
-        await one.sessions.change("session", b"%d" % number, was=b"was", mark=marks[number], idle=HOUR)
+        await one.sessions.change("session", b"%d" % number, expected_mark=b"was", mark=marks[number], idle_ms=HOUR)
 
     async def check(other: Replica, number: int, returned: bool) -> None:
-        found = await other.sessions.read("session", idle=HOUR)
+        found = await other.sessions.read("session", idle_ms=HOUR)
         assert found is not None
         happened = found.mark == marks[number]
         assert happened or not returned
-        again = await other.sessions.change("session", b"%d" % number, was=b"was", mark=marks[number], idle=HOUR)
+        again = await other.sessions.change(
+            "session", b"%d" % number, expected_mark=b"was", mark=marks[number], idle_ms=HOUR
+        )
         assert again is not happened
-        found = await other.sessions.read("session", idle=HOUR)
+        found = await other.sessions.read("session", idle_ms=HOUR)
         assert found is not None
-        assert (found.facts, found.mark) == (b"%d" % number, marks[number])
-        assert await other.sessions.change("session", b"", was=marks[number], mark=b"was", idle=HOUR)
+        assert (found.state, found.mark) == (b"%d" % number, marks[number])
+        assert await other.sessions.change("session", b"", expected_mark=marks[number], mark=b"was", idle_ms=HOUR)
 
     async with Redis(redis_server.url, limit=10.0).join("tested") as one:
-        await one.sessions.open("session", b"", caller=b"ann", mark=b"was", idle=HOUR, most=9)
+        await one.sessions.open("session", b"", caller=b"ann", mark=b"was", idle_ms=HOUR, limit=9)
     await with_faults(redis_server, attempt, check)
 
 
@@ -235,17 +241,17 @@ async def test_uncertain_append_is_made_once(redis_server: RedisServer):
         await append(one, "stream", 2 * number - 1, [b"%d a" % number, b"%d b" % number], note=b"%d" % number)
 
     async def check(other: Replica, number: int, returned: bool) -> None:
-        found = await other.events.after("session", "stream", 2 * number - 2, keep=HOUR)
+        found = await other.events.read_after("session", "stream", 2 * number - 2, retention_ms=HOUR)
         assert found is not None
         lines = [b"%d a" % number, b"%d b" % number]
         assert found.lines == lines or (not returned and not found.lines)
         assert await append(other, "stream", 2 * number - 1, lines, note=b"%d" % number)
-        found = await other.events.after("session", "stream", 2 * number - 2, keep=HOUR)
+        found = await other.events.read_after("session", "stream", 2 * number - 2, retention_ms=HOUR)
         assert found is not None
         assert (found.lines, found.stream.note) == (lines, b"%d" % number)
 
     async with Redis(redis_server.url, limit=10.0).join("tested") as one:
-        await one.events.open("session", "stream", holder="me", request_id=b"", keep=HOUR)
+        await one.events.open("session", "stream", holder="me", request_id=b"", retention_ms=HOUR)
     await with_faults(redis_server, attempt, check)
 
 
@@ -254,18 +260,18 @@ async def test_uncertain_note_is_told_at_least_once(redis_server: RedisServer):
     places = dict[int, str]()
 
     async def attempt(one: Replica, number: int) -> None:
-        await one.changes.note([f"thing {number}"])
+        await one.changes.record([f"thing {number}"])
 
     async def check(other: Replica, number: int, returned: bool) -> None:
-        found = await other.changes.since(places[number])
+        found = await other.changes.read_since(places[number])
         assert found.changed == [f"thing {number}"] or (not returned and not found.changed)
-        await other.changes.note([f"thing {number}"])
-        found = await other.changes.since(places[number])
+        await other.changes.record([f"thing {number}"])
+        found = await other.changes.read_since(places[number])
         assert (found.changed, found.everything) == ([f"thing {number}"], False)
-        places[number + 1] = found.place
+        places[number + 1] = found.cursor
 
     async with Redis(redis_server.url, limit=10.0).join("tested") as one:
-        places[1] = (await one.changes.since(None)).place
+        places[1] = (await one.changes.read_since(None)).cursor
     await with_faults(redis_server, attempt, check)
 
 
@@ -273,14 +279,14 @@ async def test_uncertain_value_counts_as_used(redis_server: RedisServer):
     """Nobody else uses it afterwards, if it was added, and one may if it was not."""
 
     async def attempt(one: Replica, number: int) -> None:
-        assert await one.seen.add(b"%032d" % number, ttl=HOUR)
+        assert await one.replay_guard.add(b"%032d" % number, ttl_ms=HOUR)
 
     async def check(other: Replica, number: int, returned: bool) -> None:
         key = b"%b:j:%b" % (PREFIX, (b"%032d" % number).hex().encode())
         was_there = bool(redis_server.ask("EXISTS", key))
         assert was_there or not returned
-        assert await other.seen.add(b"%032d" % number, ttl=HOUR) is not was_there
-        assert not await other.seen.add(b"%032d" % number, ttl=HOUR)
+        assert await other.replay_guard.add(b"%032d" % number, ttl_ms=HOUR) is not was_there
+        assert not await other.replay_guard.add(b"%032d" % number, ttl_ms=HOUR)
 
     await with_faults(redis_server, attempt, check)
 
@@ -301,7 +307,7 @@ async def test_letters_that_come_while_the_subscription_is_lost_are_read_with_th
             proxy.cut_all()
             await until(lambda: redis_server.ask("PUBSUB", "NUMSUB", f"trio-mcp:tested:1:r:{one.id}")[1] == 0)
             for letter in letters:
-                await two.courier.post(one.id, letter + b"%d" % turn)
+                await two.courier.send(one.id, letter + b"%d" % turn)
                 await trio.sleep(0.002)  # the order of letters of one moment is not kept
             proxy.refuses = False
             await until_gap(mailbox)
@@ -322,17 +328,17 @@ async def test_each_letter_is_handled_once_while_the_subscription_is_cut_again_a
     monkeypatch.setattr(letters_of_replicas, "_LONGEST_REPEAT", 10 * PATIENCE)
     read: list[bytes] = []
 
-    def reader(letter: Letter) -> None:
+    def reader(letter: ReplicaMessage) -> None:
         read.append(letter.content)
-        letter.take(b"read " + letter.content[:4])
+        letter.ack(b"read " + letter.content[:4])
 
     async with (
         Redis(redis_server.url, limit=10.0).join("tested") as one,
         Redis(redis_server.url, limit=10.0).join("tested") as two,
         trio.open_nursery() as nursery,
     ):
-        ours, theirs = Letters(one), Letters(two)
-        theirs.read("talk", reader)
+        ours, theirs = Messenger(one), Messenger(two)
+        theirs.register("talk", reader)
         await nursery.start(ours.run)
         await nursery.start(theirs.run)
         sent = [b"%04d" % number + bytes(number % 3 * 5_000) for number in range(30)]
@@ -348,7 +354,7 @@ async def test_each_letter_is_handled_once_while_the_subscription_is_cut_again_a
 async def test_list_of_letters_is_bounded_in_number_bytes_and_time(redis_server: RedisServer) -> None:
     async with Redis(redis_server.url, limit=10.0).join("tested") as one:
         for number in range(1100):
-            await one.courier.post("nobody", b"%04d" % number + bytes(4000))
+            await one.courier.send("nobody", b"%04d" % number + bytes(4000))
         (listed,) = redis_server.ask("KEYS", "*:listed")
         assert redis_server.ask("ZCARD", listed) == 1000
         assert redis_server.ask("MEMORY", "USAGE", listed, "SAMPLES", 0) < 6 * 2**20
@@ -356,9 +362,9 @@ async def test_list_of_letters_is_bounded_in_number_bytes_and_time(redis_server:
         (newest,) = redis_server.ask("ZRANGE", listed, -1, -1)
         redis_server.ask("DEL", listed)
         redis_server.ask("ZADD", listed, 1, b"wold")  # of long ago
-        await one.courier.post("nobody", newest[1:])
+        await one.courier.send("nobody", newest[1:])
         assert redis_server.ask("ZRANGE", listed, 0, -1) == [newest]
-        await one.courier.post("nobody", newest[1:])
+        await one.courier.send("nobody", newest[1:])
         assert redis_server.ask("ZCARD", listed) == 1
 
 
@@ -369,19 +375,19 @@ async def test_signs_of_life_and_leases_go_beside_a_connection_that_is_full(redi
         Redis(proxy.url, limit=0.5).join("tested") as one,
     ):
         await create(one.tasks, record("task", holder="me"))
-        await one.courier.live(lease=HOUR)
+        await one.courier.heartbeat(lease_ms=HOUR)
         await use_seen(one)
         fault = proxy.fail("hold", after=0, for_connection=0)
         with pytest.raises(Uncertain):
             await use_seen(one)
         assert fault.happened.is_set()
-        assert await one.courier.live(lease=HOUR) is True
-        assert await one.tasks.renew({"task": "me"}, lease=HOUR) == []
+        assert await one.courier.heartbeat(lease_ms=HOUR) is True
+        assert await one.tasks.renew({"task": "me"}, lease_ms=HOUR) == []
         proxy.let_go()
 
 
 async def use_seen(replica: Replica) -> None:
-    await replica.seen.add(new_mark() * 4, ttl=HOUR)
+    await replica.replay_guard.add(new_mark() * 4, ttl_ms=HOUR)
 
 
 async def test_outage_of_redis_is_logged_once_with_two_links(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -391,7 +397,7 @@ async def test_outage_of_redis_is_logged_once_with_two_links(tmp_path: Path, cap
             await until(lambda: one.counts is not None and not one.counts.is_up)
             await trio.sleep(0.3)  # the other link learns of the loss
             server.start()
-            await until_done(partial(one.courier.live, lease=HOUR))
+            await until_done(partial(one.courier.heartbeat, lease_ms=HOUR))
             await until_done(partial(use_seen, one))
     told = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert ["cannot be used" in text for text in told] == [True, False]
@@ -405,7 +411,7 @@ async def test_letter_of_several_pieces_is_read_whole_and_leaves_nothing(
     async with Redis(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
         letter = random.Random(length).randbytes(length)
         for number in (1, 1, None):
-            await one.courier.post(one.id, letter, number=number)
+            await one.courier.send(one.id, letter, number=number)
             assert await next_of(mailbox) == letter
         assert redis_server.ask("KEYS", "*:m:*") == []
 
@@ -414,5 +420,5 @@ async def test_long_letters_are_fetched_together_in_order(redis_server: RedisSer
     async with Redis(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
         letters = [bytes([n]) * (100_000 if n % 3 else 10) for n in range(20)]
         for number, letter in enumerate(letters):
-            await one.courier.post(one.id, letter, number=number)
+            await one.courier.send(one.id, letter, number=number)
         assert [await next_of(mailbox) for _ in letters] == letters

@@ -11,9 +11,9 @@ from tests.patience import PATIENCE
 from tests.stores.fault_proxy import open_proxy
 from tests.stores.redis_server import RedisServer
 
-from trio_mcp.stores.redis import subscription
-from trio_mcp.stores.redis.link import Link, Message, open_link
-from trio_mcp.stores.task_store import GAP, Gap
+from trio_mcp.fleet.storage.redis import subscription
+from trio_mcp.fleet.storage.redis.link import ChannelMessage, Link, open_link
+from trio_mcp.stores.task_store import HINTS_LOST, HintsLost
 
 LONG = 30.0
 
@@ -29,7 +29,7 @@ async def up(link: Link) -> None:
         await link.wait_until_up()
 
 
-async def next_of(messages: AsyncIterator[Message | Gap]) -> Message | Gap:
+async def next_of(messages: AsyncIterator[ChannelMessage | HintsLost]) -> ChannelMessage | HintsLost:
     with trio.fail_after(PATIENCE):
         return await anext(messages)
 
@@ -45,7 +45,7 @@ async def test_messages_come_from_the_entry_on_in_order(redis_server: RedisServe
                 assert redis_server.ask("PUBLISH", "ab"[number % 2], number) == 1
             redis_server.ask("PUBLISH", "c", "other")
             for number in range(5):
-                assert await next_of(messages) == Message("ab"[number % 2], str(number).encode())
+                assert await next_of(messages) == ChannelMessage("ab"[number % 2], str(number).encode())
         await until(lambda: redis_server.ask("PUBSUB", "NUMSUB", "a", "b") == [b"a", 0, b"b", 0])
         assert link.gaps == 0
 
@@ -55,13 +55,16 @@ async def test_each_reader_gets_each_message_of_its_channels(redis_server: Redis
         async with link.subscribe(["a", "b"]) as second:
             redis_server.ask("PUBLISH", "a", 1)
             redis_server.ask("PUBLISH", "b", 2)
-            assert await next_of(first) == Message("a", b"1")
-            assert [await next_of(second), await next_of(second)] == [Message("a", b"1"), Message("b", b"2")]
+            assert await next_of(first) == ChannelMessage("a", b"1")
+            assert [await next_of(second), await next_of(second)] == [
+                ChannelMessage("a", b"1"),
+                ChannelMessage("b", b"2"),
+            ]
         redis_server.ask("PUBLISH", "a", 3)
-        assert await next_of(first) == Message("a", b"3")
+        assert await next_of(first) == ChannelMessage("a", b"3")
         async with link.subscribe(["b"]) as third:
             redis_server.ask("PUBLISH", "b", 4)
-            assert await next_of(third) == Message("b", b"4")
+            assert await next_of(third) == ChannelMessage("b", b"4")
         assert redis_server.ask("PUBSUB", "NUMSUB", "a") == [b"a", 1]
 
 
@@ -85,12 +88,12 @@ async def test_subscription_starts_anew_by_itself_and_says_gap(
             for turn in range(8):
                 kill_subscriptions(redis_server)
                 began = trio.current_time()
-                assert await next_of(messages) is GAP  # once for both channels
-                assert await next_of(others) is GAP
+                assert await next_of(messages) is HINTS_LOST  # once for both channels
+                assert await next_of(others) is HINTS_LOST
                 assert trio.current_time() - began < 10, "delays have a bound"
                 redis_server.ask("PUBLISH", "a", turn)
-                assert await next_of(messages) == Message("a", str(turn).encode())
-                assert await next_of(others) == Message("a", str(turn).encode())
+                assert await next_of(messages) == ChannelMessage("a", str(turn).encode())
+                assert await next_of(others) == ChannelMessage("a", str(turn).encode())
             assert link.gaps == 16
         assert link.is_up
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []
@@ -103,7 +106,7 @@ async def test_first_loss_costs_no_delay(redis_server: RedisServer, monkeypatch:
         await up(link)
         async with link.subscribe(["a"]) as messages:
             kill_subscriptions(redis_server)
-            assert await next_of(messages) is GAP
+            assert await next_of(messages) is HINTS_LOST
 
 
 async def test_loss_after_a_good_while_costs_no_delay_either(
@@ -117,7 +120,7 @@ async def test_loss_after_a_good_while_costs_no_delay_either(
         async with link.subscribe(["a"]) as messages:
             for _ in range(3):
                 kill_subscriptions(redis_server)
-                assert await next_of(messages) is GAP
+                assert await next_of(messages) is HINTS_LOST
 
 
 async def test_only_connections_that_were_never_confirmed_lengthen_the_delay(
@@ -133,17 +136,17 @@ async def test_only_connections_that_were_never_confirmed_lengthen_the_delay(
     ):
         for _ in range(20):
             kill_subscriptions(redis_server)
-            assert await next_of(messages) is GAP
+            assert await next_of(messages) is HINTS_LOST
         assert asked == []
         proxy.refuses = True
         proxy.cut_all()
         await until(lambda: len(asked) >= 4)
         proxy.refuses = False
         assert asked[:4] == [1, 2, 3, 4]
-        assert await next_of(messages) is GAP
+        assert await next_of(messages) is HINTS_LOST
         asked.clear()
         kill_subscriptions(redis_server)
-        assert await next_of(messages) is GAP
+        assert await next_of(messages) is HINTS_LOST
         assert asked == []
 
 
@@ -170,18 +173,18 @@ async def test_reader_that_comes_while_redis_is_away_is_told_a_gap_once_messages
             await anext(messages)
             raise AssertionError("nothing may come")
         with server:
-            assert await next_of(messages) is GAP
+            assert await next_of(messages) is HINTS_LOST
             assert server.ask("PUBLISH", "a", 1) == 1
-            assert await next_of(messages) == Message("a", b"1")
+            assert await next_of(messages) == ChannelMessage("a", b"1")
 
 
 async def test_killed_redis_is_subscribed_to_again(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=LONG) as link, link.subscribe(["a"]) as messages:
             server.restart()
-            assert await next_of(messages) is GAP
+            assert await next_of(messages) is HINTS_LOST
             assert server.ask("PUBLISH", "a", 1) == 1
-            assert await next_of(messages) == Message("a", b"1")
+            assert await next_of(messages) == ChannelMessage("a", b"1")
 
 
 async def test_slow_reader_loses_messages_beyond_the_bound_and_is_told(redis_server: RedisServer) -> None:
@@ -191,13 +194,13 @@ async def test_slow_reader_loses_messages_beyond_the_bound_and_is_told(redis_ser
             for first in range(0, 3000, 100):
                 await link.pipeline([("PUBLISH", "a", number) for number in range(first, first + 100)])
             await link.pipeline([("PUBLISH", "b", "done")])
-            assert await next_of(quick) == Message("b", b"done")
+            assert await next_of(quick) == ChannelMessage("b", b"done")
             assert [await next_of(slow) for _ in range(1000)] == [
-                Message("a", str(number).encode()) for number in range(1000)
+                ChannelMessage("a", str(number).encode()) for number in range(1000)
             ]
-            assert await next_of(slow) is GAP
+            assert await next_of(slow) is HINTS_LOST
             await link.pipeline([("PUBLISH", "a", "more")])
-            assert await next_of(slow) == Message("a", b"more")
+            assert await next_of(slow) == ChannelMessage("a", b"more")
             assert link.gaps == 1
 
 
@@ -212,9 +215,9 @@ async def test_subscription_that_is_cut_without_a_word_is_noticed(
             await trio.sleep(0.5)  # some proofs come back
             assert proxy.connections == 2
             proxy.fail("swallow", after=0, for_connection=1)
-            assert await next_of(messages) is GAP
+            assert await next_of(messages) is HINTS_LOST
             redis_server.ask("PUBLISH", "a", 1)
-            assert await next_of(messages) == Message("a", b"1")
+            assert await next_of(messages) == ChannelMessage("a", b"1")
         assert proxy.connections == 3
 
 
@@ -228,9 +231,9 @@ async def test_frozen_redis_keeps_a_subscription_or_says_gap(tmp_path: Path) -> 
                 server.go_on()
                 await up(link)
                 server.ask("PUBLISH", "a", 1)
-                while (heard := await next_of(messages)) is GAP:
+                while (heard := await next_of(messages)) is HINTS_LOST:
                     pass
-                assert heard == Message("a", b"1")
+                assert heard == ChannelMessage("a", b"1")
 
 
 async def test_refused_subscription_is_told_and_tried_again(
@@ -246,7 +249,7 @@ async def test_refused_subscription_is_told_and_tried_again(
                     await until(lambda: "NOPERM" in caplog.text)
                     assert len([each for each in caplog.records if each.levelno == logging.WARNING]) == 1
                     server.ask("ACL", "SETUSER", "ann", "allchannels")
-                    assert await next_of(messages) is GAP
+                    assert await next_of(messages) is HINTS_LOST
     assert "sesame" not in caplog.text
 
 
@@ -256,7 +259,7 @@ async def test_subscription_survives_a_new_client_of_the_commands(redis_server: 
         async with link.subscribe(["a"]) as messages:
             redis_server.ask("CLIENT", "KILL", "TYPE", "normal")
             redis_server.ask("PUBLISH", "a", 1)
-            assert await next_of(messages) == Message("a", b"1")
+            assert await next_of(messages) == ChannelMessage("a", b"1")
             assert link.gaps == 0
 
 
@@ -267,7 +270,7 @@ async def test_channel_that_is_left_and_taken_again_at_once_is_heard(redis_serve
             for number in range(50):
                 async with link.subscribe(["a"]) as messages:
                     assert redis_server.ask("PUBLISH", "a", number) == 1
-                    assert await next_of(messages) == Message("a", str(number).encode())
+                    assert await next_of(messages) == ChannelMessage("a", str(number).encode())
 
 
 async def test_confirmation_of_an_entry_that_was_left_is_none_for_the_next(redis_server: RedisServer) -> None:
@@ -304,7 +307,7 @@ async def test_entry_that_is_cancelled_leaves_nothing(redis_server: RedisServer)
                     async with link.subscribe(["a"]):
                         await trio.sleep_forever()
             redis_server.ask("PUBLISH", "other", 1)
-            assert await next_of(messages) == Message("other", b"1")
+            assert await next_of(messages) == ChannelMessage("other", b"1")
             await until(lambda: redis_server.ask("PUBSUB", "NUMSUB", "a") == [b"a", 0])
 
 
@@ -319,10 +322,10 @@ async def test_answer_to_no_command_only_closes_the_connection(redis_server: Red
     ):
         proxy.corrupt = lambda data: data + stranger if b"message" in data else data
         redis_server.ask("PUBLISH", "a", 1)
-        while await next_of(messages) is not GAP:
+        while await next_of(messages) is not HINTS_LOST:
             pass
         proxy.corrupt = None
         while redis_server.ask("PUBLISH", "a", 2) == 0:  # noqa: ASYNC110 - Redis tells nobody
             await trio.sleep(0.01)
-        while await next_of(messages) != Message("a", b"2"):
+        while await next_of(messages) != ChannelMessage("a", b"2"):
             pass

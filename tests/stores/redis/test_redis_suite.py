@@ -6,12 +6,12 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from trio_mcp.stores.redis.shared import Redis
+from trio_mcp.fleet.storage.redis.storage import Redis
 from trio_mcp.stores.shared import Replica
-from trio_mcp.testing import SharedSuite
+from trio_mcp.testing import SharedStorageSuite
 
 
-class TestRedis(SharedSuite):
+class TestRedis(SharedStorageSuite):
     @pytest.fixture(autouse=True)
     def storage(self, redis_url: str) -> None:
         self.redis = Redis(redis_url, limit=10.0)

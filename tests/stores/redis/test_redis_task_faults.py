@@ -7,10 +7,10 @@ from tests.stores.redis.test_redis_shared_faults import with_faults
 from tests.stores.redis_server import RedisServer
 from tests.stores.redis_use import PREFIX
 
-from trio_mcp.stores.redis.shared import Redis
+from trio_mcp.fleet.storage.redis.storage import Redis
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import TaskRecord
-from trio_mcp.testing.store_records import HOUR, change, claim, create, kept, next_of, record
+from trio_mcp.testing.stores.task_store_records import HOUR, change, claim, create, next_of, read_record, record
 
 
 async def test_uncertain_creation_is_undone(redis_server: RedisServer):
@@ -23,7 +23,7 @@ async def test_uncertain_creation_is_undone(redis_server: RedisServer):
         name = f"task {number}"
         was_there = await other.tasks.read(None, name) is not None
         assert was_there or not returned
-        assert await other.tasks.void(name, keep=HOUR) is was_there
+        assert await other.tasks.discard(name, retention_ms=HOUR) is was_there
         if not was_there:
             with pytest.raises(ValueError, match="given up"):
                 await create(other.tasks, record(name))
@@ -41,14 +41,14 @@ async def test_uncertain_change_of_a_task_is_made_once(redis_server: RedisServer
     after = dict[int, TaskRecord]()
 
     async def attempt(one: Replica, number: int) -> None:
-        assert await one.tasks.change(after[number], was=before[number].mark, holder="me")
+        assert await one.tasks.change(after[number], expected_mark=before[number].mark, holder="me")
 
     async def check(other: Replica, number: int, returned: bool) -> None:
-        found = await kept(other.tasks, "one")
+        found = await read_record(other.tasks, "one")
         happened = found == after[number]
         assert happened or (not returned and found == before[number])
-        assert await other.tasks.change(after[number], was=before[number].mark, holder="me") is not happened
-        assert await kept(other.tasks, "one") == after[number]
+        assert await other.tasks.change(after[number], expected_mark=before[number].mark, holder="me") is not happened
+        assert await read_record(other.tasks, "one") == after[number]
         prepare(number + 1, after[number])
 
     def prepare(number: int, one: TaskRecord) -> None:
@@ -67,12 +67,12 @@ async def test_uncertain_claim_leaves_its_tasks_alone(redis_server: RedisServer)
         assert set(await claim(one.tasks, f"one {number}")) == {"one", "two"}
 
     async def check(other: Replica, number: int, returned: bool) -> None:
-        holders = {(await kept(other.tasks, name)).holder for name in ("one", "two")}
+        holders = {(await read_record(other.tasks, name)).holder for name in ("one", "two")}
         assert holders == {f"one {number}"} or (not returned and holders == {None})
         claimed = await claim(other.tasks, "other")
         assert set(claimed) == ({"one", "two"} if holders == {None} else set())
         for name in ("one", "two"):
-            assert await change(other.tasks, await kept(other.tasks, name), give_up=True) is not None
+            assert await change(other.tasks, await read_record(other.tasks, name), give_up=True) is not None
 
     async with Redis(redis_server.url, limit=10.0).join("tested") as one:
         for name in ("one", "two"):
@@ -85,15 +85,15 @@ async def test_uncertain_renewal_can_be_made_again(redis_server: RedisServer):
     held = {"one": "me", "two": "me"}
 
     async def attempt(one: Replica, number: int) -> None:
-        assert set(await one.tasks.renew({**held, "lost": "me"}, lease=(2 * number + 1) * HOUR)) == {"lost"}
+        assert set(await one.tasks.renew({**held, "lost": "me"}, lease_ms=(2 * number + 1) * HOUR)) == {"lost"}
 
     async def check(other: Replica, number: int, returned: bool) -> None:
-        ends = [round(((await kept(other.tasks, name)).leased_until - created[name]) / HOUR) for name in held]
+        ends = [round(((await read_record(other.tasks, name)).leased_until - created[name]) / HOUR) for name in held]
         assert ends in ([[2 * number + 1] * 2] if returned else [[2 * number + 1] * 2, [2 * number] * 2])
-        assert set(await other.tasks.renew(held, lease=(2 * number + 2) * HOUR)) == set()
+        assert set(await other.tasks.renew(held, lease_ms=(2 * number + 2) * HOUR)) == set()
 
     async with Redis(redis_server.url, limit=10.0).join("tested") as one:
         created = {
-            name: (await create(one.tasks, record(name, holder="me"), lease=2 * HOUR)).created_at for name in held
+            name: (await create(one.tasks, record(name, holder="me"), lease_ms=2 * HOUR)).created_at for name in held
         }
     await with_faults(redis_server, attempt, check)

@@ -14,20 +14,30 @@ from tests.patience import PATIENCE
 from tests.stores.redis.test_redis_topologies import cluster_of, until_whole
 from tests.stores.redis_server import RedisServer
 
-from trio_mcp.stores.redis import task_store
-from trio_mcp.stores.redis.link import Link, open_link
-from trio_mcp.stores.redis.task_store import RedisTaskStore
+from trio_mcp.fleet.storage.redis import task_store
+from trio_mcp.fleet.storage.redis.link import Link, open_link
+from trio_mcp.fleet.storage.redis.task_store import RedisTaskStore
 from trio_mcp.stores.task_store import (
-    GAP,
+    HINTS_LOST,
+    HintQueues,
     StoreDown,
     StoreFull,
     TaskStore,
     Uncertain,
     UnreadableRecord,
-    Watchers,
 )
-from trio_mcp.testing.store_records import HOUR, change, claim, create, ended, interrupt, kept, over, record
-from trio_mcp.testing.store_suite import TaskStoreSuite
+from trio_mcp.testing.stores.task_store import TaskStoreSuite
+from trio_mcp.testing.stores.task_store_records import (
+    HOUR,
+    change,
+    claim,
+    create,
+    finished,
+    interrupt,
+    read_record,
+    record,
+    wait_past,
+)
 
 SECRET, OLDER = bytes(range(32)), bytes(range(32, 64))
 PREFIX, BUS = b"test:1", b"test:bus"
@@ -48,11 +58,11 @@ async def open_store(
     url: str, secrets: tuple[bytes, ...] = (), *, prefix: bytes = PREFIX, hears: bool = True, limit: float = 10.0
 ) -> AsyncGenerator[RedisTaskStore]:
     """Open a store on a link of its own, as a replica does."""
-    watchers = Watchers[str]()
+    watchers = HintQueues[str]()
 
     async def pass_on(messages: Any) -> None:
         async for message in messages:
-            watchers.tell([GAP if message is GAP else message.data.removeprefix(b"t").decode()])
+            watchers.notify([HINTS_LOST if message is HINTS_LOST else message.data.removeprefix(b"t").decode()])
 
     async with (
         open_reached(url, limit) as link,
@@ -108,27 +118,27 @@ def fail_over(server: RedisServer, to: dict[bytes, bytes]) -> None:
 
 
 async def test_nothing_is_left_of_records_that_were_deleted(store: RedisTaskStore, redis_server: RedisServer):
-    await create(store, record("free"), ttl=1, keep=0)
-    await create(store, record("held", holder="me"), ttl=1, keep=0)
-    await create(store, record("external", is_external=True, scope="bob"), ttl=1, keep=0)
-    await create(store, record("other tool", name="other"), ttl=1, keep=0)
-    one = await create(store, record("ended", holder="me"), ttl=1, keep=0)
-    assert await store.change(ended(one), was=one.mark, holder="me")
+    await create(store, record("free"), ttl_ms=1, retention_ms=0)
+    await create(store, record("held", holder="me"), ttl_ms=1, retention_ms=0)
+    await create(store, record("external", is_external=True, scope="bob"), ttl_ms=1, retention_ms=0)
+    await create(store, record("other tool", name="other"), ttl_ms=1, retention_ms=0)
+    one = await create(store, record("ended", holder="me"), ttl_ms=1, retention_ms=0)
+    assert await store.change(finished(one), expected_mark=one.mark, holder="me")
     taken = await claim(store, "you", names=("other",))
     assert await change(store, taken["other tool"], holder="you", give_up=True) is not None
-    await create(store, record("gone"), ttl=None)
-    assert await store.void("gone", keep=HOUR)
+    await create(store, record("gone"), ttl_ms=None)
+    assert await store.discard("gone", retention_ms=HOUR)
     marker = await create(store, record("last"))
-    await over(store, marker, marker.created_at + 1)
-    assert await store.expire(most=9) == 5
-    assert await store.void("last", keep=HOUR)
+    await wait_past(store, marker, marker.created_at + 1)
+    assert await store.expire(limit=9) == 5
+    assert await store.discard("last", retention_ms=HOUR)
     assert keys(redis_server) == {}
 
 
 async def test_each_key_goes_by_itself_an_hour_after_its_time(store: RedisTaskStore, redis_server: RedisServer):
-    await create(store, record("long", holder="me"), ttl=HOUR, keep=HOUR)
-    await create(store, record("short", holder="me"), ttl=0, keep=0)
-    assert await store.void("never", keep=HOUR) is False
+    await create(store, record("long", holder="me"), ttl_ms=HOUR, retention_ms=HOUR)
+    await create(store, record("short", holder="me"), ttl_ms=0, retention_ms=0)
+    assert await store.discard("never", retention_ms=HOUR) is False
     left = keys(redis_server)
     hours = {name: round(ttl / HOUR) for name, ttl in left.items()}
     others = {name: number for name, number in hours.items() if name not in (b"r:long", b"r:short", b"v:never")}
@@ -138,31 +148,31 @@ async def test_each_key_goes_by_itself_an_hour_after_its_time(store: RedisTaskSt
 
 
 async def test_change_of_the_time_moves_the_end_of_each_key(store: RedisTaskStore, redis_server: RedisServer):
-    one = await create(store, record("one"), ttl=0, keep=0)
+    one = await create(store, record("one"), ttl_ms=0, retention_ms=0)
     assert await change(store, one, kept_until=one.created_at + 4 * HOUR) is not None
     assert {round(ttl / HOUR) for ttl in keys(redis_server).values()} == {5}
-    for_ever = await change(store, await kept(store, "one"), kept_until=None)
+    for_ever = await change(store, await read_record(store, "one"), kept_until=None)
     assert for_ever is not None
     assert set(keys(redis_server).values()) == {-1}
     assert await change(store, for_ever, kept_until=one.created_at + 2 * HOUR) is not None
     assert {round(ttl / HOUR) for ttl in keys(redis_server).values()} == {3}
-    long_ago = await change(store, await kept(store, "one"), kept_until=1)
+    long_ago = await change(store, await read_record(store, "one"), kept_until=1)
     assert long_ago is not None
-    assert await kept(store, "one") == long_ago
-    assert await store.expire(most=9) == 1
+    assert await read_record(store, "one") == long_ago
+    assert await store.expire(limit=9) == 1
 
 
 @pytest.mark.parametrize("ttl", [None, 2**62])
 async def test_record_without_a_time_is_kept_for_ever(
     store: RedisTaskStore, redis_server: RedisServer, ttl: int | None
 ):
-    await create(store, record("short"), ttl=0, keep=0)
-    one = await create(store, record("one"), ttl=ttl)
-    await create(store, record("another"), ttl=0, keep=0)
+    await create(store, record("short"), ttl_ms=0, retention_ms=0)
+    one = await create(store, record("one"), ttl_ms=ttl)
+    await create(store, record("another"), ttl_ms=0, retention_ms=0)
     left = keys(redis_server)
     assert {name for name, ttl in left.items() if ttl == -1} == {*left} - {b"r:short", b"r:another"}
-    await over(store, one, one.created_at + 1)
-    assert await store.expire(most=9) == 2
+    await wait_past(store, one, one.created_at + 1)
+    assert await store.expire(limit=9) == 2
     assert await store.page("ann", None, 9) == [one]
 
 
@@ -180,17 +190,17 @@ async def test_memory_of_a_record_is_bounded(redis_server: RedisServer, secrets:
 async def test_records_that_redis_has_dropped_are_passed_over(store: RedisTaskStore, redis_server: RedisServer):
     """They count in no bound of a caller, either, and what names them is taken out."""
     for name in ("dropped", "here"):
-        await create(store, record(name), ttl=1, keep=0)
+        await create(store, record(name), ttl_ms=1, retention_ms=0)
     redis_server.ask("DEL", BASE + b"r:dropped")
-    claimed = await claim(store, "me", lease=1)
+    claimed = await claim(store, "me", lease_ms=1)
     assert set(claimed) == {"here"}
-    one = await create(store, record("one", holder="me"), most_of_scope=2)
+    one = await create(store, record("one", holder="me"), scope_limit=2)
     redis_server.ask("DEL", BASE + b"r:here")
     assert await store.page("ann", None, 1) == [one]
-    await over(store, one, claimed["here"].leased_until)
+    await wait_past(store, one, claimed["here"].leased_until)
     assert await claim(store, "you") == {}
-    assert await store.expire(most=9) == 0
-    assert await store.void("one", keep=HOUR)
+    assert await store.expire(limit=9) == 0
+    assert await store.discard("one", retention_ms=HOUR)
     assert keys(redis_server) == {}
 
 
@@ -200,7 +210,7 @@ async def test_stores_of_other_prefixes_share_nothing(store: RedisTaskStore, red
         assert await other.read(None, "one") is None
         assert await other.page("ann", None, 9) == []
         assert await claim(other, "me") == {}
-        await create(other, record("one"), most=1, most_of_scope=1)
+        await create(other, record("one"), limit=1, scope_limit=1)
 
 
 async def test_tasks_are_on_one_node_of_a_cluster(tmp_path: Path):
@@ -212,12 +222,12 @@ async def test_tasks_are_on_one_node_of_a_cluster(tmp_path: Path):
                 await create(store, record(f"task {number}", name=f"tool {number}", scope=f"{number % 3}"))
             claimed = await claim(store, "me", names=[f"tool {number}" for number in range(9)])
             assert len(claimed) == 9
-            assert set(await store.renew({**dict.fromkeys(claimed, "me"), "never": "me"}, lease=HOUR)) == {"never"}
+            assert set(await store.renew({**dict.fromkeys(claimed, "me"), "never": "me"}, lease_ms=HOUR)) == {"never"}
             assert len(await store.page("0", None, 9)) == 3
             one = claimed["task 0"]
             assert await change(store, one, holder="me", kept_until=1) is not None
-            assert await store.expire(most=9) == 1
-            assert await store.void("task 1", keep=HOUR) is True
+            assert await store.expire(limit=9) == 1
+            assert await store.discard("task 1", retention_ms=HOUR) is True
             assert len(await store.marks([*claimed])) == 7
             async with store.watch() as hints:
                 await create(store, record("new"))
@@ -241,10 +251,10 @@ async def test_holder_of_a_claim_that_was_lost_writes_nothing(store: RedisTaskSt
     assert (old.epoch, old.version) == (new.epoch, new.version)
     assert await change(store, old, holder="old", message="stale") is None
     assert await change(store, attrs.evolve(old, mark=new.mark), holder="old", message="stale") is None
-    assert not await store.change(ended(old), was=old.mark, holder="old")
-    assert set(await store.renew({"one": "old"}, lease=HOUR)) == {"one"}
+    assert not await store.change(finished(old), expected_mark=old.mark, holder="old")
+    assert set(await store.renew({"one": "old"}, lease_ms=HOUR)) == {"one"}
     assert await change(store, one, message="stale") is None
-    assert await kept(store, "one") == new
+    assert await read_record(store, "one") == new
 
 
 async def test_write_computed_on_what_was_lost_is_refused(store: RedisTaskStore, redis_server: RedisServer):
@@ -259,7 +269,7 @@ async def test_write_computed_on_what_was_lost_is_refused(store: RedisTaskStore,
     assert lost.version == other.version
     assert await change(store, lost, message="computed on the lost one") is None
     assert await change(store, lost, holder="me", message="computed on the lost one") is None
-    assert await kept(store, "one") == other
+    assert await read_record(store, "one") == other
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -270,13 +280,13 @@ async def test_creation_without_an_answer_is_undone(tmp_path: Path, is_first: bo
         async with open_store(server.url, limit=0.2) as store, open_store(server.url, limit=PATIENCE) as other:
             await create(other, record("one"))  # Redis knows the script
             if not is_first:
-                assert await store.void("late", keep=HOUR) is False
+                assert await store.discard("late", retention_ms=HOUR) is False
             server.stop()
             with pytest.raises(Uncertain):
                 await create(store, record("late"))
             server.go_on()
             if is_first:
-                assert await other.void("late", keep=HOUR) is True
+                assert await other.discard("late", retention_ms=HOUR) is True
             assert await other.read(None, "late") is None
             assert [each.id for each in await other.page("ann", None, 9)] == ["one"]
 
@@ -284,8 +294,8 @@ async def test_creation_without_an_answer_is_undone(tmp_path: Path, is_first: bo
 async def test_redis_that_is_full_changes_nothing_by_halves(store: RedisTaskStore, redis_server: RedisServer):
     """What makes room still works, and so does the refusal of a creation that may be under way."""
     one = await create(store, record("one", holder="me"))
-    gone = await create(store, record("gone", name="other"), ttl=0, keep=0)
-    await over(store, gone, gone.created_at)
+    gone = await create(store, record("gone", name="other"), ttl_ms=0, retention_ms=0)
+    await wait_past(store, gone, gone.created_at)
     redis_server.ask("CONFIG", "SET", "maxmemory", 1)
     try:
         before = redis_server.ask("DEBUG", "DIGEST")
@@ -297,9 +307,9 @@ async def test_redis_that_is_full_changes_nothing_by_halves(store: RedisTaskStor
             with pytest.raises(StoreDown, match="OOM"):
                 await call
         assert redis_server.ask("DEBUG", "DIGEST") == before
-        assert await store.expire(most=9) == 1
-        assert await store.void("one", keep=HOUR) is True
-        assert await store.void("two", keep=HOUR) is False
+        assert await store.expire(limit=9) == 1
+        assert await store.discard("one", retention_ms=HOUR) is True
+        assert await store.discard("two", retention_ms=HOUR) is False
     finally:
         redis_server.ask("CONFIG", "SET", "maxmemory", 0)
     assert set(keys(redis_server)) == {b"v:two"}
@@ -328,20 +338,20 @@ async def test_record_moves_to_the_first_secret_with_its_next_change(redis_url: 
         one = await create(old, record("one", holder="me"))
         two = await create(both, record("two", holder="me"))
         with pytest.raises(StoreFull):
-            await create(both, record("three"), most_of_scope=2)
+            await create(both, record("three"), scope_limit=2)
         assert [each.id for each in await both.page("ann", None, 9)] == ["one", "two"]
         moved = await change(both, one, holder="me", message="moved")
         assert moved is not None
-        assert moved.leased_until == (await kept(both, "one")).leased_until
+        assert moved.leased_until == (await read_record(both, "one")).leased_until
         with pytest.raises(UnreadableRecord):
             await old.read(None, "one")
         async with open_store(redis_url, (SECRET,)) as new:
             assert list(await new.page("ann", None, 9)) == [moved, two]
-            assert set(await new.renew({"one": "me", "two": "me"}, lease=HOUR)) == set()
+            assert set(await new.renew({"one": "me", "two": "me"}, lease_ms=HOUR)) == set()
             assert await change(new, moved, holder="me", give_up=True) is not None
             assert set(await claim(new, "you")) == {"one"}
             for name in ("one", "two"):
-                assert await new.void(name, keep=HOUR)
+                assert await new.discard(name, retention_ms=HOUR)
     assert keys(redis_server) == {}
 
 
@@ -383,7 +393,7 @@ async def test_page_after_a_place_before_all_is_the_first(store: RedisTaskStore)
 async def test_records_of_one_place_are_in_the_order_of_their_ids(store: RedisTaskStore, redis_server: RedisServer):
     """Replicas with different secrets may give one place twice. Bytes decide, whatever the locale of Redis is."""
     names = ["B", "a", "aa", "\N{LATIN SMALL LETTER A WITH DIAERESIS}", "\N{SNOWMAN}"]
-    place = (await create(store, record("z"))).place
+    place = (await create(store, record("z"))).position
     for name in reversed(names):
         await create(store, record(name))
         redis_server.ask("HSET", BASE + b"r:" + name.encode(), "p", place)
@@ -399,14 +409,14 @@ async def test_records_of_one_place_are_in_the_order_of_their_ids(store: RedisTa
 
 async def test_tasks_that_are_free_are_claimed_in_their_order(store: RedisTaskStore):
     """The one that was given up last is the last. A lease that is over comes behind."""
-    late = await create(store, record("late", holder="dead"), lease=0)
+    late = await create(store, record("late", holder="dead"), lease_ms=0)
     for name in "zyx":
         one = await create(store, record(name))
-        await over(store, one, one.created_at)
-    first = (await claim(store, "me", most=1))["z"]
+        await wait_past(store, one, one.created_at)
+    first = (await claim(store, "me", limit=1))["z"]
     assert await change(store, first, holder="me", give_up=True) is not None
-    await over(store, late, (await kept(store, "z")).updated_at)
-    claimed = [await claim(store, f"you {number}", most=1) for number in range(4)]
+    await wait_past(store, late, (await read_record(store, "z")).updated_at)
+    claimed = [await claim(store, f"you {number}", limit=1) for number in range(4)]
     assert [list(each) for each in claimed] == [["y"], ["x"], ["z"], ["late"]]
 
 
@@ -435,16 +445,16 @@ async def test_calls_of_several_scripts_do_what_one_would_do(store: RedisTaskSto
     for name in names:
         one = await create(store, record(name))
     assert [each.id for each in await store.page("ann", None, 6)] == names[:6]
-    claimed = await claim(store, "me", most=5)
+    claimed = await claim(store, "me", limit=5)
     assert len(claimed) == 5
     assert set(await claim(store, "you")) == {*names} - {*claimed}
-    assert set(await store.renew(dict.fromkeys(names, "me"), lease=HOUR)) == {*names} - {*claimed}
-    assert dict(await store.marks(names)) == {name: (await kept(store, name)).mark for name in names}
+    assert set(await store.renew(dict.fromkeys(names, "me"), lease_ms=HOUR)) == {*names} - {*claimed}
+    assert dict(await store.marks(names)) == {name: (await read_record(store, name)).mark for name in names}
     for name in names:
-        one = await kept(store, name)
+        one = await read_record(store, name)
         assert await change(store, one, kept_until=one.created_at) is not None
-    await over(store, one, one.created_at)
-    assert [await store.expire(most=5) for _ in range(3)] == [5, 2, 0]
+    await wait_past(store, one, one.created_at)
+    assert [await store.expire(limit=5) for _ in range(3)] == [5, 2, 0]
 
 
 @pytest.mark.usefixtures("small_scripts")
@@ -454,13 +464,15 @@ async def test_cancelled_call_of_several_scripts_is_whole_or_nothing(store: Redi
     while waits:
         names = [f"{step} {number}" for number in range(5)]
         for name in names:
-            await create(store, record(name, holder=None if how == "claim" else "me"), ttl=0, keep=0, lease=HOUR)
-        one = await kept(store, names[-1])
-        await over(store, one, one.created_at)
+            await create(
+                store, record(name, holder=None if how == "claim" else "me"), ttl_ms=0, retention_ms=0, lease_ms=HOUR
+            )
+        one = await read_record(store, names[-1])
+        await wait_past(store, one, one.created_at)
         calls: dict[str, Callable[[], Awaitable[Any]]] = {
             "claim": lambda: claim(store, "me"),
-            "renew": lambda: store.renew(dict.fromkeys(names, "me"), lease=3 * HOUR),  # noqa: B023
-            "expire": lambda: store.expire(most=9),
+            "renew": lambda: store.renew(dict.fromkeys(names, "me"), lease_ms=3 * HOUR),  # noqa: B023
+            "expire": lambda: store.expire(limit=9),
         }
         waits, returned = await interrupt(step, calls[how])
         found = [await store.read(None, name) for name in names]
@@ -470,7 +482,7 @@ async def test_cancelled_call_of_several_scripts_is_whole_or_nothing(store: Redi
             "expire": [each is None for each in found],
         }
         assert done[how] == [bool(returned)] * 5
-        assert await store.expire(most=99) >= 0
+        assert await store.expire(limit=99) >= 0
         step += 1
     assert step > 3
 
@@ -497,7 +509,7 @@ async def test_failure_in_the_middle_of_a_call_is_an_unknown_outcome(redis_url: 
         for number in range(5):
             await create(store, record(f"task {number}"))
         breaking = BreakingLink(link, StoreDown("no connection"))
-        broken = RedisTaskStore(breaking, PREFIX, BUS, Watchers())  # type: ignore[arg-type]
+        broken = RedisTaskStore(breaking, PREFIX, BUS, HintQueues())  # type: ignore[arg-type]
         with pytest.raises(Uncertain, match="a part"):
             await claim(broken, "me")
         assert len(await claim(store, "you")) == 3
@@ -511,21 +523,21 @@ async def test_failure_in_the_middle_of_a_call_is_an_unknown_outcome(redis_url: 
 async def test_each_call_is_one_round_trip(redis_url: str):
     """A claim without anything to claim, and a renewal of hundreds, too."""
     async with open_reached(redis_url) as link:
-        store = RedisTaskStore(link, PREFIX, BUS, Watchers())
+        store = RedisTaskStore(link, PREFIX, BUS, HintQueues())
         calls: list[Callable[[], Awaitable[Any]]] = [
             lambda: create(store, record("one", holder="me")),
             lambda: store.read("ann", "one"),
             lambda: change(store, record("one"), message="no"),
             lambda: store.page("ann", None, 50),
             lambda: claim(store, "you", names=("report", "other")),
-            lambda: store.renew(dict.fromkeys(map(str, range(200)), "me"), lease=HOUR),
+            lambda: store.renew(dict.fromkeys(map(str, range(200)), "me"), lease_ms=HOUR),
             lambda: store.marks([str(number) for number in range(200)]),
-            lambda: store.expire(most=100),
-            lambda: store.void("one", keep=HOUR),
+            lambda: store.expire(limit=100),
+            lambda: store.discard("one", retention_ms=HOUR),
         ]
         for call in calls:
             await call()  # Redis learns the script
-        await store.void("one", keep=0)
+        await store.discard("one", retention_ms=0)
         used = list[int]()
         for call in calls[1:]:
             before = link.round_trips
@@ -536,7 +548,7 @@ async def test_each_call_is_one_round_trip(redis_url: str):
 
 async def test_stream_of_hints_without_a_subscription_begins_with_a_gap(redis_url: str):
     async with open_store(redis_url, hears=False) as store, store.watch() as hints:
-        assert await anext(hints) is GAP
+        assert await anext(hints) is HINTS_LOST
 
 
 async def test_stream_of_hints_opens_though_redis_is_away(tmp_path: Path):
@@ -545,4 +557,4 @@ async def test_stream_of_hints_opens_though_redis_is_away(tmp_path: Path):
             server.kill()
             with trio.fail_after(PATIENCE):
                 async with store.watch() as hints:
-                    assert await anext(hints) is GAP
+                    assert await anext(hints) is HINTS_LOST

@@ -16,10 +16,10 @@ from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.stores.redis_server import RedisServer
 
-from trio_mcp.stores.redis.address import Kind, parse_url
-from trio_mcp.stores.redis.commands import Value, key_of
-from trio_mcp.stores.redis.link import Link, Message, Script, open_link
-from trio_mcp.stores.task_store import GAP, Gap, StoreDown, Uncertain
+from trio_mcp.fleet.storage.redis.address import AddressKind, parse_url
+from trio_mcp.fleet.storage.redis.commands import Value, key_of
+from trio_mcp.fleet.storage.redis.link import ChannelMessage, Link, Script, open_link
+from trio_mcp.stores.task_store import HINTS_LOST, HintsLost, StoreDown, Uncertain
 
 COUNT = Script("count", "return redis.call('INCR', KEYS[1])")
 LONG = 30.0
@@ -37,7 +37,7 @@ async def until(is_so: Callable[[], bool]) -> None:
             await trio.sleep(0.05)
 
 
-async def next_of(messages: AsyncIterator[Message | Gap]) -> Message | Gap:
+async def next_of(messages: AsyncIterator[ChannelMessage | HintsLost]) -> ChannelMessage | HintsLost:
     with trio.fail_after(PATIENCE):
         return await anext(messages)
 
@@ -58,19 +58,21 @@ async def count_until_it_works(link: Link, key: str) -> int:
 @pytest.mark.parametrize(
     ("url", "kind", "hosts", "told"),
     [
-        ("redis://localhost", Kind.SERVER, [("localhost", 6379)], "localhost:6379"),
-        ("redis://ann:p%40ss@[::1]:7000/3", Kind.SERVER, [("::1", 7000)], "[::1]:7000"),
-        ("unix:///run/redis.sock?db=3", Kind.SOCKET, (), "/run/redis.sock"),
+        ("redis://localhost", AddressKind.SERVER, [("localhost", 6379)], "localhost:6379"),
+        ("redis://ann:p%40ss@[::1]:7000/3", AddressKind.SERVER, [("::1", 7000)], "[::1]:7000"),
+        ("unix:///run/redis.sock?db=3", AddressKind.SOCKET, (), "/run/redis.sock"),
         (
             "redis+sentinel://ann:p%40ss@a,b:7000/main?db=3&sentinel_password=secret",
-            Kind.SENTINEL,
+            AddressKind.SENTINEL,
             [("a", 26379), ("b", 7000)],
             "main of a:26379,b:7000",
         ),
-        ("redis+cluster://a:1,b", Kind.CLUSTER, [("a", 1), ("b", 6379)], "a:1,b:6379"),
+        ("redis+cluster://a:1,b", AddressKind.CLUSTER, [("a", 1), ("b", 6379)], "a:1,b:6379"),
     ],
 )
-def test_url_says_kind_hosts_and_credentials(url: str, kind: Kind, hosts: Sequence[tuple[str, int]], told: str) -> None:
+def test_url_says_kind_hosts_and_credentials(
+    url: str, kind: AddressKind, hosts: Sequence[tuple[str, int]], told: str
+) -> None:
     address = parse_url(url)
     assert (address.kind, list(address.hosts), str(address)) == (kind, list(hosts), told)
     assert address.db == (3 if "3" in url else 0)
@@ -148,7 +150,7 @@ async def test_unix_socket_and_database(tmp_path: Path) -> None:
             await up(link)
             assert await link.script(COUNT, ["n"]) == 1
             server.ask("PUBLISH", "a", 1)
-            assert await next_of(messages) == Message("a", b"1")
+            assert await next_of(messages) == ChannelMessage("a", b"1")
         assert server.info("keyspace") == {"db2": "keys=1,expires=0,avg_ttl=0"}
 
 
@@ -167,7 +169,7 @@ async def test_user_with_few_rights_suffices(tmp_path: Path) -> None:
             with pytest.raises(StoreDown, match="NOPERM"):
                 await link.pipeline([("GET", "tmp:n")])
             server.ask("PUBLISH", "tmp:a", 1)
-            assert await next_of(messages) == Message("tmp:a", b"1")
+            assert await next_of(messages) == ChannelMessage("tmp:a", b"1")
 
 
 async def test_tls_with_a_certificate_that_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,9 +184,9 @@ async def test_tls_with_a_certificate_that_is_checked(tmp_path: Path, caplog: py
             await up(link)
             assert await link.script(COUNT, ["n"]) == 1
             server.ask("PUBLISH", "a", 1)
-            assert await next_of(messages) == Message("a", b"1")
+            assert await next_of(messages) == ChannelMessage("a", b"1")
             server.restart()
-            assert await next_of(messages) is GAP
+            assert await next_of(messages) is HINTS_LOST
             assert await count_until_it_works(link, "m") == 1
         context = ssl.create_default_context()
         authority.configure_trust(context)
@@ -234,12 +236,12 @@ async def test_link_follows_the_failover_of_sentinel(tmp_path: Path, how: str) -
                 primary.stop()
             assert await count_until_it_works(link, "n") == 2
             assert replica.info("replication")["role"] == "master"
-            while await next_of(messages) is not GAP:
+            while await next_of(messages) is not HINTS_LOST:
                 pass
             await until(lambda: replica.ask("PUBLISH", "a", 1) == 1)
-            while (heard := await next_of(messages)) is GAP:
+            while (heard := await next_of(messages)) is HINTS_LOST:
                 pass
-            assert heard == Message("a", b"1")
+            assert heard == ChannelMessage("a", b"1")
 
 
 async def test_unknown_service_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -297,9 +299,9 @@ async def test_cluster_runs_scripts_where_their_keys_are(tmp_path: Path) -> None
             for number, node in enumerate(nodes):
                 node.ask("PUBLISH", "a", number)
             assert {await next_of(messages) for _ in nodes} == {
-                Message("a", b"0"),
-                Message("a", b"1"),
-                Message("a", b"2"),
+                ChannelMessage("a", b"0"),
+                ChannelMessage("a", b"1"),
+                ChannelMessage("a", b"2"),
             }
 
             # A slot moves: the node that had the slot names the one that has it.

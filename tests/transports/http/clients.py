@@ -75,7 +75,7 @@ class App:
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
         return self.read_ahead.held_for(Caller())
 
-    def unserved(self, body: UnservedBody) -> None:
+    def report_unserved(self, body: UnservedBody) -> None:
         self.unserved_bodies.append(body)
 
 
@@ -89,7 +89,7 @@ class Pieces:
         for piece in pieces:
             self._send.send_nowait(piece)
 
-    async def take(self) -> bytes:
+    async def next_chunk(self) -> bytes:
         return await self._receive.receive()
 
 

@@ -216,7 +216,7 @@ async def test_an_ending_server_still_answers_a_request_that_waits_for_its_calle
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
-        client.connection.end()
+        client.connection.shut_down()
         assert not client.connection.is_idle
         desk.decide(Admitted())
         status, headers, body = await client.only_answer()
@@ -227,7 +227,7 @@ async def test_a_connection_that_ends_now_ends_the_asking(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post())
         await client.settle()
-        client.connection.end(now=True)
+        client.connection.shut_down(now=True)
         await client.ended.wait()
         assert desk.cancelled == 1
 

@@ -200,14 +200,14 @@ async def test_a_connection_without_a_whole_head_ends_at_once(begun: bytes) -> N
         await client.send(begun)
         await client.settle()
         assert client.connection.is_idle
-        client.connection.end()
+        client.connection.shut_down()
         assert await client.rest() == b""
 
 
 async def test_a_connection_that_is_ended_before_it_is_served_serves_nothing() -> None:
     ours, theirs = memory_stream_pair()
     connection = HttpConnection(ours, App(), HttpBounds())
-    connection.end()
+    connection.shut_down()
     await connection.serve()
     assert await theirs.receive_some() == b""
 
@@ -217,7 +217,7 @@ async def test_a_busy_connection_ends_after_its_answer() -> None:
         await client.send(POST)
         await client.settle()
         assert not client.connection.is_idle
-        client.connection.end()
+        client.connection.shut_down()
         client.app.requests[0].response.answer(Answer(200, TEXT, b"last"))
         _, headers, body = await client.only_answer()
         assert (headers[b"connection"], body) == (b"close", b"last")
@@ -227,7 +227,7 @@ async def test_a_connection_ends_after_the_request_that_was_coming_in() -> None:
     async with serving(App()) as client:
         await client.send(POST[:-3])
         await client.settle()
-        client.connection.end()
+        client.connection.shut_down()
         await client.send(POST[-3:])
         assert (await client.only_answer())[2] == b"hello"
 

@@ -114,10 +114,10 @@ async def test_a_connection_of_which_only_a_refused_body_is_to_come_makes_room_f
         await client.send(ALLOWED)
         await client.settle()
         assert client.connection.is_idle
-        client.connection.end()
+        client.connection.shut_down()
         await client.settle()
         assert not client.ended.is_set()
-        client.connection.end(now=True)
+        client.connection.shut_down(now=True)
         await client.ended.wait()
 
 

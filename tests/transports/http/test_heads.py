@@ -14,7 +14,7 @@ from tests.transports.http.test_requests import HOSTILE, head
 from trio_mcp import Server
 from trio_mcp.transports.http import requests
 from trio_mcp.transports.http.bounds import BadRequest, HttpBounds
-from trio_mcp.transports.http.heads import LastHead, RequestHead
+from trio_mcp.transports.http.heads import HeadCache, RequestHead
 from trio_mcp.transports.http.requests import RequestReader, read_head
 
 BOUNDS = HttpBounds()
@@ -43,10 +43,10 @@ def outcome(reader: RequestReader, data: bytes) -> Any:
     return attrs.astuple(found), list(found.headers), body, bytes(reader.unread)
 
 
-def remembering(raw: bytes) -> LastHead:
-    last = LastHead()
+def remembering(raw: bytes) -> HeadCache:
+    last = HeadCache()
     for _ in range(2):
-        last.remember(raw, read_head(raw, BOUNDS))
+        last.store(raw, read_head(raw, BOUNDS))
     return last
 
 
@@ -94,16 +94,16 @@ def test_head_that_differs_in_any_byte_outside_of_the_length_is_parsed_anew() ->
     for place in range(len(REPEATED)):
         for value in range(256):
             raw = REPEATED[:place] + bytes((value,)) + REPEATED[place + 1 :]
-            found = last.repeated(raw)
+            found = last.lookup(raw)
             if raw == REPEATED or (place in (digits, digits + 1) and chr(value) in "0123456789"):
                 assert found is not None
                 assert attrs.astuple(found) == attrs.astuple(read_head(raw, BOUNDS))
             else:
                 assert found is None
         shorter = REPEATED[:place] + REPEATED[place + 1 :]
-        assert (last.repeated(shorter) is None) == (place not in (digits, digits + 1))
+        assert (last.lookup(shorter) is None) == (place not in (digits, digits + 1))
         for more in (b"\r\n", b" ", b"\r\nContent-Length: 9"):
-            assert last.repeated(REPEATED[:place] + more + REPEATED[place:]) is None
+            assert last.lookup(REPEATED[:place] + more + REPEATED[place:]) is None
 
 
 def test_head_that_repeats_the_last_one_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_head_that_repeats_the_last_one_is_not_parsed(monkeypatch: pytest.Monkey
 
 def test_long_head_is_parsed_each_time() -> None:
     long = REPEATED.replace(b"Bearer a", b"Bearer " + b"a" * 4096)
-    assert remembering(long).repeated(long) is None
+    assert remembering(long).lookup(long) is None
 
 
 def test_what_is_written_to_a_head_is_not_in_the_next_one() -> None:
@@ -146,11 +146,11 @@ async def test_caller_of_each_repeated_head_is_judged_anew() -> None:
 
 
 def test_headers_that_a_handler_changes_stay_its_own() -> None:
-    last, head = LastHead(), read_head(REPEATED, BOUNDS)
-    last.remember(REPEATED, head)
-    last.remember(REPEATED, head)
+    last, head = HeadCache(), read_head(REPEATED, BOUNDS)
+    last.store(REPEATED, head)
+    last.store(REPEATED, head)
     for _ in range(2):
         head.headers["authorization"] = "changed"
-        head = last.repeated(REPEATED)
+        head = last.lookup(REPEATED)
         assert head is not None
         assert head.headers["authorization"] == "Bearer a"

@@ -16,7 +16,7 @@ async def test_what_the_system_takes_at_once_needs_no_task() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     assert outgoing.put(b"now")
-    assert not outgoing.waits
+    assert not outgoing.is_waiting
     assert await theirs.receive_some() == b"now"
     await ours.aclose()
     await theirs.aclose()
@@ -27,9 +27,9 @@ async def test_bytes_behind_bytes_that_wait_wait_as_well() -> None:
     outgoing = OutgoingBytes(ours)
     assert not outgoing.put(b"first ")
     assert not outgoing.put(b"second")
-    assert outgoing.waits
+    assert outgoing.is_waiting
     await outgoing.write_all()
-    assert not outgoing.waits
+    assert not outgoing.is_waiting
     assert await theirs.receive_some() == b"first second"
 
 
@@ -38,11 +38,11 @@ async def test_a_body_is_left_to_write_all_and_stands_between_its_head_and_what_
     outgoing = OutgoingBytes(ours)
     assert not outgoing.put(b"head ", b"body ")
     assert await theirs.receive_some() == b"head "
-    assert outgoing.waits
+    assert outgoing.is_waiting
     assert not outgoing.put(b"next ", b"body ")
     assert not outgoing.put(b"last")
     await outgoing.write_all()
-    assert not outgoing.waits
+    assert not outgoing.is_waiting
     got = b""
     while not got.endswith(b"last"):
         got += await theirs.receive_some()
@@ -82,10 +82,10 @@ async def test_a_source_is_written_behind_its_head() -> None:
     ours, theirs = memory_stream_pair()
     outgoing, pieces = OutgoingBytes(ours), Pieces()
     outgoing.put_stream(b"head ", pieces, chunked=True)
-    assert outgoing.streams
+    assert outgoing.is_streaming
     pieces.put(b"piece", b"")
     await outgoing.write_all()
-    assert not outgoing.streams
+    assert not outgoing.is_streaming
     assert await theirs.receive_some() == b"head 5\r\npiece\r\n0\r\n\r\n"
 
 

@@ -151,10 +151,10 @@ def test_a_finished_stream_is_kept_until_its_time() -> None:
     kept.extend(stream, [b"a\n"])
     assert not kept.after(primed).finished
     kept.finish(stream, 60.0)
-    kept.forget_finished(59.9)
+    kept.drop_finished(59.9)
     assert kept.after(primed).finished
     assert lines(kept, primed) == [b"a\n"]
-    kept.forget_finished(60.0)
+    kept.drop_finished(60.0)
     with pytest.raises(BadCursor):
         kept.after(primed)
 
@@ -171,7 +171,7 @@ def test_streams_are_forgotten_by_their_times_in_any_order() -> None:
     late, soon = kept.open(), kept.open()
     kept.finish(late, 9.0)
     kept.finish(soon, 1.0)
-    kept.forget_finished(5.0)
+    kept.drop_finished(5.0)
     assert is_good(kept, f"{late}-0")
     assert not is_good(kept, f"{soon}-0")
 
@@ -183,7 +183,7 @@ def test_a_log_whose_streams_are_forgotten_is_as_small_as_a_new_one() -> None:
         for _ in range(at):
             kept.extend(stream, [b"x" * at])
         kept.finish(stream, at)
-    kept.forget_finished(50)
+    kept.drop_finished(50)
     assert kept.size == log().size == 0
 
 
@@ -250,7 +250,7 @@ def test_the_newest_event_that_a_client_will_come_for_is_kept_whatever_its_size(
     with pytest.raises(BadCursor, match="no longer kept"):
         kept.after(primed)
     assert kept.size <= 256 * 21
-    kept.forget_finished(60.0)
+    kept.drop_finished(60.0)
     with pytest.raises(BadCursor):
         kept.after(primed)
 
@@ -273,10 +273,10 @@ def test_who_asks_for_what_is_kept_gets_it_and_learns_of_a_gap() -> None:
     stream = kept.open()
     primed = kept.cursor(stream)
     said = [extended(kept, stream, [b"%500d\n" % number], awaited=True) for number in range(10)]
-    replay, is_gap = kept.kept_after(primed)
+    replay, is_gap = kept.retained_after(primed)
     assert is_gap
     assert [each for each, _ in replay.events] == said[-5:]
-    replay, is_gap = kept.kept_after(said[-2])
+    replay, is_gap = kept.retained_after(said[-2])
     assert ([each for each, _ in replay.events], is_gap) == (said[-1:], False)
 
 
@@ -373,7 +373,7 @@ class Log(RuleBasedStateMachine):
 
     @rule(now=st.integers(0, 5))
     def forget(self, now: int) -> None:
-        self.log.forget_finished(now)
+        self.log.drop_finished(now)
 
     @invariant()
     def what_is_replayed_is_all_that_followed(self) -> None:
@@ -384,7 +384,7 @@ class Log(RuleBasedStateMachine):
                 except BadCursor:
                     assert stream in self.finished or at < len(said) - 1 - (stream in self.awaited)
                 else:
-                    assert self.log.kept_after(cursor) == (replay, False)
+                    assert self.log.retained_after(cursor) == (replay, False)
                     assert (replay.stream, replay.events) == (stream, said[at + 1 :])
                     assert replay.finished == (stream in self.finished)
 

@@ -14,8 +14,8 @@ def sent(url: str, lines: list[str], target: str | None = None) -> str | None:
     """Return the cookies of a request for ``target`` after ``lines`` came from ``url``."""
     origin, asked = split_url(url)
     jar = Cookies(origin)
-    jar.learn(asked, lines)
-    headers = jar.added(asked if target is None else target, [])
+    jar.store(asked, lines)
+    headers = jar.add_to(asked if target is None else target, [])
     request_head("GET", "/", headers, b"")  # raises for what no header can have
     return headers[0][1].decode("latin-1") if headers else None
 
@@ -77,18 +77,18 @@ def test_cookie_is_replaced_and_expires(monkeypatch: pytest.MonkeyPatch) -> None
     jar = Cookies(split_url("http://a.example/")[0])
     now = 1000.0
     monkeypatch.setattr(cookies.time, "time", lambda: now)
-    jar.learn("/", ["a=1", "b=2; Max-Age=5", "a=3"])
-    assert jar.added("/", []) == [(b"Cookie", b"b=2; a=3")]
+    jar.store("/", ["a=1", "b=2; Max-Age=5", "a=3"])
+    assert jar.add_to("/", []) == [(b"Cookie", b"b=2; a=3")]
     now = 1005.0
-    assert jar.added("/", []) == [(b"Cookie", b"a=3")]
-    jar.learn("/", ["a=; Max-Age=0"])
-    assert jar.added("/", []) == []
+    assert jar.add_to("/", []) == [(b"Cookie", b"a=3")]
+    jar.store("/", ["a=; Max-Age=0"])
+    assert jar.add_to("/", []) == []
 
 
 def test_cookies_of_the_user_come_first() -> None:
     jar = Cookies(split_url("http://a.example/")[0])
-    jar.learn("/", ["a=1"])
-    assert jar.added("/", [(b"cookie", b"u=v"), (b"X", b"y")]) == [(b"X", b"y"), (b"Cookie", b"u=v; a=1")]
+    jar.store("/", ["a=1"])
+    assert jar.add_to("/", [(b"cookie", b"u=v"), (b"X", b"y")]) == [(b"X", b"y"), (b"Cookie", b"u=v; a=1")]
 
 
 def test_number_and_size_of_cookies_are_bounded() -> None:

@@ -16,7 +16,7 @@ from tests.transports.http_client.scripted import OK, Script, Scripted, Visitor,
 from trio_mcp.transports.http_client import dialing
 from trio_mcp.transports.http_client.client import HttpClient
 from trio_mcp.transports.http_client.connection import RequestNotSent
-from trio_mcp.transports.http_client.origins import HttpProxy, Origin, proxy_at, proxy_from, split_url
+from trio_mcp.transports.http_client.origins import HttpProxy, Origin, proxy_at, proxy_from_environment, split_url
 
 PROXY = "http://proxy.example:3128"
 HERE = [
@@ -58,7 +58,7 @@ CHOSEN = HttpProxy(Origin("http", "proxy.example", 3128))
     ],
 )
 def test_the_environment_names_a_proxy(environ: dict[str, str], url: str, chosen: bool) -> None:
-    assert proxy_from(environ, split_url(url)[0]) == (CHOSEN if chosen else None)
+    assert proxy_from_environment(environ, split_url(url)[0]) == (CHOSEN if chosen else None)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_environment_names_a_proxy(environ: dict[str, str], url: str, chosen
 @pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY"])
 def test_no_proxy_has_the_exceptions(name: str, exceptions: str, host: str, exempt: bool) -> None:
     environ = {"all_proxy": PROXY, name: exceptions}
-    assert proxy_from(environ, split_url(f"http://{host}/")[0]) == (None if exempt else CHOSEN)
+    assert proxy_from_environment(environ, split_url(f"http://{host}/")[0]) == (None if exempt else CHOSEN)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_other_proxies_are_refused_without_a_word_of_their_password(url: str) ->
 
 def test_a_variable_with_no_proxy_is_named() -> None:
     with pytest.raises(ValueError, match="all_proxy is no proxy: the scheme is http or https, not 'socks5h'"):
-        proxy_from({"all_proxy": "socks5h://127.0.0.1:1080"}, split_url("http://example.com")[0])
+        proxy_from_environment({"all_proxy": "socks5h://127.0.0.1:1080"}, split_url("http://example.com")[0])
 
 
 def test_a_password_is_in_no_repr() -> None:

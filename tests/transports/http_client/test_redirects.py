@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.transports.http_client.scripted import OK, Visitor, scripted
 
-from trio_mcp.transports.http_client.client import MOST_REDIRECTS, HttpClient, redirected
+from trio_mcp.transports.http_client.client import REDIRECT_LIMIT, HttpClient, redirected
 from trio_mcp.transports.http_client.origins import Origin
 
 SECURE = Origin("https", "example.com", 443)
@@ -105,7 +105,7 @@ async def test_redirects_in_a_circle_come_to_an_end() -> None:
 
     async with scripted(script) as server, HttpClient(server.url) as client, client.request("POST", "/mcp") as reply:
         assert reply.status == 308
-    assert asked == 1 + MOST_REDIRECTS
+    assert asked == 1 + REDIRECT_LIMIT
 
 
 async def test_a_redirect_is_the_answer_where_none_is_followed() -> None:

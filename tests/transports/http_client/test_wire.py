@@ -31,9 +31,9 @@ async def test_bytes_that_the_system_does_not_take_at_once_wait_until_it_does() 
 
         nursery.start_soon(send)
         await wait_all_tasks_blocked()
-        assert 0 < wire.taken < len(data)
+        assert 0 < wire.bytes_sent < len(data)
         nursery.start_soon(receive)
-    assert wire.taken == len(data)
+    assert wire.bytes_sent == len(data)
     assert received == data
 
 
@@ -74,7 +74,7 @@ async def test_a_wire_whose_other_end_is_gone_says_so() -> None:
     await other.aclose()
     with pytest.raises(trio.BrokenResourceError, match="Broken pipe"):
         await wire.send_all(b"x")
-    assert wire.taken == 0
+    assert wire.bytes_sent == 0
     wire.close()
     with pytest.raises(trio.BrokenResourceError):
         await wire.send_all(b"x")

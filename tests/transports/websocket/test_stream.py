@@ -117,7 +117,7 @@ async def test_without_waiting_nothing_goes_to_a_stream_that_is_no_socket_or_is_
     assert stream.is_flushed
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
-    await stream.end()
+    await stream.close_now()
     assert not stream.put_nowait(b"\x81\x01a")
     await far.aclose()
 
@@ -226,8 +226,8 @@ async def test_messages_that_nobody_takes_count_until_they_are_taken() -> None:
         await far.send_all(frame)
         await all_that_came(stream, len(frame))
     assert shared.size == 180_000
-    stream.take(90_000)
-    stream.take(90_000)
+    stream.consume(90_000)
+    stream.consume(90_000)
     assert shared.size == 0
     for _ in range(2):
         await far.send_all(frame)

@@ -3,8 +3,8 @@
 `TokensInUse` are the tokens that requests are sent with, and what is known of the tokens. `Record` is the record in the
 storage, and the grant that could not be stored. A `TokenSource` makes the machine of a grant, and `drive` carries out
 its steps. A machine that has begun is brought to its end: once an authorization server may have used up a code or a
-refresh token, `Finishing` shields the rest, although nobody waits any more. An `Acquisition` is one such run, with all
-its waiters.
+refresh token, `CompletionShield` shields the rest, although nobody waits any more. An `Acquisition` is one such run,
+with all its waiters.
 """
 
 from __future__ import annotations
@@ -228,16 +228,16 @@ _SHIELDED_SECONDS: Final = 60.0
 _CLOSING_SECONDS: Final = 5.0
 
 
-class Finishing:
+class CompletionShield:
     """Shields ways to tokens, once they cannot be left without harm: the authorization server has used up a code or a
     refresh token, and the new tokens are not stored yet."""
 
     def __init__(self) -> None:
         self._seconds = _SHIELDED_SECONDS
-        self._begun: set[trio.CancelScope] = set()
+        self._started: set[trio.CancelScope] = set()
 
     @contextmanager
-    def once_begun(self) -> Generator[Callable[[], None]]:
+    def shielded_after_start(self) -> Generator[Callable[[], None]]:
         """Give a function, from whose first call on the block is shielded for a minute. Raises `AuthorizationError`
         when that was not enough."""
         with trio.CancelScope() as scope:
@@ -246,20 +246,20 @@ class Finishing:
                 if not scope.shield:
                     scope.shield = True
                     scope.deadline = trio.current_time() + self._seconds
-                    self._begun.add(scope)
+                    self._started.add(scope)
 
             try:
                 yield begin
             finally:
-                self._begun.discard(scope)
+                self._started.discard(scope)
         if scope.cancelled_caught:
             raise AuthorizationError("the authorization server, or the storage of tokens, was too slow")
 
-    def hurry(self) -> None:
+    def shorten(self) -> None:
         """Leave no more than a few seconds from now on, since the client is closed."""
         self._seconds = _CLOSING_SECONDS
         end = trio.current_time() + _CLOSING_SECONDS
-        for scope in self._begun:
+        for scope in self._started:
             scope.deadline = min(scope.deadline, end)
 
 
@@ -278,11 +278,11 @@ class Acquisition:
         self._ended = trio.Event()
         self._waiters = 0
 
-    async def run(self, way: Callable[[], Awaitable[None]]) -> None:
-        """Go ``way``. Never raises but for a cancel from outside."""
+    async def run(self, acquire: Callable[[], Awaitable[None]]) -> None:
+        """Go ``acquire``. Never raises but for a cancel from outside."""
         try:
             with self._scope:
-                await way()
+                await acquire()
         except AuthorizationError as error:
             # Frames have secrets in them, and keep what they belong to.
             error.__traceback__ = error.__context__ = error.__cause__ = None

@@ -104,13 +104,15 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
         tokens = yield from visit(client)
     except AuthorizationError as error:
         # RFC 6749 section 5.2: the server has forgotten, as some do, a client that had registered itself.
-        if error.code != "invalid_client" or client.kept is not record.client:
+        if error.code != "invalid_client" or client.registration is not record.client:
             raise
     if tokens is None:
         forgotten = attrs.evolve(record, client=None)
         client = yield from client_at(server, forgotten, settings, named, context.now())
         tokens = yield from visit(client)
-    record = attrs.evolve(record, client=client.kept, tokens=tokens, requested_scopes=wanted, resource=found.resource)
+    record = attrs.evolve(
+        record, client=client.registration, tokens=tokens, requested_scopes=wanted, resource=found.resource
+    )
     return Grant(issuer=found.issuer, record=record)
 
 
@@ -294,7 +296,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
         if record.client is None:
             raise AuthorizationError("it is not known which client the tokens were granted to")
         # Its id is all that is left of a client that other settings had made: enough for one without a secret.
-        client = TokenClient(client_id=record.client.client_id, auth_method="none", kept=record.client)
+        client = TokenClient(client_id=record.client.client_id, auth_method="none", registration=record.client)
     elif settings.client is not None:
         context.claim(settings.client, issuer)
     tokens = record.tokens

@@ -63,7 +63,7 @@ class Browser:
             answer.fail(error)
             return
         if callback is not None:
-            answer.give(callback)
+            answer.set_url(callback)
         elif self.listener is None:
             answer.fail(AuthorizationError("the function on_visit has not returned where the browser was sent"))
 
@@ -96,7 +96,7 @@ class AwaitedCallback:
         self._url = ""
         self._failure: AuthorizationError | None = None
 
-    def give(self, url: str) -> None:
+    def set_url(self, url: str) -> None:
         """End the visit with the callback URL. Without effect after the end."""
         if not self._given.is_set():
             self._url = url
@@ -161,7 +161,7 @@ class LoopbackListener:
                 callback = None if request is None else self._callback(request)
                 await stream.send_all(_page(200, _DONE) if callback is not None else _page(404, _NOTHING))
                 if callback is not None and self._answer is not None:
-                    self._answer.give(callback)
+                    self._answer.set_url(callback)
                 with trio.move_on_after(1):  # closing with unread bytes would reset the connection
                     await stream.send_eof()
                     while await stream.receive_some(_READ):

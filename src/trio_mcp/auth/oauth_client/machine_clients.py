@@ -165,7 +165,9 @@ def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Mach
     client_id = settings.client_id
     client = None
     if client_id is not None:
-        client = TokenClient(client_id=client_id, auth_method="none", kept=RegisteredClient(client_id=client_id))
+        client = TokenClient(
+            client_id=client_id, auth_method="none", registration=RegisteredClient(client_id=client_id)
+        )
     scopes = scopes_at(found, settings.scopes, context)
     return (yield from granted(assertion_form(settings.assertion), found, client, scopes, context))
 

@@ -31,7 +31,17 @@ from ..credentials import AuthorizationError, ClientAuth, Credentials, RefusedRe
 from ..fetching import Fetcher, HttpFetcher, UrlRules
 from ..signing import ProofKey
 from ..storage.records import MemoryStorage, Storage, Stored
-from .acquisition import Acquisition, Finishing, Record, TokensInUse, TokenSource, Visitor, drive, nonce_in, token_in
+from .acquisition import (
+    Acquisition,
+    CompletionShield,
+    Record,
+    TokensInUse,
+    TokenSource,
+    Visitor,
+    drive,
+    nonce_in,
+    token_in,
+)
 from .discovery import scopes_in
 from .grants import ClientBindings, Grant, GrantContext, Machine
 
@@ -80,7 +90,7 @@ class TokenKeeper:
         self._now = now
         self._is_loaded = False
         self._loading = trio.Lock()
-        self._held: TokensInUse | None = None
+        self._current: TokensInUse | None = None
         self._nonce: str | None = None
         self._acquisition: Acquisition | None = None
         self._failed: dict[bool, Acquisition] = {}
@@ -88,18 +98,18 @@ class TokenKeeper:
         self._stepped_up: deque[float] = deque(maxlen=_MOST_STEPS_UP)
         self._background = trio.lowlevel.ParkingLot()
         """Requests that wait until somebody else has had the user asked."""
-        self._finishing = Finishing()
+        self._finishing = CompletionShield()
 
     def close(self) -> None:
         """Give all that must be finished no more than a few seconds from now on, since the client is closed."""
-        self._finishing.hurry()
+        self._finishing.shorten()
 
     # Questions of the HTTP client
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers of one request: see `Credentials.headers`."""
         await self._load_once()
-        held = self._held
+        held = self._current
         if held is not None and self._acquisition is None and self._now() >= held.refresh_at:
             self._start(partial(self._refresh, held), is_refresh=True)
         if self._acquisition is not None and self._acquisition.is_refresh:
@@ -107,9 +117,9 @@ class TokenKeeper:
                 await self._acquisition.wait()
             except AuthorizationError as error:
                 logger.info("the token is not refreshed: %s", error)  # and the server says how good the token is
-        if self._held is None:
+        if self._current is None:
             return ()
-        return self._held.headers(method, self._server_url, self._nonce, self._now())
+        return self._current.headers(method, self._server_url, self._nonce, self._now())
 
     def noticed(self, headers: Mapping[str, str]) -> None:
         """Note the headers of an answer: see `Credentials.noticed`."""
@@ -131,7 +141,7 @@ class TokenKeeper:
         if not steps_up and request.status != HTTPStatus.UNAUTHORIZED:
             raise final_refusal(request, error, "not for want of a token")
         while True:
-            held = self._held
+            held = self._current
             if (None if held is None else held.token) != token_in(request.sent):
                 return  # there is another one by now
             is_young = held is not None and held.since >= request.begun
@@ -144,7 +154,7 @@ class TokenKeeper:
                 self._start_for(request, challenge, held, steps_up=steps_up, is_refresh=is_refresh)
             assert self._acquisition is not None, "an acquisition has begun"
             await self._acquisition.wait()
-            if self._held is not held:
+            if self._current is not held:
                 return
 
     def _start_for(
@@ -177,13 +187,13 @@ class TokenKeeper:
 
     # Acquisitions
 
-    def _start(self, way: Callable[[], Awaitable[None]], *, is_refresh: bool) -> None:
+    def _start(self, acquire: Callable[[], Awaitable[None]], *, is_refresh: bool) -> None:
         self._acquisition = Acquisition(is_refresh=is_refresh)
-        self._nursery.start_soon(self._acquire, self._acquisition, way)
+        self._nursery.start_soon(self._acquire, self._acquisition, acquire)
 
-    async def _acquire(self, acquisition: Acquisition, way: Callable[[], Awaitable[None]]) -> None:
+    async def _acquire(self, acquisition: Acquisition, acquire: Callable[[], Awaitable[None]]) -> None:
         try:
-            await acquisition.run(way)
+            await acquisition.run(acquire)
         finally:
             self._acquisition = None
             self._background.unpark_all()
@@ -200,14 +210,14 @@ class TokenKeeper:
             bindings = ClientBindings(self._storage)
 
             async def run(machine: Machine[Grant], visitor: Visitor | None) -> None:
-                with self._finishing.once_begun() as begin:
+                with self._finishing.shielded_after_start() as begin:
                     grant = await drive(machine, self._fetcher, visitor, begin, bindings.settle)
                     self._check(grant)
                     jwk = None if key is None else key.to_jwk()
                     grant = attrs.evolve(grant, record=attrs.evolve(grant.record, proof_key=jwk))
                     async with self._record.lock():
                         await self._record.save(grant, await self._record.load())
-                    self._hold(grant, is_granted=True)
+                    self._use_grant(grant, is_granted=True)
 
             await self._source.acquire(self._grant_context(stored, bindings, key, challenge), run)
 
@@ -224,7 +234,7 @@ class TokenKeeper:
             if machine is None or stored.tokens is None:  # as the user has logged out, in another process
                 held.forget_refresh_token()
                 return
-            with self._finishing.once_begun() as begin:
+            with self._finishing.shielded_after_start() as begin:
                 try:
                     grant = await drive(machine, self._fetcher, None, begin, bindings.settle)
                     self._check(grant)
@@ -237,7 +247,7 @@ class TokenKeeper:
                         await self._record.save(_without_refresh_token(stored, error.code), stored)
                 else:
                     await self._record.save(grant, stored)
-                    self._hold(grant, is_granted=False)
+                    self._use_grant(grant, is_granted=False)
 
     # Tokens
 
@@ -258,7 +268,7 @@ class TokenKeeper:
         found = TokensInUse.of(stored, self._now())
         if found is None or (self._is_dpop and found.key is None) or (is_over and self._is_loaded):
             return False
-        self._held = found
+        self._current = found
         return True
 
     def _check(self, grant: Grant) -> None:
@@ -266,9 +276,9 @@ class TokenKeeper:
         if self._is_dpop and (tokens is None or tokens.token_type != "DPoP"):
             raise AuthorizationError("the authorization server has granted a token that is bound to no key")
 
-    def _hold(self, grant: Grant, *, is_granted: bool) -> None:
+    def _use_grant(self, grant: Grant, *, is_granted: bool) -> None:
         stored = Stored().with_record(grant.issuer, grant.record)
-        self._held = TokensInUse.of(stored, self._now(), since=trio.current_time(), is_granted=is_granted)
+        self._current = TokensInUse.of(stored, self._now(), since=trio.current_time(), is_granted=is_granted)
 
     def _grant_context(
         self, stored: Stored, bindings: ClientBindings, key: ProofKey | None, challenge: Challenge | None = None

@@ -56,7 +56,7 @@ def granted(
     """Return the tokens with ``scopes`` for the grant in ``form``, from the authorization server that was ``found``."""
     tokens = yield from tokens_by({**form, **scope_parameter(scopes)}, found, client, scopes, context)
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
-    kept = None if client is None else client.kept
+    kept = None if client is None else client.registration
     record = attrs.evolve(record, client=kept, tokens=tokens, requested_scopes=scopes, resource=found.resource)
     return Grant(issuer=found.issuer, record=record)
 
@@ -170,7 +170,7 @@ class TokenClient:
     client_secret: str | None = attrs.field(default=None, repr=False)
     key: PreregisteredClient | None = attrs.field(default=None, repr=False)
     """The owner of the key that signs assertions; `None` without a key."""
-    kept: RegisteredClient
+    registration: RegisteredClient
     """The part that is stored. Secrets that the client's people gave are not."""
 
 
@@ -207,7 +207,7 @@ def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenC
         auth_method=method,
         client_secret=client.client_secret,
         key=client,
-        kept=RegisteredClient(client_id=client.client_id, auth_method=method),
+        registration=RegisteredClient(client_id=client.client_id, auth_method=method),
     )
 
 
@@ -267,7 +267,7 @@ def client_at(
     if url is not None and server.client_id_metadata_document_supported:
         return _documented(url)
     kept = record.client
-    if kept is not None and settings.redirect_uri in kept.redirect_uris and not _is_over(kept, now):
+    if kept is not None and settings.redirect_uri in kept.redirect_uris and not _is_expired(kept, now):
         suffices = kept.scopes is None or set(scopes) <= set(kept.scopes)
         if suffices or not server.registration_endpoint:
             return _registered(kept)
@@ -282,7 +282,7 @@ def client_at(
 def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, now: float) -> TokenClient | None:
     """Return the client that holds the tokens of ``record``; `None` where ``settings`` are of another client now."""
     kept = record.client
-    if kept is None or _is_over(kept, now):
+    if kept is None or _is_expired(kept, now):
         return None
     if kept.redirect_uris:
         return _registered(kept)
@@ -350,14 +350,19 @@ def _documented(url: str) -> TokenClient:
     """Return the client whose metadata document is at ``url``."""
     if not url.startswith("https://") or not urlsplit(url).path.strip("/"):
         raise AuthorizationError("the URL of a client id metadata document is https, and has a path")
-    return TokenClient(client_id=url, auth_method="none", kept=RegisteredClient(client_id=url))
+    return TokenClient(client_id=url, auth_method="none", registration=RegisteredClient(client_id=url))
 
 
-def _registered(kept: RegisteredClient) -> TokenClient:
+def _registered(registration: RegisteredClient) -> TokenClient:
     """Return the client that has registered itself. Without a secret there is nothing but the id."""
-    method = _secret_method(() if kept.client_secret is None else (kept.auth_method,), "none")
-    return TokenClient(client_id=kept.client_id, auth_method=method, client_secret=kept.client_secret, kept=kept)
+    method = _secret_method(() if registration.client_secret is None else (registration.auth_method,), "none")
+    return TokenClient(
+        client_id=registration.client_id,
+        auth_method=method,
+        client_secret=registration.client_secret,
+        registration=registration,
+    )
 
 
-def _is_over(kept: RegisteredClient, now: float) -> bool:
-    return kept.secret_expires_at is not None and kept.secret_expires_at <= now
+def _is_expired(registration: RegisteredClient, now: float) -> bool:
+    return registration.secret_expires_at is not None and registration.secret_expires_at <= now

@@ -1,7 +1,7 @@
 """ProofChecks: whether whoever sends a token has the key that the token is bound to (RFC 9449 section 4.3).
 
-`ProofNonces` makes values that clients repeat in their proofs (section 9); `SeenProofs` remembers the proofs that were
-used (section 11.1). The module needs joserfc.
+`ProofNonces` makes values that clients repeat in their proofs (section 9); `ProofReplayGuard` remembers the proofs that
+were used (section 11.1). The module needs joserfc.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ProofChecks:
         self._target = _without_query(resource)
         self._nonces = nonces
         self._now = now
-        self._seen = SeenProofs(_MOST_PROOFS)
+        self._seen = ProofReplayGuard(_MOST_PROOFS)
         self._keys = BoundedDict[str, tuple[Mapping[str, Any], VerificationKey]](_MOST_KEYS)
         """Keys that have signed a proof, with their JWKs, by thumbprint; those used last stay."""
 
@@ -78,7 +78,7 @@ class ProofChecks:
         jwk, key = self._key(signed, thumbprint)  # 7, 12
         proof_id = self._checked_claims(signed.claims, method, token)  # 3, 8, 9, 12
         now = self._now()
-        ends_at = self._end(signed.claims, now)  # 10, 11
+        ends_at = self._expires_at(signed.claims, now)  # 10, 11
         if not key.has_signed(signed):  # 6
             raise Untrusted("the proof is signed by another key")
         self._keys[thumbprint] = jwk, key
@@ -120,7 +120,7 @@ class ProofChecks:
             raise Untrusted("the proof is for another token")
         return proof_id
 
-    def _end(self, claims: Mapping[str, Any], now: float) -> float:
+    def _expires_at(self, claims: Mapping[str, Any], now: float) -> float:
         """Return the time from which on the proof is too old."""
         issued_at = claims.get("iat")
         if isinstance(issued_at, bool) or not isinstance(issued_at, int | float):
@@ -200,20 +200,20 @@ class TooManyProofs(Exception):
     """The client has used so many proofs lately that no more can be remembered."""
 
 
-class SeenProofs:
-    """Remembers at most ``most`` proofs, each until the proof is too old to be used again.
+class ProofReplayGuard:
+    """Remembers at most ``limit`` proofs, each until the proof is too old to be used again.
 
     No proof is forgotten before: else whoever uses many would make room for a replay. A principal that has a fair share
     of the places, with however many keys, is refused further ones until the first proofs are too old; nothing is taken
     from other principals.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._seen = set[bytes]()
-        self._ending: dict[int, list[tuple[Hashable, bytes]]] = {}
+        self._by_expiry: dict[int, list[tuple[Hashable, bytes]]] = {}
         """Principals and proofs by the second after which the proofs are too old."""
-        self._held = Counter[Hashable]()
+        self._counts = Counter[Hashable]()
         """Number of proofs by principal."""
         self._looked_at = -1
 
@@ -224,24 +224,24 @@ class SeenProofs:
     def add(self, principal: Hashable, digest: bytes, ends_at: float, now: float) -> bool:
         """Remember the ``digest`` of a proof, which ``principal`` has used and which is too old from ``ends_at`` on.
         Return whether the proof is new. Raises `TooManyProofs`."""
-        self._forget_what_is_over(now)
+        self._discard_expired(now)
         if digest in self._seen:
             return False
-        if not leaves_enough(self._held[principal], self._most - len(self._seen)):
+        if not leaves_enough(self._counts[principal], self._limit - len(self._seen)):
             raise TooManyProofs
         self._seen.add(digest)
-        self._held[principal] += 1
-        self._ending.setdefault(math.ceil(ends_at), []).append((principal, digest))
+        self._counts[principal] += 1
+        self._by_expiry.setdefault(math.ceil(ends_at), []).append((principal, digest))
         return True
 
-    def _forget_what_is_over(self, now: float) -> None:
+    def _discard_expired(self, now: float) -> None:
         second = int(now)
         if second == self._looked_at:
             return
         self._looked_at = second
-        for end in [end for end in self._ending if end < second]:
-            for principal, digest in self._ending.pop(end):
+        for end in [end for end in self._by_expiry if end < second]:
+            for principal, digest in self._by_expiry.pop(end):
                 self._seen.discard(digest)
-                self._held[principal] -= 1
-                if not self._held[principal]:
-                    del self._held[principal]
+                self._counts[principal] -= 1
+                if not self._counts[principal]:
+                    del self._counts[principal]

@@ -26,7 +26,7 @@ from .tokens import TokenCheck, log_defect
 from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource
 
 if TYPE_CHECKING:
-    from ...stores.shared import SeenOnce
+    from ...stores.shared import ReplayGuard
     from .proof_checks import ProofChecks, UsedProof
 
 logger = logging.getLogger("trio_mcp")
@@ -192,7 +192,7 @@ class Protected:
             verify,
             max_cached=self.max_cached,
             cache_for=min(answers_hold, math.inf if self.cache_for is None else self.cache_for),
-            most_at_once=self.max_verifications,
+            max_concurrent=self.max_verifications,
             now=now,
         )
         return Gate(metadata, tokens, refusals, proofs, self.satisfies, self.on_authenticated)
@@ -263,16 +263,16 @@ class Gate:
         self._proofs = proofs
         self._satisfies = satisfies
         self._on_authenticated = on_authenticated
-        self._seen: SeenOnce | None = None
+        self._replay_guard: ReplayGuard | None = None
         """The proofs that were used on any replica; `None` where there are no replicas."""
         self._may_ask = on_authenticated is not None
         """True where there is more to ask than the verifier."""
 
-    def share(self, seen: SeenOnce, secret: bytes) -> None:
-        """Have each proof count once for all replicas together, which remember proofs in ``seen``. With nonces, unless
-        the author has given a secret for these, replicas know each other's nonces by ``secret``."""
+    def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
+        """Have each proof count once for all replicas together, which remember proofs in ``replay_guard``. With nonces,
+        unless the author has given a secret for these, replicas know each other's nonces by ``secret``."""
         if self._proofs is not None:
-            self._seen, self._may_ask = seen, True
+            self._replay_guard, self._may_ask = replay_guard, True
             self._proofs.share(secret)
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
@@ -286,7 +286,7 @@ class Gate:
         is_good = isinstance(found, Principal)
         if self._may_ask and is_good and (self._on_authenticated is not None or self._is_asked_for(found)):
             return None
-        return self._judged(head, came, found)
+        return self._decide(head, came, found)
 
     async def ask(self, head: HttpHead) -> Auth | Refusal:
         """Return the caller, or the refusal, of any request. Never raises but for a cancel: a defect of the author's
@@ -303,7 +303,7 @@ class Gate:
             refusal = await self._unproven_anywhere(head, came, found)
             auth = self._allowed(came, found) if refusal is None else refusal
         else:
-            auth = self._judged(head, came, found)
+            auth = self._decide(head, came, found)
         if isinstance(auth, Refusal) or self._on_authenticated is None:
             return auth
         try:
@@ -348,7 +348,7 @@ class Gate:
             return self._refusals.malformed(_NO_TOKEN)
         return None
 
-    def _judged(self, head: HttpHead, came: PresentedToken, found: Principal | Literal["bad"]) -> Auth | Refusal:
+    def _decide(self, head: HttpHead, came: PresentedToken, found: Principal | Literal["bad"]) -> Auth | Refusal:
         if not isinstance(found, Principal):
             return self._refusals.bad_token(came.scheme)
         proof = self._proof(head, came, found)
@@ -361,7 +361,7 @@ class Gate:
 
     def _is_asked_for(self, principal: Principal) -> bool:
         """Return whether other replicas have to be asked for the proofs of ``principal``."""
-        return self._seen is not None and principal.key_thumbprint is not None
+        return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
         """Return the refusal where the client does not show that the token is its own, by a proof that no replica has
@@ -369,9 +369,9 @@ class Gate:
         proof = self._proof(head, came, principal)
         if proof is None or isinstance(proof, Refusal):
             return proof
-        assert self._seen is not None, "other replicas are asked"
+        assert self._replay_guard is not None, "other replicas are asked"
         try:
-            is_new = await self._seen.add(proof.digest, ttl=proof.ttl)
+            is_new = await self._replay_guard.add(proof.digest, ttl_ms=proof.ttl)
         except OSError as error:  # the place logs its outages, and any client can come here
             logger.debug("no proof can be checked, since the replicas cannot tell which were used: %s", error)
             return unavailable()

@@ -31,52 +31,52 @@ for one that becomes good, as by a new key of its issuer."""
 _UNKNOWN_FOR: Final = 60.0
 """Seconds for which a token is good of which nobody knows when it expires."""
 
-Finding: TypeAlias = Principal | Literal["bad"] | Refusal
+Verdict: TypeAlias = Principal | Literal["bad"] | Refusal
 """The party that a token speaks for; ``"bad"`` for a token that speaks for nobody; a refusal where nobody knows."""
 
 
 @frozen
-class _Finding:
+class _CachedVerdict:
     finding: Principal | Literal["bad"]
     until: float
 
 
 class TokenCheck:
-    """Asks ``verify`` about tokens, at most ``most_at_once`` at a time, and keeps at most ``max_cached`` good ones, and
-    as many bad ones, by their hashes. The oldest make room for new ones.
+    """Asks ``verify`` about tokens, at most ``max_concurrent`` at a time, and keeps at most ``max_cached`` good ones,
+    and as many bad ones, by their hashes. The oldest make room for new ones.
 
     A good token is kept until it expires, and for ``cache_for`` seconds at most; for a minute where nobody knows when
     it expires. ``now`` tells the time in seconds since the epoch.
     """
 
     def __init__(
-        self, verify: Verify, *, max_cached: int, cache_for: float, most_at_once: int, now: Callable[[], float]
+        self, verify: Verify, *, max_cached: int, cache_for: float, max_concurrent: int, now: Callable[[], float]
     ) -> None:
         self._verify = verify
         self._cache_for = cache_for
         self._now = now
         # Bad tokens have a place of their own: whoever invents tokens must not drive out the good ones.
-        self._good = BoundedDict[bytes, _Finding](max_cached)
-        self._bad = BoundedDict[bytes, _Finding](max_cached)
-        self._asked = SingleFlight[bytes, Finding](most_at_once)
+        self._good = BoundedDict[bytes, _CachedVerdict](max_cached)
+        self._bad = BoundedDict[bytes, _CachedVerdict](max_cached)
+        self._asked = SingleFlight[bytes, Verdict](max_concurrent)
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
         """Return the kept finding about ``token``, `None` without one. Synchronous."""
-        return self._kept(_digest(token))
+        return self._cached(_digest(token))
 
-    async def find(self, token: str) -> Finding:
+    async def find(self, token: str) -> Verdict:
         """Return the kept finding about ``token``, or ask for one. Never raises but for a cancel."""
         digest = _digest(token)
-        return self._kept(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
+        return self._cached(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
 
-    def _kept(self, digest: bytes) -> Principal | Literal["bad"] | None:
+    def _cached(self, digest: bytes) -> Principal | Literal["bad"] | None:
         found = self._good.get(digest) or self._bad.get(digest)
         return found.finding if found is not None and self._now() < found.until else None
 
-    async def _ask(self, digest: bytes, token: str) -> Finding:
+    async def _ask(self, digest: bytes, token: str) -> Verdict:
         with trio.move_on_after(_PATIENCE):
             try:
-                return self._keep(digest, await self._verify(token))
+                return self._cache(digest, await self._verify(token))
             except VerifierUnavailable as error:
                 logger.warning("tokens cannot be verified: %s", str(error).replace(token, "<token>"))
                 return unavailable()
@@ -86,17 +86,17 @@ class TokenCheck:
         logger.warning("tokens cannot be verified: the verifier did not answer within %g s", _PATIENCE)
         return unavailable()
 
-    def _keep(self, digest: bytes, principal: Principal | None) -> Principal | Literal["bad"]:
+    def _cache(self, digest: bytes, principal: Principal | None) -> Principal | Literal["bad"]:
         now = self._now()
         self._good.pop(digest, None)
         self._bad.pop(digest, None)
         if principal is None or (principal.expires_at is not None and principal.expires_at <= now):
-            self._bad[digest] = _Finding("bad", now + _BAD_FOR)
+            self._bad[digest] = _CachedVerdict("bad", now + _BAD_FOR)
             return "bad"
         expires_at = now + _UNKNOWN_FOR if principal.expires_at is None else principal.expires_at
         until = min(expires_at, now + self._cache_for)
         if until > now and not math.isnan(until):
-            self._good[digest] = _Finding(principal, until)
+            self._good[digest] = _CachedVerdict(principal, until)
         return principal
 
 
@@ -111,10 +111,10 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[K, T]):
-    """Questions by key, each of which one task asks for all that want to know, at most ``most`` at once."""
+    """Questions by key, each of which one task asks for all that want to know, at most ``limit`` at once."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._open: dict[K, tuple[trio.Event, list[T]]] = {}
         """The end of each open question, and the answer; none where the task that asked has left without one."""
 
@@ -127,7 +127,7 @@ class SingleFlight(Generic[K, T]):
             await over.wait()
             if answers:
                 return answers[0]
-        if len(self._open) >= self._most:
+        if len(self._open) >= self._limit:
             return too_many
         over, answers = self._open[key] = trio.Event(), list[T]()
         try:

@@ -62,8 +62,8 @@ class PrivateFolder:
 
     path: Path
 
-    def read(self, name: str, most: int) -> bytes | None:
-        """Return the contents; `None` where there is no such file. Longer ones than ``most`` are refused."""
+    def read(self, name: str, limit: int) -> bytes | None:
+        """Return the contents; `None` where there is no such file. Longer ones than ``limit`` are refused."""
         with self._opened("read") as folder:
             if folder is None:
                 return None
@@ -72,9 +72,9 @@ class PrivateFolder:
             except FileNotFoundError:
                 return None
             with os.fdopen(descriptor, "rb") as file:
-                data = file.read(most + 1)
-        if len(data) > most:
-            raise StorageFailed(f"{self.path / name} is longer than {most} bytes: no file of ours is")
+                data = file.read(limit + 1)
+        if len(data) > limit:
+            raise StorageFailed(f"{self.path / name} is longer than {limit} bytes: no file of ours is")
         return data
 
     def replace(self, name: str, data: bytes) -> None:
@@ -265,7 +265,7 @@ class _Claim:
 T = TypeVar("T")
 
 
-_MOST: Final = 1 << 20
+_MAX_RECORD_BYTES: Final = 1 << 20
 """Bytes of a record."""
 _ENDING: Final = ".json"
 
@@ -321,8 +321,8 @@ class FileStorage(Storage):
     async def save(self, server_url: str, stored: Stored) -> None:
         """Keep ``stored`` in place of the record there was: see `Storage.save`."""
         data = msgspec.json.encode(_StoredFile(server_url, msgspec.Raw(stored.to_json())))
-        if len(data) > _MOST:
-            raise StorageFailed(f"a record of {len(data)} bytes is not kept: {_MOST} are the most")
+        if len(data) > _MAX_RECORD_BYTES:
+            raise StorageFailed(f"a record of {len(data)} bytes is not kept: {_MAX_RECORD_BYTES} are the most")
         await _in_thread(lambda: self._folder.replace(_name(server_url), data))
 
     async def remove(self, server_url: str) -> bool:
@@ -351,7 +351,7 @@ class FileStorage(Storage):
         return await _in_thread(urls)
 
     def _content(self, name: str) -> _StoredFile | None:
-        data = self._folder.read(name, _MOST)
+        data = self._folder.read(name, _MAX_RECORD_BYTES)
         try:
             return None if data is None else _stored_files.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

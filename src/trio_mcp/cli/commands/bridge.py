@@ -17,7 +17,7 @@ from ...client.client import Client
 from ...concurrency.contexts import asynccontextmanager
 from ...connecting.stdio import Command
 from ...connecting.targets import Address, Target
-from ...diagnostics.log import WrittenInAThread
+from ...diagnostics.log import ThreadedSink
 from ...proxying.proxy import proxy
 from ...runtime.transport import ConnectionLost
 from ...serving.process import serve_stdio
@@ -78,17 +78,17 @@ def bridge(
     Exit status: 0; 2 for wrong usage; and while there was one client on standard input and output, 3 when TARGET could
     not be reached, or was lost, and 6 when TARGET wanted a token, and there was no good one.
     """
-    where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr().write), sign_in)
+    where = target_typed(words_after_dashes(target), config, ThreadedSink(CopiedToStderr().write), sign_in)
     where = with_extras(where, (), (), revision)
     serve = serving_on(addresses)
     log_to_stderr(log_level)
-    way = _Way(where, era)
+    way = _TargetOpener(where, era)
     trio.run(serve or serve_stdio, proxy(way.open, name=_name_of(where)))
     return way.status if serve is None else ENDED_WELL
 
 
 @define
-class _Way:
+class _TargetOpener:
     """Open ``target`` for each client, in ``era`` if given."""
 
     _target: Target

@@ -68,7 +68,7 @@ def demo(transport: str | None) -> int:
         return run_demo()
     if transport == "auth":
         raise click.UsageError(_WITH_AUTHORIZATION)
-    return run_demo(lambda screen: _tell_story(screen, f"--{transport}"))
+    return run_demo(lambda screen: _run_story(screen, f"--{transport}"))
 
 
 # -P: what lies in the current directory is none of the demo's business.
@@ -76,21 +76,21 @@ SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo_server"]
 PATIENCE: Final = 0.5
 
 
-class Disappointed(Exception):
+class DemoFailed(Exception):
     """The demo did not show its point."""
 
 
-def run_demo(tell: Callable[[Screen], Awaitable[None]] | None = None) -> int:
-    """Run the demo on standard output: ``tell``, or the story over stdio.
+def run_demo(story: Callable[[Screen], Awaitable[None]] | None = None) -> int:
+    """Run the demo on standard output: ``story``, or the story over stdio.
 
     Return the exit status: 0, 1 when it failed, 130 after Ctrl-C.
     """
     try:
-        run_until_interrupted(lambda: (tell or _story_over_stdio)(Screen()))
+        run_until_interrupted(lambda: (story or _story_over_stdio)(Screen()))
     except KeyboardInterrupt:
         print("\ntrio-mcp demo: interrupted; the server process has exited", file=sys.stderr)
         return INTERRUPTED
-    except (MCPError, Disappointed, trio.TooSlowError) as error:
+    except (MCPError, DemoFailed, trio.TooSlowError) as error:
         print(f"trio-mcp demo: {error or 'the server did not answer in time'}", file=sys.stderr)
         return 1
     return 0
@@ -190,10 +190,10 @@ async def _start_task(client: Client, screen: Screen) -> str:
 
 
 def tool_text(result: CallToolResult) -> str:
-    """Return the text of ``result``. Raises `Disappointed` for one that says that the tool failed."""
+    """Return the text of ``result``. Raises `DemoFailed` for one that says that the tool failed."""
     text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
     if result.is_error:
-        raise Disappointed(f"a tool of the demo server failed: {text}")
+        raise DemoFailed(f"a tool of the demo server failed: {text}")
     return text
 
 
@@ -201,7 +201,7 @@ _START_DEADLINE: Final = 20.0
 _END_DEADLINE: Final = 10.0
 
 
-async def _tell_story(screen: Screen, option: str) -> None:
+async def _run_story(screen: Screen, option: str) -> None:
     calls = {"--http": "HTTP requests", "--websocket": "WebSockets"}[option]
     screen.headline(f"1. A server in a child process that listens for {calls}, and two clients")
     started = time.monotonic()
@@ -263,7 +263,7 @@ async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
             while not (address := _address_in(told)):
                 data = await process.stderr.receive_some()
                 if not data:
-                    raise Disappointed(f"the server did not start: {told}")
+                    raise DemoFailed(f"the server did not start: {told}")
                 told += data.decode(errors="replace")
         async with open_service_nursery("the story is over") as nursery:
             nursery.start_soon(_copy, process.stderr)
@@ -274,9 +274,9 @@ async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
             await process.wait()
 
 
-def _address_in(told: str) -> str:
+def _address_in(output: str) -> str:
     """Return the address in a line that a server printed; empty before a whole line is there."""
-    for line in told.split("\n")[:-1]:
+    for line in output.split("\n")[:-1]:
         address, end, _ = line.rpartition(" at ")[2].partition(";")
         if end and "://" in address:
             return address

@@ -15,7 +15,7 @@ from ...client.options import ClientOptions
 from ...concurrency.nurseries import open_service_nursery
 from ...connecting.stdio import Command
 from ...connecting.targets import Address
-from ...diagnostics.log import WrittenInAThread
+from ...diagnostics.log import ThreadedSink
 from ...hosting.config_files import ConfigError, read_config
 from ...hosting.descriptions import MemberDescription, RestartPolicy, problems_in
 from ...hosting.group import Group, open_group
@@ -24,11 +24,11 @@ from ...protocol.types.resources import ReadResourceParams
 from ...proxying import gateway as gateways
 from ...proxying.gateway import Gateway
 from ...proxying.tenants import ALL_QUESTIONS
-from ...server.around import Next, ServerRequest
+from ...server.middleware import Next, ServerRequest
 from ...serving.process import serve_stdio
 from ..addresses import Addresses, log_level_option, serving_on
 from ..option_kinds import repeatable
-from ..printable import CopiedToStderr, Unusable, log_to_stderr, name_shown, say
+from ..printable import CommandError, CopiedToStderr, log_to_stderr, name_shown, say
 from ..serving_options import serving_options, supervised
 from ..statuses import ENDED_WELL
 from ..targets import SignIn
@@ -113,7 +113,7 @@ def gateway(
             server = gateways.gateway(group, name=config.stem)
             if searchable:
                 server.searchable(pinned=pinned)
-            server.around(*_WITH_LISTS)(partial(_with_all_members, server, trio.current_time() + _MOST_WAIT))
+            server.middleware(*_WITH_LISTS)(partial(_with_all_members, server, trio.current_time() + _MOST_WAIT))
             services.start_soon(_report, group)
             await serve(server)
 
@@ -138,24 +138,24 @@ async def _with_all_members(server: Gateway, deadline: float, request: ServerReq
     params = request.params
     name = params.uri if isinstance(params, ReadResourceParams) else getattr(params, "name", None)
     with trio.move_on_at(deadline):
-        await server.listed(name)
+        await server.wait_listed(name)
     return await next(request)
 
 
 def _members(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
-    """Return the servers in the file, the processes' standard error copied to ours. Raises `Unusable`."""
+    """Return the servers in the file, the processes' standard error copied to ours. Raises `CommandError`."""
     try:
         config = read_config(path, restart=_RESTART, variables=os.environ)
         if any(isinstance(each.target, Address) for each in config.members.values()):
             config = read_config(path, restart=_RESTART, variables=os.environ, auth=sign_in.oauth())
     except ConfigError as error:
-        raise Unusable(str(error)) from None
+        raise CommandError(str(error)) from None
     for name, problem in config.problems.items():
         left_out = "" if name in config.members else " is left out"
         say(f"{name_shown(name) or repr(name)} in {path}{left_out}: {problem}")
     members = {name: _with_stderr(each) for name, each in config.members.items() if not each.disabled}
     if not members:
-        raise Unusable(f"{path} has no server that can be used")
+        raise CommandError(f"{path} has no server that can be used")
     return members
 
 
@@ -163,4 +163,4 @@ def _with_stderr(member: MemberDescription) -> MemberDescription:
     target = member.target
     if not isinstance(target, Command):
         return member
-    return attrs.evolve(member, target=attrs.evolve(target, stderr=WrittenInAThread(CopiedToStderr().write)))
+    return attrs.evolve(member, target=attrs.evolve(target, stderr=ThreadedSink(CopiedToStderr().write)))

@@ -26,7 +26,7 @@ from ...protocol.types.tools import Tool
 from ..arguments import SchemaReader
 from ..discovering import differences, find_endpoint, is_host_alone
 from ..offers import ServerOffers
-from ..printable import CopiedToStderr, Unusable, name_shown, on_one_line, printable, say
+from ..printable import CommandError, CopiedToStderr, name_shown, on_one_line, printable, say
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, OUT_OF_TIME
@@ -141,7 +141,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
 
 def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -> int:
     """Serve the page of ``target`` on loopback until Ctrl-C, and print its address; return the exit status. Connecting,
-    and each list, gets ``timeout`` seconds. Raises `Unusable` where the ``port`` cannot be had."""
+    and each list, gets ``timeout`` seconds. Raises `CommandError` where the ``port`` cannot be had."""
     from ...inspecting.application import inspect_in_page  # late: most inspections need no page
 
     def told(address: str) -> None:
@@ -153,7 +153,7 @@ def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -
     except WITH_SERVER as error:
         return say_error(error)
     except OSError as error:
-        raise Unusable(f"cannot serve the page on port {port}: {error}") from None
+        raise CommandError(f"cannot serve the page on port {port}: {error}") from None
     except KeyboardInterrupt:
         say("the page is closed")
     return ENDED_WELL

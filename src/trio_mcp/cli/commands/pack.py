@@ -22,7 +22,7 @@ from ...transports.http_client.origins import split_url
 from ..bundles import ENTRY, MANIFEST, entry_file, files_of, written, zipped
 from ..loading import LoadingFailed, load_server
 from ..option_kinds import repeatable
-from ..printable import Unusable, say
+from ..printable import CommandError, say
 from ..statuses import ENDED_WELL, NOT_WRITTEN
 from ..targets import is_file
 
@@ -151,13 +151,13 @@ def pack(
         say(str(failed))
         return NOT_WRITTEN
     if server is None:
-        raise Unusable(f'{path} serves while it is loaded; put what serves under: if __name__ == "__main__":')
+        raise CommandError(f'{path} serves while it is loaded; put what serves under: if __name__ == "__main__":')
     wanted = Package(server, name, download, url)
     root = Path(os.path.realpath(folder or Path(path).parent))
     found = files_of(root, output, exclude, include)
     inside = _inside(Path(path), root)
     if inside not in found.files:
-        raise Unusable(f"{path} is left out of the bundle: it is hidden, excluded, or not in {root}")
+        raise CommandError(f"{path} is left out of the bundle: it is hidden, excluded, or not in {root}")
     made = {ENTRY: entry_file(inside, variable).encode()}
     if runtime == "python":
         _check_library(found.files, dependencies)
@@ -197,7 +197,7 @@ def _check_library(files: Mapping[str, Path], dependencies: Sequence[str]) -> No
     if dependencies:
         raise click.UsageError("--dependency goes with --runtime uv: install into lib with pip --target")
     if "lib/trio_mcp/__init__.py" not in files:
-        raise Unusable(
+        raise CommandError(
             "the folder has no lib with trio-mcp in it: pip install --target lib 'trio-mcp[cli]' there first"
         )
 
@@ -208,12 +208,12 @@ def _check_project(project: Path, dependencies: Sequence[str]) -> None:
     try:
         data: Any = tomllib.loads(project.read_text())
     except (OSError, ValueError) as error:
-        raise Unusable(f"{project} cannot be read: {error}") from None
+        raise CommandError(f"{project} cannot be read: {error}") from None
     table = data.get("project")
     named: Any = cast("dict[str, Any]", table).get("dependencies") if isinstance(table, dict) else None
     words = [each for each in cast("list[Any]", named) if isinstance(each, str)] if isinstance(named, list) else []
     if not any(word.replace("_", "-").lower().startswith("trio-mcp") for word in words):
-        raise Unusable(f"{project} has no trio-mcp[cli] among its dependencies, and hosts install nothing else")
+        raise CommandError(f"{project} has no trio-mcp[cli] among its dependencies, and hosts install nothing else")
 
 
 def _project(dependencies: Sequence[str]) -> bytes:
@@ -232,7 +232,7 @@ def _toml(text: str) -> str:
 
 @frozen
 class Package:
-    """A server as it is told of to registries and hosts. Raises `Unusable` for what cannot be told."""
+    """A server as it is told of to registries and hosts. Raises `CommandError` for what cannot be told."""
 
     server: Server
     name: str
@@ -247,7 +247,7 @@ class Package:
             if info.title is not None:
                 check_text("title", info.title)
         except ValueError as error:
-            raise Unusable(f"{error}; write Server(..., version=..., description=..., title=...)") from None
+            raise CommandError(f"{error}; write Server(..., version=..., description=..., title=...)") from None
 
     @property
     def info(self) -> Implementation:
@@ -264,14 +264,14 @@ class Package:
             "fileSha256": hashlib.sha256(bundle).hexdigest(),
             "transport": {"type": "stdio"},
         }
-        return _told({
+        return _without_empty({
             "$schema": _SERVER_SCHEMA,
             "name": self.name,
             "title": info.title,
             "description": info.description,
             "version": info.version,
             "websiteUrl": info.website_url,
-            "icons": [_icon(icon) for icon in info.icons or () if _is_taken(icon)],
+            "icons": [_icon(icon) for icon in info.icons or () if _is_accepted(icon)],
             "packages": [package] if self.download is not None else [],
             "remotes": [{"type": "streamable-http", "url": self.url}] if self.url is not None else [],
         })  # fmt: skip
@@ -287,7 +287,7 @@ class Package:
             major, minor = sys.version_info[:2]  # of which compiled packages are
             platforms, python = [sys.platform], f">={major}.{minor},<{major}.{minor + 1}"
         tools = [each.listed for each in self.server.tools.listed if each.visible is None]
-        return _told({
+        return _without_empty({
             "manifest_version": _MANIFEST_VERSION,
             "name": name_in(self.name),
             "display_name": info.title,
@@ -296,22 +296,22 @@ class Package:
             "author": {"name": author},
             "homepage": info.website_url,
             "server": {"type": runtime, "entry_point": ENTRY, "mcp_config": command},
-            "tools": [_told({"name": tool.name, "description": tool.description}) for tool in tools],
+            "tools": [_without_empty({"name": tool.name, "description": tool.description}) for tool in tools],
             "prompts_generated": True if self.server.prompts.registry.is_used else None,
             "compatibility": {"platforms": platforms, "runtimes": {"python": python}},
         })  # fmt: skip
 
 
-def _is_taken(icon: Icon) -> bool:
+def _is_accepted(icon: Icon) -> bool:
     """Return whether registries take ``icon``."""
     fits = icon.src.startswith("https://") and len(icon.src) <= _LONGEST_IMAGE_URL
     return fits and (icon.mime_type is None or icon.mime_type in _IMAGES)
 
 
 def _icon(icon: Icon) -> dict[str, Any]:
-    return _told({"src": icon.src, "mimeType": icon.mime_type, "sizes": icon.sizes, "theme": icon.theme})
+    return _without_empty({"src": icon.src, "mimeType": icon.mime_type, "sizes": icon.sizes, "theme": icon.theme})
 
 
-def _told(members: dict[str, Any]) -> dict[str, Any]:
+def _without_empty(members: dict[str, Any]) -> dict[str, Any]:
     """Return ``members`` without those that say nothing."""
     return {name: value for name, value in members.items() if value not in (None, [], "")}

@@ -12,7 +12,7 @@ from ...client.client import Client
 from ...protocol.types.prompts import GetPromptResult
 from ...runtime.calls import OnProgress
 from ..arguments import no_such_argument, texts_typed
-from ..request import CommandRequest, found, words_of_block
+from ..request import CommandRequest, block_text, found
 from .options import PROMPT, TARGET, TargetCommand, request_options
 
 
@@ -62,4 +62,4 @@ class GetPrompt(CommandRequest[GetPromptResult]):
 
     def lines(self, result: GetPromptResult) -> Iterable[str]:
         """Return the messages, each behind its role."""
-        return (f"{message.role}: {words_of_block(message.content)}" for message in result.messages)
+        return (f"{message.role}: {block_text(message.content)}" for message in result.messages)

@@ -16,7 +16,7 @@ from ...protocol.types.content import ResourceContents, TextResourceContents
 from ...protocol.types.resources import ReadResourceResult
 from ...runtime.calls import OnProgress
 from ..printable import say
-from ..request import CommandRequest, words_of_resource
+from ..request import CommandRequest, resource_text
 from ..statuses import ENDED_WELL, SERVER_ERROR
 from .options import TARGET, URI, TargetCommand, request_options
 
@@ -70,7 +70,7 @@ class ReadResource(CommandRequest[ReadResourceResult]):
 
     def lines(self, result: ReadResourceResult) -> Iterable[str]:
         """Return the texts of the contents, and descriptions of the others."""
-        return map(words_of_resource, result.contents)
+        return map(resource_text, result.contents)
 
 
 def _bytes(contents: ResourceContents) -> bytes:

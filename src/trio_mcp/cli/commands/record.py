@@ -12,7 +12,7 @@ import trio
 
 from ...recording.recorder import Recorder
 from ...recording.writing import Recording
-from ..printable import Unusable
+from ..printable import CommandError
 from ..statuses import SIGNALLED
 
 _CHUNK = 65536
@@ -41,7 +41,7 @@ def record(output: str, max_bytes: int, command: tuple[str, ...]) -> int:
     try:
         recorder = Recorder(Path(output), max_bytes=max_bytes)
     except OSError as error:
-        raise Unusable(str(error)) from None
+        raise CommandError(str(error)) from None
     return trio.run(_relay, recorder, command)
 
 
@@ -52,7 +52,7 @@ async def _relay(recorder: Recorder, command: tuple[str, ...]) -> int:
         child = await trio.lowlevel.open_process(list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
         await recording.aclose()
-        raise Unusable(f"cannot start {command[0]}: {error}") from None
+        raise CommandError(f"cannot start {command[0]}: {error}") from None
     assert child.stdin is not None, "a pipe"
     assert child.stdout is not None, "a pipe"
     async with trio.open_nursery() as nursery:

@@ -11,7 +11,7 @@ import trio
 from ...connecting.bad_target import BadTarget
 from ...connecting.messages import open_messages
 from ...connecting.targets import Target
-from ...diagnostics.log import WrittenInAThread
+from ...diagnostics.log import ThreadedSink
 from ...jsonrpc.errors import MCPError
 from ...recording.comparing import Difference
 from ...recording.entries import BadRecording, Recorded, read_recording
@@ -19,7 +19,7 @@ from ...recording.openings import opening_of
 from ...recording.replay import replay as play
 from ...runtime.limits import DEFAULT_LIMITS
 from ...transports.stdio import own_stdio
-from ..printable import CopiedToStderr, Unusable, printable, say
+from ..printable import CommandError, CopiedToStderr, printable, say
 from ..statuses import ENDED_WELL, NO_CONNECTION, TOOL_FAILED
 from ..targets import target_typed, with_extras
 
@@ -65,11 +65,11 @@ def replay(recording: Path, server: tuple[str, ...], as_server: bool, headers: t
         if as_server:
             differences = trio.run(_play_server, recorded, patience)
         else:
-            sink = WrittenInAThread(CopiedToStderr().write)
+            sink = ThreadedSink(CopiedToStderr().write)
             target = with_extras(target_typed(server[0] if len(server) == 1 else server, stderr=sink), headers, ())
             differences = trio.run(_play_client, recorded, target, patience)
     except (BadRecording, BadTarget) as error:
-        raise Unusable(str(error)) from None
+        raise CommandError(str(error)) from None
     except MCPError as error:
         say(str(error))
         return NO_CONNECTION

@@ -13,7 +13,7 @@ from ...server.server import Server
 from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, serving_on
 from ..loading import LoadingFailed, load_server
-from ..printable import Unusable, log_to_stderr, say
+from ..printable import CommandError, log_to_stderr, say
 from ..serving_options import serving_options, supervised
 
 
@@ -89,7 +89,7 @@ def run(
         return status
     serve = serving_on(addresses)
     if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
-        raise Unusable("standard input and output must be open: they are the connection")
+        raise CommandError("standard input and output must be open: they are the connection")
     if log_level is not None:
         log_to_stderr(log_level)
     try:
@@ -104,7 +104,7 @@ def run(
         try:
             trio.run(_keep_tasks, server, tasks)
         except OSError as error:
-            raise Unusable(str(error)) from None
+            raise CommandError(str(error)) from None
     log_to_stderr("warning")  # does nothing where logging was set up already
     if serve is None and sys.stdin.isatty():
         say(f"serving {server.info.name!r} to MCP clients; this is a terminal; press Ctrl-C to stop")
@@ -114,8 +114,8 @@ def run(
 
 async def _keep_tasks(server: Server, path: Path) -> None:
     """Have the tasks of ``server`` kept in the file ``path``. Raises `OSError` when the file cannot be used."""
-    from ...stores.sqlite_store import SqliteTaskStore  # most servers never need it
+    from ...stores.sqlite_store import SQLiteTaskStore  # most servers never need it
 
-    async with SqliteTaskStore(path) as store:  # opened again by the server
-        await store.expire(most=0)
-    server.keep_tasks_in(store)
+    async with SQLiteTaskStore(path) as store:  # opened again by the server
+        await store.expire(limit=0)
+    server.store_tasks_in(store)

@@ -12,7 +12,7 @@ from ...recording.entries import BadRecording, read_recording
 from ...recording.perfetto import perfetto
 from ...recording.svg import svg
 from ...recording.timeline import timeline as timeline_of
-from ..printable import Unusable
+from ..printable import CommandError
 from ..statuses import ENDED_WELL
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -50,9 +50,9 @@ def timeline(
     try:
         found = timeline_of([read_recording(path) for path in recordings])
     except BadRecording as error:
-        raise Unusable(str(error)) from None
+        raise CommandError(str(error)) from None
     except OSError as error:
-        raise Unusable(f"cannot read a recording: {error}") from None
+        raise CommandError(f"cannot read a recording: {error}") from None
     is_trace = form == "perfetto" or (form is None and output is not None and output.endswith(".json"))
     data = perfetto(found) if is_trace else svg(found, title, width=width).encode()
     if output is None:
@@ -61,5 +61,5 @@ def timeline(
     try:
         Path(output).write_bytes(data)
     except OSError as error:
-        raise Unusable(f"cannot write {output}: {error}") from None
+        raise CommandError(f"cannot write {output}: {error}") from None
     return ENDED_WELL

@@ -114,11 +114,11 @@ class Endpoint:
             return False
         if session.over.is_set():
             return True
-        is_young = trio.current_time() - self.sessions.began < _YOUNG
+        is_young = trio.current_time() - self.sessions.started_at < _YOUNG
         if error.status != HTTPStatus.NOT_FOUND and self.sessions.unanswered and is_young:
             return False
         self.sessions.lose(session, error)
-        self.inbox.put(QuestionsLost(self.questions.forget(session), "the server has forgotten the session"))
+        self.inbox.put(QuestionsLost(self.questions.remove_session(session), "the server has forgotten the session"))
         return True
 
 
@@ -183,9 +183,9 @@ _MOST_OWED: Final = 1000
 
 
 class Inbox:
-    """A queue of messages and losses, in the order in which they came. An exchange reads on when there is `room`, so
-    beyond ``high_water`` bytes, and beyond a thousand answers that the server does not take, each exchange adds no more
-    than was read at once."""
+    """A queue of messages and losses, in the order in which they came. An exchange reads on when there is
+    `wait_for_room`, so beyond ``high_water`` bytes, and beyond a thousand answers that the server does not take, each
+    exchange adds no more than was read at once."""
 
     def __init__(self, high_water: int) -> None:
         self._high_water = high_water
@@ -198,7 +198,7 @@ class Inbox:
         self._lost: str | None = None
         """Why nothing more comes, once that is so."""
 
-    def end(self, reason: str) -> None:
+    def close(self, reason: str) -> None:
         """Note that nothing more comes, because of ``reason``."""
         self._lost = reason
         self._reader.wake()
@@ -214,16 +214,16 @@ class Inbox:
     def _is_full(self) -> bool:
         return self._size >= self._high_water or self._owed >= _MOST_OWED
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until fewer bytes wait than the high-water mark, and few answers. No checkpoint when there is room."""
         while self._is_full:
             await self._producers.park()
 
-    def owed(self) -> None:
+    def add_owed(self) -> None:
         """Note that an answer of ours is to be delivered."""
         self._owed += 1
 
-    def paid(self) -> None:
+    def remove_owed(self) -> None:
         """Note that an answer was delivered, or never will be."""
         self._owed -= 1
         self._make_room()
@@ -232,7 +232,7 @@ class Inbox:
         if self._producers and not self._is_full:
             self._producers.unpark_all()
 
-    async def take(self) -> Frame | ReplyLost | QuestionsLost:
+    async def receive(self) -> Frame | ReplyLost | QuestionsLost:
         """Wait for the next message or loss, and return it. No checkpoint when one waits. A cancel loses nothing.
         Raises `ConnectionLost` when nothing more comes."""
         while not self._waiting:
@@ -249,7 +249,7 @@ class Inbox:
 _CANCELLED: Final = "notifications/cancelled"
 
 
-def arrived(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: Session | None) -> bool:
+def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: Session | None) -> bool:
     """Hand on ``frame``, which the answer to ``request`` has brought. Return whether the frame was the reply.
 
     Raises an `MCPError`, and hands nothing on, for a message that ends the request instead: the reply to another one,
@@ -263,7 +263,7 @@ def arrived(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: S
             endpoint.inbox.put(frame)
             return True
         case Request() | Notification():
-            _note_questions(endpoint, (message,), session, request.id)
+            _record_questions(endpoint, (message,), session, request.id)
         case ErrorResponse(id=None):
             raise PeerError(message.code, message.message, message.data)
         case Response() | ErrorResponse():
@@ -276,7 +276,7 @@ def arrived(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: S
             ids = [each.id for each in message.members if isinstance(each, Response | ErrorResponse)]
             if any(each != request.id for each in ids):
                 raise HTTPError(200, "the server has answered several requests at once")
-            _note_questions(endpoint, message.members, session, request.id)
+            _record_questions(endpoint, message.members, session, request.id)
             endpoint.inbox.put(frame)
             return bool(ids)
     endpoint.inbox.put(frame)
@@ -291,7 +291,7 @@ def _has_method(data: bytes) -> bool:
         return False
 
 
-def arrived_unasked(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
+def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
     """Hand on a message of a stream that belongs to no request. Return false, and drop the message, when it is none
     that such a stream may have (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
     frame = endpoint.frame(data)
@@ -299,12 +299,12 @@ def arrived_unasked(endpoint: Endpoint, data: bytes, session: Session | None) ->
     members = message.members if isinstance(message, Batch) else (message,)
     if not all(isinstance(each, Request | Notification) for each in members):
         return False
-    _note_questions(endpoint, members, session, None)
+    _record_questions(endpoint, members, session, None)
     endpoint.inbox.put(frame)
     return True
 
 
-def _note_questions(
+def _record_questions(
     endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
 ) -> None:
     """Note which questions the server asks, in the answer to ``call`` if any, and which ones are taken back."""
@@ -312,9 +312,9 @@ def _note_questions(
         return
     for message in members:
         if isinstance(message, Request):
-            endpoint.questions.asked(message.id, session, call)
+            endpoint.questions.add(message.id, session, call)
         elif isinstance(message, Notification) and message.method == _CANCELLED:
             params: Any = message.params
             request_id = cast("JSONObject", params).get("requestId") if isinstance(params, dict) else None
             if is_request_id(request_id):
-                endpoint.questions.withdrawn(request_id)
+                endpoint.questions.withdraw(request_id)

@@ -1,7 +1,8 @@
 """The client side of HTTP+SSE, the transport of 2024-11-05: one stream of events brings all messages of the server, and
 ours go to the URL that the first event names.
 
-`may_speak` says when a server is tried so, after its refusal of a POST of ``initialize``; `hear_all` reads the stream.
+`may_use_http_and_sse` says when a server is tried so, after its refusal of a POST of ``initialize``; `receive_all`
+reads the stream.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class EndpointEvent(HTTPError):
     """The server answered a POST with the stream of HTTP+SSE, as servers do that don't look at the method."""
 
 
-def may_speak(error: HTTPError) -> bool:
+def may_use_http_and_sse(error: HTTPError) -> bool:
     """Return whether a server that answered ``initialize`` with ``error``, which is no reply, may speak HTTP+SSE."""
     return error.status in _REFUSALS or isinstance(error, EndpointEvent)
 
 
-async def hear_all(
+async def receive_all(
     endpoint: Endpoint,
     replied: Callable[[RequestId | None], None],
     *,
@@ -65,18 +66,18 @@ async def hear_all(
                             replied(frame.message.id)
                         endpoint.inbox.put(frame)
                     elif not is_open and event.name in ("message", "endpoint"):  # some servers begin with a ping
-                        _begin(endpoint, event)
+                        _use_endpoint(endpoint, event)
                         is_open = True
                         task_status.started()
-                await endpoint.inbox.room()
+                await endpoint.inbox.wait_for_room()
         raise ConnectionLost("the server has closed its stream of events (HTTP+SSE)")  # noqa: TRY301 - handled as one
     except (ConnectionLost, EventTooLong) as error:
         if not is_open:
             raise HTTPError(None, str(error)) from None
-        endpoint.inbox.end(str(error))
+        endpoint.inbox.close(str(error))
 
 
-def _begin(endpoint: Endpoint, event: Event) -> None:
+def _use_endpoint(endpoint: Endpoint, event: Event) -> None:
     """Send all messages to the URL in the first event from now on."""
     if event.name != "endpoint":
         raise HTTPError(HTTPStatus.OK, "the first message of the stream isn't 'endpoint'")
@@ -90,4 +91,4 @@ def _begin(endpoint: Endpoint, event: Event) -> None:
         raise ProtocolViolation(f"the event 'endpoint' must name a URL at {http.origin}, not {text[:200]!r}")
     logger.debug("the server speaks HTTP+SSE, the transport of 2024-11-05")
     http.target = target
-    endpoint.sessions.begin(Session(None, "2024-11-05", is_by_sse=True))
+    endpoint.sessions.start(Session(None, "2024-11-05", is_by_sse=True))

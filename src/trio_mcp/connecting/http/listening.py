@@ -14,7 +14,7 @@ from ...auth.credentials import AuthorizationError
 from ...runtime.transport import ConnectionLost
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader, EventTooLong
-from .endpoint import Endpoint, MaySignIn, arrived_unasked, cursor_of
+from .endpoint import Endpoint, MaySignIn, cursor_of, deliver_unrequested
 from .outgoing import OutboundFrame, Session
 from .responses import EVENT_STREAM, Backoff, content_type, is_about_session, is_good, is_passing, refusal
 
@@ -42,17 +42,17 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
     backoff = Backoff()
     events = endpoint.event_reader()
     while not session.over.is_set():
-        began, heard = trio.current_time(), session.heard
+        began, heard = trio.current_time(), session.received_count
         cursor = cursor_of(events)
         try:
             async with endpoint.get(session, cursor, MaySignIn.NEVER) as reply:
                 if is_good(reply) and content_type(reply) == EVENT_STREAM:
-                    session.was_heard = True
+                    session.has_stream = True
                     await _hear(endpoint, session, reply, events)
                     then = _Next.AGAIN
                 else:
                     then = await _refused(endpoint, session, reply, cursor)
-                    backoff.refused(reply.headers)
+                    backoff.record_refusal(reply.headers)
             if then is _Next.ASK:
                 await _ask_for_session(endpoint, session)
             if then in (_Next.ASK, _Next.END):
@@ -65,10 +65,10 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
             then = _Next.AGAIN
         if then is _Next.ANEW:
             events = endpoint.event_reader()
-            endpoint.sessions.miss()
+            endpoint.sessions.report_missed()
             continue
-        backoff.ended(began, has_brought=session.heard > heard)
-        events.end()
+        backoff.record_end(began, has_brought=session.received_count > heard)
+        events.drop_unfinished()
         await backoff.pause(events.retry)
 
 
@@ -79,7 +79,7 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
         logger.debug("the server offers no stream")
         return _Next.END
     if session.id is not None and is_about_session(error):
-        if not session.was_heard:
+        if not session.has_stream:
             return _Next.ASK
         endpoint.loses(session, error)
         return _Next.END
@@ -108,8 +108,8 @@ async def _hear(endpoint: Endpoint, session: Session, reply: Reply, events: Even
         for event in events.feed(chunk):
             if event.name != "message" or not event.data:
                 continue
-            if arrived_unasked(endpoint, event.data, session):
-                session.heard += 1
+            if deliver_unrequested(endpoint, event.data, session):
+                session.received_count += 1
             else:
                 logger.warning("ignored: what the server sent outside of any request: %.200r", event.data)
-        await endpoint.inbox.room()
+        await endpoint.inbox.wait_for_room()

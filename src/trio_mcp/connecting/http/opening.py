@@ -25,24 +25,24 @@ from ...client.opening import (
     initialize,
     legacy_offer,
     negotiate_modern,
+    notify_changes,
     open_over,
     renew_session,
-    tell_of_changes,
 )
 from ...client.options import ClientOptions, ClientSettings
 from ...client.timeouts import CallTimeouts
 from ...concurrency.contexts import asynccontextmanager
-from ...concurrency.misuse import check_opened_under_trio, entered
+from ...concurrency.misuse import async_with_only, check_opened_under_trio
 from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ...runtime.transport import ConnectionLost, HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
-from ...transports.http_client.origins import REDIRECTS, is_of_this_machine, names_socket, split_socket_url, split_url
+from ...transports.http_client.origins import REDIRECTS, is_local_host, names_socket, split_socket_url, split_url
 from ..bad_target import BadTarget, check_server_url
 from ..credentials import check_authorization, open_credentials
 from .endpoint import Endpoint, Inbox
-from .http_and_sse import may_speak
+from .http_and_sse import may_use_http_and_sse
 from .outgoing import RequestHeaders, Sessions
 from .responses import Backoff, StatusPeerError, is_passing
 from .transport import HttpTransport
@@ -56,7 +56,7 @@ _LIVED: Final = 10.0
 """Seconds that a session must have lasted for its end to be followed by another at once."""
 
 
-@entered("client")
+@async_with_only("client")
 @asynccontextmanager
 async def open_http(
     url: str,
@@ -156,7 +156,7 @@ async def open_http_messages(
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
         # Proxies are for other machines: a token in plain text must not leave this one.
         unix, at = split_socket_url(url) if names_socket(url) else (None, url)
-        by = None if is_of_this_machine(split_url(at)[0].host) else proxy
+        by = None if is_local_host(split_url(at)[0].host) else proxy
         http = HttpClient(
             at, ssl_context=ssl_context, proxy=by, bounds=bounds, user_agent=agent, unix=unix, cookies=cookies
         )
@@ -179,11 +179,11 @@ async def _settle(transport: HttpTransport, sessions: Sessions, url: str, client
     try:
         await settle_era(client, url)
     except HTTPError as refused:
-        if client.settings.era == "modern" or not may_speak(refused):
+        if client.settings.era == "modern" or not may_use_http_and_sse(refused):
             raise
         with client.timeouts.move_on_after(_LONGEST_WAIT) as scope:
             try:
-                await transport.speak_http_and_sse()
+                await transport.use_http_and_sse()
             except HTTPError as error:
                 logger.debug("the server doesn't speak HTTP+SSE, the transport of 2024-11-05: %s", error)
                 raise (error if error.status in (401, 403) else refused) from None
@@ -203,15 +203,15 @@ async def _renew(sessions: Sessions, client: Client) -> None:
     opened, failures = -math.inf, 0
     while True:
         pause = growing_delay(max(failures, 1)) if sessions.has_failed else math.inf
-        with trio.move_on_after(pause if sessions.was_heard else math.inf):
-            await sessions.trouble()
+        with trio.move_on_after(pause if sessions.has_stream else math.inf):
+            await sessions.wait_for_trouble()
             if not sessions.is_wanted:
-                tell_of_changes(client)
+                notify_changes(client)
                 continue
         if trio.current_time() - opened < _LIVED:
             await backoff.pause(None)
         else:
-            backoff.was_worth_it()
+            backoff.reset()
         logger.info("the server has forgotten the session, and is asked for a new one")
         try:
             with client.timeouts.move_on_after(timeout) as scope:
@@ -257,7 +257,7 @@ async def settle_era(client: Client, url: str) -> None:
 
 
 async def _find_out(client: Client, url: str) -> None:
-    if _LEGACY.holds(url):
+    if _LEGACY.is_known(url):
         try:
             await initialize(client)
         except (PeerError, HTTPError, ProtocolViolation) as error:
@@ -266,7 +266,7 @@ async def _find_out(client: Client, url: str) -> None:
         else:
             return
     await _probe(client)
-    _LEGACY.note(url, is_legacy=client.revision.handshake)
+    _LEGACY.record(url, is_legacy=client.revision.handshake)
 
 
 async def _probe(client: Client) -> None:

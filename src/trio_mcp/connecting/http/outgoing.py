@@ -47,9 +47,9 @@ class Session:
         self.is_by_sse = is_by_sse
         self.opened = trio.Event()
         """Event set when messages may be sent: ``notifications/initialized`` has arrived, or its answer is slow."""
-        self.was_heard = False
+        self.has_stream = False
         """True once the server has opened a stream of its own in the session."""
-        self.heard = 0
+        self.received_count = 0
         """Number of messages on such streams."""
         self.refusals = 0
         """Number of times that the server has refused ``notifications/initialized``."""
@@ -58,17 +58,17 @@ class Session:
 
 
 class Sessions:
-    """The present session, if any. Messages wait in `opened` until the session is open. `trouble` is to be waited for
-    by a task that opens a new session, where one `is_wanted`, and tells of changes that were missed."""
+    """The present session, if any. Messages wait in `wait_opened` until the session is open. `wait_for_trouble` is to
+    be waited for by a task that opens a new session, where one `is_wanted`, and tells of changes that were missed."""
 
     def __init__(self) -> None:
-        self.present: Session | None = None
+        self.current: Session | None = None
         """The last session; `None` before the first, and in the modern era."""
         self.modern: str | None = None
         """The modern revision that the server speaks, which has no sessions; `None` in the legacy era."""
         self.unanswered = 0
         """Number of lost sessions since the last answer to a request in a session."""
-        self.began = -math.inf
+        self.started_at = -math.inf
         """Time at which the server has agreed to the last session."""
         self._failure: MCPError | None = None
         """The reason why the last attempt has opened no session; `None` after one that has."""
@@ -81,36 +81,36 @@ class Sessions:
     @property
     def is_by_sse(self) -> bool:
         """True for a server that speaks HTTP+SSE."""
-        return self.present is not None and self.present.is_by_sse
+        return self.current is not None and self.current.is_by_sse
 
     @property
-    def was_heard(self) -> bool:
+    def has_stream(self) -> bool:
         """True where the server has opened a stream of its own in the last session."""
-        return self.present is not None and self.present.was_heard
+        return self.current is not None and self.current.has_stream
 
     @property
     def has_failed(self) -> bool:
         """True from a failed attempt to open a session until the next session."""
         return self._failure is not None
 
-    def begin(self, session: Session) -> None:
+    def start(self, session: Session) -> None:
         """Note that the server has agreed to ``session``, which is not open yet."""
-        self.present, self._failure, self.is_wanted = session, None, False
-        self.began = trio.current_time()
+        self.current, self._failure, self.is_wanted = session, None, False
+        self.started_at = trio.current_time()
         self._messages.unpark_all()
 
-    async def opened(self) -> Session:
+    async def wait_opened(self) -> Session:
         """Wait for a session that is open, and return the session. Raises the error of the attempt where none can be
         opened."""
         while True:
-            session = self.present
+            session = self.current
             if session is not None and not session.over.is_set():
                 await session.opened.wait()
                 if not session.over.is_set():
                     return session
             else:
                 if session is not None:
-                    self._want()
+                    self._request_session()
                 await self._messages.park()
             if self._failure is not None:
                 raise copy.copy(self._failure)
@@ -122,24 +122,24 @@ class Sessions:
             return False
         session.over.set()
         session.opened.set()
-        if session is self.present:
+        if session is self.current:
             self.unanswered += 1
             if self.unanswered < _MOST_UNANSWERED:
-                self._want()
+                self._request_session()
             else:
                 self.fail(error)
         return True
 
-    def _want(self) -> None:
+    def _request_session(self) -> None:
         self.is_wanted = True
         self._opener.unpark_all()
 
-    def miss(self) -> None:
+    def report_missed(self) -> None:
         """Note that the server may have told of changes which the client has not heard of."""
         self._has_missed = True
         self._opener.unpark_all()
 
-    async def trouble(self) -> None:
+    async def wait_for_trouble(self) -> None:
         """Wait until a new session is wanted, or changes were missed."""
         while not (self.is_wanted or self._has_missed):
             await self._opener.park()
@@ -147,8 +147,8 @@ class Sessions:
 
     def fail(self, error: MCPError) -> None:
         """Tell all who wait that no session can be opened now. The next message asks for another attempt."""
-        if self.present is not None:
-            self.lose(self.present, error)
+        if self.current is not None:
+            self.lose(self.current, error)
         self._failure, self.is_wanted = error, False
         self._messages.unpark_all()
 
@@ -173,47 +173,47 @@ class SessionQuestions:
     the next one the same id may name another request."""
 
     def __init__(self) -> None:
-        self._asked: dict[RequestId, SessionQuestion] = {}
+        self._questions: dict[RequestId, SessionQuestion] = {}
 
-    def asked(self, request_id: RequestId, session: Session, call: RequestId | None) -> None:
+    def add(self, request_id: RequestId, session: Session, call: RequestId | None) -> None:
         """Note a request of the server: see `SessionQuestion`."""
-        self.withdrawn(request_id)
-        self._asked[request_id] = SessionQuestion(session, call)
+        self.withdraw(request_id)
+        self._questions[request_id] = SessionQuestion(session, call)
 
-    def withdrawn(self, request_id: RequestId) -> None:
+    def withdraw(self, request_id: RequestId) -> None:
         """Note that the server wants no answer any more."""
-        question = self._asked.pop(request_id, None)
+        question = self._questions.pop(request_id, None)
         if question is not None:
             question.is_withdrawn = True
 
     def find(self, request_id: RequestId) -> SessionQuestion | None:
         """Return the question that is being answered; `None` where that is not known."""
-        return self._asked.get(request_id)
+        return self._questions.get(request_id)
 
-    def settled(self, request_id: RequestId, question: SessionQuestion) -> None:
+    def remove(self, request_id: RequestId, question: SessionQuestion) -> None:
         """Note that the server has its answer to ``question``, or never will."""
-        if self._asked.get(request_id) is question:
-            del self._asked[request_id]
+        if self._questions.get(request_id) is question:
+            del self._questions[request_id]
 
-    def forget(self, session: Session) -> tuple[RequestId, ...]:
+    def remove_session(self, session: Session) -> tuple[RequestId, ...]:
         """Forget the requests of ``session``, which is over, and return their ids."""
-        over = tuple(request_id for request_id, question in self._asked.items() if question.session is session)
+        over = tuple(request_id for request_id, question in self._questions.items() if question.session is session)
         for request_id in over:
-            del self._asked[request_id]
+            del self._questions[request_id]
         return over
 
 
 _NOTHING: Final[JSONObject] = {}
 
 
-class _Head(msgspec.Struct, gc=False):
+class _RequestHead(msgspec.Struct, gc=False):
     """The members that tell messages apart. All else is skipped."""
 
     id: Any = None
     method: Any = UNSET
 
 
-read_head: Final = msgspec.json.Decoder(_Head).decode
+read_head: Final = msgspec.json.Decoder(_RequestHead).decode
 """Reads no more of a message than its id and its method."""
 
 
@@ -236,7 +236,7 @@ class OutboundFrame:
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
         """Return the notification or the reply in ``line``, which we have written ourselves."""
-        head = read_head(line) if line.startswith(b"{") else _Head()  # else the replies to a batch
+        head = read_head(line) if line.startswith(b"{") else _RequestHead()  # else the replies to a batch
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
     def in_revision(self, version: str) -> OutboundFrame:

@@ -28,7 +28,7 @@ from ...runtime.transport import ConnectionLost, HTTPError, ReplyLost
 from ...transports.http_client.connection import BodyTooLong, Reply
 from ...transports.sse import EventReader, EventTooLong
 from ..credentials import Headers
-from .endpoint import Endpoint, MaySignIn, arrived, cursor_of
+from .endpoint import Endpoint, MaySignIn, cursor_of, deliver_frame
 from .http_and_sse import EndpointEvent
 from .outgoing import OutboundFrame, Session
 from .responses import (
@@ -37,12 +37,12 @@ from .responses import (
     SESSION_NOT_FOUND,
     Backoff,
     StatusPeerError,
+    body_text,
     content_type,
     is_good,
     is_object,
     is_passing,
     refusal,
-    words_of,
 )
 
 logger = logging.getLogger("trio_mcp")
@@ -59,7 +59,7 @@ _MOST_WORDS: Final = 16 * 1024
 class PostedRequest:
     """A request, ``message``, on its way to the server of ``endpoint`` and back.
 
-    `run` brings the reply to the inbox, or the loss of the reply, exactly one of the two unless `leave` is called
+    `run` brings the reply to the inbox, or the loss of the reply, exactly one of the two unless `close` is called
     before. The reply is lost when none has come within ``timeout`` seconds after the server may have seen the request.
     """
 
@@ -74,13 +74,13 @@ class PostedRequest:
         self._status: int | None = None
         """Status of the last answer; `None` before an answer has come."""
         self._lost: MCPError | None = None
-        self._brought = 0
+        self._received_count = 0
         """Number of messages that have come."""
-        self._is_left = False
-        self._is_forgone = False
+        self._is_closed = False
+        self._is_abandoned = False
         self.session: Session | None = None
         """The session that the request was sent in."""
-        self.is_begun = False
+        self.is_sent = False
         """True once the server may have seen the request, and has not refused the request for want of a token."""
 
     @property
@@ -93,15 +93,15 @@ class PostedRequest:
         """True for a request of a modern revision: closing its answer cancels the request."""
         return self._message.version is not None
 
-    def leave(self, reason: str) -> None:
+    def close(self, reason: str) -> None:
         """Close the answer at once, because nobody waits for the reply."""
-        self._is_left = True
+        self._is_closed = True
         self._scope.cancel(reason=reason)
 
-    def forgo(self) -> None:
+    def abandon(self) -> None:
         """Read on for no more than a moment, since the server is told that nobody waits for the reply: until then the
         server may take back its questions."""
-        self._is_forgone = True
+        self._is_abandoned = True
         self._scope.deadline = trio.current_time() + _FAREWELL
 
     def lose(self, error: MCPError) -> None:
@@ -118,7 +118,7 @@ class PostedRequest:
             except MCPError as raised:
                 error = raised
         error = error or self._lost
-        if error is None and self._scope.cancelled_caught and not (self._is_left or self._is_forgone):
+        if error is None and self._scope.cancelled_caught and not (self._is_closed or self._is_abandoned):
             error = HTTPError(None, f"the server has not answered within {self._timeout:g} s")
         if error is not None:
             error.__traceback__ = error.__context__ = error.__cause__ = None
@@ -127,7 +127,7 @@ class PostedRequest:
     async def _exchange(self, places: trio.Semaphore) -> None:
         endpoint, message = self._endpoint, self._message
         if not self.is_modern and message.method != "initialize":
-            self.session = await endpoint.sessions.opened()
+            self.session = await endpoint.sessions.wait_opened()
         async with places:
             if not self.is_modern:
                 await self._ask(endpoint.headers.in_session(self.session))
@@ -170,15 +170,15 @@ class PostedRequest:
             broken = "the stream of the answer ended without the reply"
         except ConnectionLost as error:
             broken = error.reason
-        if self.is_modern or self._is_forgone or not cursor_of(events):
+        if self.is_modern or self._is_abandoned or not cursor_of(events):
             raise HTTPError(self._status, broken)
-        await self._come_back(events, broken)
+        await self._reconnect(events, broken)
 
     def _seen(self, is_seen: bool) -> None:
-        self.is_begun = is_seen
-        if self._timeout < math.inf and not self._is_forgone:
+        self.is_sent = is_seen
+        if self._timeout < math.inf and not self._is_abandoned:
             self._scope.deadline = trio.current_time() + self._timeout if is_seen else math.inf
-        if self._is_forgone and not is_seen:
+        if self._is_abandoned and not is_seen:
             self._scope.cancel(reason="nobody waits for the reply")  # and nobody is to be asked for a token
 
     async def _by_sse(self, reply: Reply, events: EventReader) -> None:
@@ -200,7 +200,7 @@ class PostedRequest:
         if kind != JSON:
             first = await _beginning(reply)
             if not is_object(first) or len(first) > limit:
-                raise HTTPError(reply.status, _not_a_reply(reply.status, kind, first), words_of(first))
+                raise HTTPError(reply.status, _not_a_reply(reply.status, kind, first), body_text(first))
         try:
             body = first + await reply.read(limit - len(first))
         except BodyTooLong:
@@ -228,12 +228,12 @@ class PostedRequest:
             session = session_of(frame.message, self._message, reply.headers.get("mcp-session-id"))
             if session is not None:
                 self.session = session
-                self._endpoint.sessions.begin(session)
+                self._endpoint.sessions.start(session)
         elif isinstance(message := frame.message, ErrorResponse) and message.code == SESSION_NOT_FOUND:
             self._note_lost_session(StatusPeerError(message.code, message.message, message.data, reply.status))
         elif isinstance(message, Response | ErrorResponse):
             self._endpoint.sessions.unanswered = 0
-        return arrived(self._endpoint, frame, self._message, self.session)
+        return deliver_frame(self._endpoint, frame, self._message, self.session)
 
     # Streams
 
@@ -249,21 +249,21 @@ class PostedRequest:
                     raise EndpointEvent(reply.status, "the server answered with the stream of HTTP+SSE")
                 if event.name != "message" or not event.data:
                     continue
-                self._brought += 1
+                self._received_count += 1
                 if self._arrived(reply, event.data):
                     await _finish(reply)
                     return True
-            await self._endpoint.inbox.room()
+            await self._endpoint.inbox.wait_for_room()
         return False
 
-    async def _come_back(self, events: EventReader, broken: str) -> None:
+    async def _reconnect(self, events: EventReader, broken: str) -> None:
         """Ask for the rest of a broken stream, again and again (2025-11-25 transports, Resumability and Redelivery)."""
         backoff = Backoff()
         unanswered = 0
         while unanswered < _MOST_IN_VAIN:
             await backoff.pause(events.retry)
-            events.end()
-            began, brought = trio.current_time(), self._brought
+            events.drop_unfinished()
+            began, brought = trio.current_time(), self._received_count
             cursor = cursor_of(events)
             try:
                 async with self._endpoint.get(self.session, cursor, MaySignIn.ALWAYS) as reply:
@@ -273,7 +273,7 @@ class PostedRequest:
                         if not is_passing(reply.status):
                             self._note_lost_session(error)
                             raise error
-                        backoff.refused(reply.headers)
+                        backoff.record_refusal(reply.headers)
                         broken = str(error)
                         unanswered += 1
                         continue
@@ -286,7 +286,7 @@ class PostedRequest:
             except ConnectionLost as error:
                 broken = error.reason
                 unanswered += 1
-            backoff.ended(began, has_brought=self._brought > brought)
+            backoff.record_end(began, has_brought=self._received_count > brought)
         raise HTTPError(self._status, f"the server does not answer when asked for the rest of the answer: {broken}")
 
 

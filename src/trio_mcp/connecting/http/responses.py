@@ -23,7 +23,7 @@ from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ...jsonrpc.messages import ErrorResponse, RequestId
 from ...runtime.transport import HTTPError
 from ...transports.http_client.connection import BadResponse, Reply
-from ...transports.http_client.origins import place_of
+from ...transports.http_client.origins import redirect_url
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -85,7 +85,7 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
     """Return the error for ``reply``, whose status says that a request failed: the error reply in its body, where that
     is one to this request, else the words of the body. Raises `ConnectionLost` when the body is cut."""
-    retry_after, place = seconds_until_retry(reply.headers), place_of(reply.url, reply.status, reply.headers)
+    retry_after, place = seconds_until_retry(reply.headers), redirect_url(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
     except BadResponse as error:
@@ -97,10 +97,10 @@ async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | Sta
                 return StatusPeerError(message.code, message.message, message.data, reply.status)
             words = f"{message.message[:_MOST_WORDS]} ({message.code})"
             return HTTPError.refused(reply.status, words, retry_after, place)
-    return HTTPError.refused(reply.status, words_of(body), retry_after, place)
+    return HTTPError.refused(reply.status, body_text(body), retry_after, place)
 
 
-def words_of(body: bytes) -> str:
+def body_text(body: bytes) -> str:
     """Return the words of ``body`` on one line of 500 characters at most: the text of an HTML page without its
     markup."""
     text = body[:_LOOKED_AT].decode("utf-8", "replace")
@@ -140,7 +140,7 @@ class Backoff:
     """Counts the times in a row that a client has come back in vain."""
 
     def __init__(self) -> None:
-        self.in_vain = 0
+        self.failures = 0
         self._least = 0.0
         """Seconds that the next pause takes at least."""
 
@@ -148,35 +148,35 @@ class Backoff:
         """Wait until it is time to come back: ``retry`` milliseconds where the server has said so (2025-11-25
         transports: MUST respect), a tenth of a second at least, else a growing delay. A server for whose word the
         client has come back in vain again and again is asked more and more seldom."""
-        self.in_vain += 1
+        self.failures += 1
         least, self._least = self._least, 0.0
         await trio.sleep(max(self._delay(retry), least))
 
     def _delay(self, retry: int | None) -> float:
         if retry is None:
-            return self._growing(self.in_vain)
+            return self._growing(self.failures)
         asked = max(retry / 1000, _SHORTEST_DELAY)
-        if self.in_vain > _PATIENCE:
-            asked = max(asked, self._growing(self.in_vain - _PATIENCE))
+        if self.failures > _PATIENCE:
+            asked = max(asked, self._growing(self.failures - _PATIENCE))
         return asked
 
     def _growing(self, attempt: int) -> float:
         return growing_delay(attempt)
 
-    def refused(self, headers: Mapping[str, str]) -> None:
+    def record_refusal(self, headers: Mapping[str, str]) -> None:
         """Note a refusal with ``headers``: the next pause takes as long as the server asks for with ``Retry-After``,
         within five minutes."""
         self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
 
-    def ended(self, began: float, *, has_brought: bool) -> None:
+    def record_end(self, began: float, *, has_brought: bool) -> None:
         """Note the end of a stream that ``began`` at a time on trio's clock. Where the stream has brought a message, or
         has lasted, counting begins anew; the id of an event is no message."""
         if has_brought or trio.current_time() - began >= _LIVED:
-            self.was_worth_it()
+            self.reset()
 
-    def was_worth_it(self) -> None:
+    def reset(self) -> None:
         """Begin to count anew."""
-        self.in_vain = 0
+        self.failures = 0
 
 
 _SECONDS: Final = re.compile(r"[0-9]{1,9}")

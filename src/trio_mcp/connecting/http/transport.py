@@ -20,11 +20,11 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import frame_error
 from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId
-from ...runtime.calls import Call, Posted
+from ...runtime.calls import Call, DetachedCall
 from ...runtime.outbox import Outbox, Owner, cancel_line
-from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, RecordedSending, ReplyLost, Transport
+from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost, SendRecorder, Transport
 from .endpoint import Endpoint, Seen
-from .http_and_sse import hear_all
+from .http_and_sse import receive_all
 from .listening import listen
 from .outgoing import OutboundFrame, Session, SessionQuestion
 from .posted_request import PostedRequest
@@ -68,9 +68,9 @@ class HttpTransport(Transport):
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._cancel_places = trio.Semaphore(max_requests)
         """Places of requests that ask how one which was left has ended."""
-        self._notices = 0
+        self._pending_sends = 0
         """Number of notifications, replies and cancels of tasks that are under way."""
-        self._noticed = trio.lowlevel.ParkingLot()
+        self._sends_done = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -83,22 +83,22 @@ class HttpTransport(Transport):
             finally:
                 self._nursery = None
 
-    async def speak_http_and_sse(self) -> None:
-        """Change to the transport HTTP+SSE, for a server that has answered nothing so far. Raises as `hear_all`."""
+    async def use_http_and_sse(self) -> None:
+        """Change to the transport HTTP+SSE, for a server that has answered nothing so far. Raises as `receive_all`."""
         if self._nursery is None:
             raise ConnectionLost(_OVER)
-        await self._nursery.start(hear_all, self._endpoint, self._replied)
+        await self._nursery.start(receive_all, self._endpoint, self._replied)
 
     def _replied(self, request_id: RequestId | None) -> None:
         """Wait no longer than a moment for the end of a POST whose reply came by the stream."""
         if request_id is not None and (posted := self._requests.get(request_id)) is not None:
-            posted.forgo()
+            posted.abandon()
 
     # The messages
 
     async def receive(self) -> Frame | ReplyLost | QuestionsLost:
         """Return the next message or loss: see `Transport.receive`."""
-        return await self._endpoint.inbox.take()
+        return await self._endpoint.inbox.receive()
 
     async def send(self, messages: bytes | bytearray) -> None:
         """Have the messages sent: see `Transport.send`. Waits for no server: each message has a task."""
@@ -118,14 +118,14 @@ class HttpTransport(Transport):
         if nursery is None:
             raise ConnectionLost(_OVER)
         message = OutboundFrame.of(line)
-        self._notices += 1
+        self._pending_sends += 1
         if message.id is not None:
-            self._endpoint.inbox.owed()
+            self._endpoint.inbox.add_owed()
             nursery.start_soon(self._answer, message, message.id)
         else:
-            nursery.start_soon(self._notice, message)
+            nursery.start_soon(self._send_notification, message)
 
-    def make_outbox(self, high_water: int, recorded: RecordedSending | None = None) -> Outbox:
+    def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
         """Return an outbox that hands requests and cancels to this transport as they are."""
         return _HttpOutbox(high_water, self) if recorded is None else _RecordedOutbox(high_water, self, recorded)
 
@@ -139,8 +139,8 @@ class HttpTransport(Transport):
         timeout = _CANCEL_OF_TASK_TIMEOUT if is_last_word else math.inf
         posted = self._requests[request_id] = PostedRequest(self._endpoint, message, request_id, timeout)
         if is_last_word:
-            self._notices += 1
-            nursery.start_soon(self._last_word, request_id, posted)
+            self._pending_sends += 1
+            nursery.start_soon(self._send_final, request_id, posted)
         else:
             places = self._cancel_places if message.method == _CANCEL_WAIT else self._request_places
             nursery.start_soon(self._request, request_id, posted, places)
@@ -149,9 +149,9 @@ class HttpTransport(Transport):
     def withdraw_request(self, request_id: RequestId) -> bool:
         """Leave a request that the server has not seen. Return false where the server may have seen it."""
         posted = self._requests.get(request_id)
-        if posted is None or posted.is_begun:
+        if posted is None or posted.is_sent:
             return False
-        posted.leave("the request was left")
+        posted.close("the request was left")
         return True
 
     @trio.lowlevel.enable_ki_protection
@@ -159,18 +159,18 @@ class HttpTransport(Transport):
         """Leave a request, and tell a server that cannot see that."""
         posted = self._requests.get(request_id)
         if posted is None:
-            is_told = self._endpoint.sessions.present is not None and self._send_cancels
-        elif posted.is_modern or not posted.is_begun or not self._send_cancels:
+            is_told = self._endpoint.sessions.current is not None and self._send_cancels
+        elif posted.is_modern or not posted.is_sent or not self._send_cancels:
             # 2026-07-28 Streamable HTTP, Cancellation: the end of the stream is the cancel.
-            posted.leave("the request was left" if reason is None else reason)
+            posted.close("the request was left" if reason is None else reason)
             is_told = False
         else:
-            posted.forgo()
+            posted.abandon()
             is_told = True
         if is_told and self._nursery is not None:
-            self._notices += 1
+            self._pending_sends += 1
             cancel = OutboundFrame(cancel_line(request_id, reason)[:-1], None, CANCEL)
-            self._nursery.start_soon(self._notice, cancel)
+            self._nursery.start_soon(self._send_notification, cancel)
 
     async def _request(self, request_id: RequestId, posted: PostedRequest, places: trio.Semaphore) -> None:
         try:
@@ -178,37 +178,37 @@ class HttpTransport(Transport):
         finally:
             del self._requests[request_id]
 
-    async def _last_word(self, request_id: RequestId, posted: PostedRequest) -> None:
+    async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
         """Send a request that may be the last thing said about a task, without waiting for any other request; the close
         of the transport waits for the end of this one."""
         try:
             await self._request(request_id, posted, self._last_places)
         finally:
-            self._noted()
+            self._finish_send()
 
-    async def _notice(self, message: OutboundFrame) -> None:
+    async def _send_notification(self, message: OutboundFrame) -> None:
         try:
-            await self._tell(message)
+            await self._post_notification(message)
         except MCPError as error:
             logger.warning("the server did not take %s: %s", message.method, error)
         finally:
-            self._noted()
+            self._finish_send()
 
-    async def _tell(self, message: OutboundFrame) -> None:
+    async def _post_notification(self, message: OutboundFrame) -> None:
         sessions = self._endpoint.sessions
         if message.method == "notifications/initialized":
-            session = sessions.present
+            session = sessions.current
             assert session is not None, "the answer to initialize came"
             await self._open(session, message)
         elif sessions.modern is not None:
-            await self._one_way.tell(None, message.in_revision(sessions.modern))
+            await self._one_way.send(None, message.in_revision(sessions.modern))
         else:
-            await self._one_way.tell(await sessions.opened(), message)
+            await self._one_way.send(await sessions.wait_opened(), message)
 
-    def _noted(self) -> None:
-        self._notices -= 1
-        if not self._notices:
-            self._noticed.unpark_all()
+    def _finish_send(self) -> None:
+        self._pending_sends -= 1
+        if not self._pending_sends:
+            self._sends_done.unpark_all()
 
     # Answers
 
@@ -224,25 +224,25 @@ class HttpTransport(Transport):
                 logger.warning("the server did not take an answer of ours: %s", error)
                 failure = error.with_traceback(None)
             finally:
-                self._noted()
+                self._finish_send()
             if question is not None and failure is not None:
-                failure = await self._one_way.tell_failure(question, request_id, failure)
+                failure = await self._one_way.send_failure(question, request_id, failure)
                 if failure is not None and question.call is not None:
                     self._fail(question.call, failure)
         finally:
-            self._endpoint.inbox.paid()
+            self._endpoint.inbox.remove_owed()
             if question is not None:
-                self._endpoint.questions.settled(request_id, question)
+                self._endpoint.questions.remove(request_id, question)
 
     async def _deliver(self, question: SessionQuestion | None, answer: OutboundFrame) -> None:
         if question is not None:
             if not question.is_over:
-                await self._one_way.tell(question.session, answer)
+                await self._one_way.send(question.session, answer)
             return
-        session = self._endpoint.sessions.present
+        session = self._endpoint.sessions.current
         if session is not None and session.over.is_set():
             session = None  # asked while a new one is being opened
-        await self._one_way.tell(session, answer)
+        await self._one_way.send(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
         """End a call that waits for an answer of ours, since the server cannot be told that there is none."""
@@ -270,7 +270,7 @@ class HttpTransport(Transport):
         """Send ``initialized``. Return the seconds after which it is to be sent again, before anything else, since the
         server, or a proxy in front of it, is too busy; `None` when the server has it."""
         try:
-            await self._one_way.tell(session, initialized)
+            await self._one_way.send(session, initialized)
         except HTTPError as error:
             session.refusals += 1
             if error.status not in _BUSY or session.refusals > _MOST_REFUSALS or session.over.is_set():
@@ -303,17 +303,17 @@ class HttpTransport(Transport):
         try:
             for posted in self._requests.values():
                 if posted.method != _CANCEL_OF_TASK:
-                    posted.leave(_OVER)
+                    posted.close(_OVER)
             with trio.move_on_after(_CLOSE_DEADLINE):
-                while self._notices:
-                    await self._noticed.park()
+                while self._pending_sends:
+                    await self._sends_done.park()
                 await self._end_session()
         finally:
             nursery.cancel_scope.cancel(reason=_OVER)
 
     async def _end_session(self) -> None:
         endpoint = self._endpoint
-        session = endpoint.sessions.present
+        session = endpoint.sessions.current
         if session is None or session.id is None or session.over.is_set():
             return
         try:
@@ -342,7 +342,7 @@ class _HttpOutbox(Outbox):
         self._transport.leave_request(request_id, reason)
 
     def withdraw(self, owner: Owner) -> bool:
-        if isinstance(owner, Call | Posted) and self._transport.withdraw_request(owner.request.id):
+        if isinstance(owner, Call | DetachedCall) and self._transport.withdraw_request(owner.request.id):
             return True
         return super().withdraw(owner)
 
@@ -350,16 +350,16 @@ class _HttpOutbox(Outbox):
 class _RecordedOutbox(_HttpOutbox):
     """Notes requests and cancels in ``recorded``, which sends the lines."""
 
-    def __init__(self, high_water: int, transport: HttpTransport, recorded: RecordedSending) -> None:
+    def __init__(self, high_water: int, transport: HttpTransport, recorded: SendRecorder) -> None:
         super().__init__(high_water, transport, recorded.send_nowait)
         self._recorded = recorded
 
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
-        self._recorded.note_sent(OutboundFrame.request(request_id, method, params).line)
+        self._recorded.record_sent(OutboundFrame.request(request_id, method, params).line)
         super().put_request(request_id, method, params, owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
-        self._recorded.note_sent(cancel_line(request_id, reason)[:-1])
+        self._recorded.record_sent(cancel_line(request_id, reason)[:-1])
         super().put_cancel(request_id, reason)
 
 
@@ -376,16 +376,16 @@ _UNTOLD: Final = 60.0
 
 class OneWayPosts:
     """Sends messages that ask for nothing to the server of ``endpoint``, in one POST for each message. There are at
-    most ``most_cancels`` cancels at a time, and 32 answers, and 32 notifications."""
+    most ``max_cancels`` cancels at a time, and 32 answers, and 32 notifications."""
 
-    def __init__(self, endpoint: Endpoint, most_cancels: int) -> None:
+    def __init__(self, endpoint: Endpoint, max_cancels: int) -> None:
         self._endpoint = endpoint
         # A message that the server does not answer holds up others of its kind for a time, and of other kinds never.
-        self._cancels = _CANCEL_TIMEOUT, trio.Semaphore(most_cancels)
+        self._cancels = _CANCEL_TIMEOUT, trio.Semaphore(max_cancels)
         self._notifications = _NOTIFICATION_TIMEOUT, trio.Semaphore(_PLACES)
         self._answers = _ANSWER_TIMEOUT, trio.Semaphore(_PLACES)
 
-    async def tell(self, session: Session | None, message: OutboundFrame) -> None:
+    async def send(self, session: Session | None, message: OutboundFrame) -> None:
         """Send ``message`` in ``session``, once there is a place, and wait until the server has accepted the message.
 
         Raises `HTTPError` where the server refuses, cannot be reached, or does not answer in time, and
@@ -419,7 +419,7 @@ class OneWayPosts:
         endpoint.loses(session, error)
         raise error
 
-    async def tell_failure(
+    async def send_failure(
         self, question: SessionQuestion, request_id: RequestId, failure: MCPError
     ) -> MCPError | None:
         """Tell the server that its question ``request_id`` gets no answer, since the answer could not be delivered, as
@@ -436,7 +436,7 @@ class OneWayPosts:
                 if isinstance(failure, AuthorizationError):  # nobody is asked for a token again and again
                     return failure
                 try:
-                    await self.tell(question.session, instead)
+                    await self.send(question.session, instead)
                 except MCPError as error:
                     failure = error.with_traceback(None)
                 else:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from ...concurrency.fair_share import OldestFirst
+from ...concurrency.fair_share import EvictionQueue
 from ...protocol.cancel_acknowledged import CancelParams, CancelResult, token_in
 from ...protocol.converters import structure_params, unstructure
 from ..cancellation import CancelCause
@@ -100,7 +100,7 @@ class Endings:
         self._all: dict[tuple[PrincipalId | None, str], Ending] = {}
         self._kept: dict[Ending, None] = {}
         """Endings of requests that are over, oldest first."""
-        self._of_callers = OldestFirst[Ending]()
+        self._of_callers = EvictionQueue[Ending]()
         """Endings of finished requests, by caller."""
         self._forgets = False
         """True while an alarm is set that forgets the oldest."""
@@ -155,7 +155,7 @@ class Endings:
         self._kept[ending] = None
         self._of_callers.add(ending.caller, ending)
         if self._of_callers.count(ending.caller) > limits.max_endings:
-            self._forget(self._of_callers.first_to_go(ending.caller))
+            self._forget(self._of_callers.next_evicted(ending.caller))
         if len(self._kept) > limits.max_server_endings:
             self._forget(next(iter(self._kept)))
         if not self._forgets:

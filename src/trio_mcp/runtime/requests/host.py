@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeAl
 import trio
 
 from ...classes import frozen, value
-from ...concurrency.fair_share import OldestFirst
+from ...concurrency.fair_share import EvictionQueue
 from ...concurrency.wakeups import Alarms
 from ...concurrency.workers import Workers
 from ..cancellation import CancelCause
@@ -139,7 +139,7 @@ class Parking(Generic[T]):
         self._handles: dict[InboundRequest, bytes] = {}
         self._parties: dict[object, dict[bytes, None]] = {}
         """Handles of each party, oldest first."""
-        self._callers = OldestFirst[bytes]()
+        self._callers = EvictionQueue[bytes]()
         """Handles of each caller."""
         self._emptied: trio.lowlevel.ParkingLot | None = None
         """Tasks that wait until no handler is parked; `None` until the first such task."""
@@ -177,7 +177,7 @@ class Parking(Generic[T]):
         self._parties.setdefault(party, {})[handle] = None
         self._callers.add(caller, handle)
         if self._callers.count(caller) > self._most:
-            oldest = self._places[self._callers.first_to_go(caller)]
+            oldest = self._places[self._callers.next_evicted(caller)]
             self._expire(oldest.parked, "too many handlers wait for answers")
 
     def remove(self, request: InboundRequest) -> bool:

@@ -60,7 +60,7 @@ _MOST: Final = 4 * 1024 * 1024
 """Bytes of answers that are kept until the task has a record."""
 
 
-def words_of(key: str) -> str:
+def question_content(key: str) -> str:
     """Return the part of the key of a question that stands for its words."""
     return key.rpartition("-")[0]
 
@@ -103,7 +103,7 @@ class AnswerLog:
         """Note that ``question`` is asked by the present task, while ``others`` are open."""
         if self._is_off:
             return
-        words, task = words_of(question.key), trio.lowlevel.current_task()
+        words, task = question_content(question.key), trio.lowlevel.current_task()
         asker, latest = self._askers.get(words, (task, question))
         self._askers[words] = (task, question)
         question.beside = tuple(others)
@@ -162,10 +162,12 @@ class AnswerLog:
         lines = {question: _line_of(question, handler) for question in waiting}
         asking = {task for line in lines.values() for task in line}
         for question in asked:
-            words, others = words_of(question.key), (*waiting, *(question.beside or ()))
-            if question.beside is None or any(words_of(each.key) == words for each in others if each is not question):
+            words, others = question_content(question.key), (*waiting, *(question.beside or ()))
+            if question.beside is None or any(
+                question_content(each.key) == words for each in others if each is not question
+            ):
                 continue
-            before = next((each for each in self._before.values() if words_of(each.key) == words), None)
+            before = next((each for each in self._before.values() if question_content(each.key) == words), None)
             if before is not None and self._is_same_point(before) and _is_only_one(lines[question], asking):
                 found[question] = before
         for before in found.values():
@@ -197,7 +199,7 @@ def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
     """Return the keys of the questions beside which another one was asked in the same words."""
     for question in questions:
         for key in question.beside:
-            if words_of(key) == words_of(question.key):
+            if question_content(key) == question_content(question.key):
                 yield from (question.key, key)
 
 

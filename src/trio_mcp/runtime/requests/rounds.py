@@ -15,7 +15,7 @@ import trio
 
 from ...classes import frozen
 from ...jsonrpc.codec import encode_value
-from ...protocol.errors import CapabilityMissing, NoWayBack
+from ...protocol.errors import CapabilityMissing, NoBackChannel
 from ...protocol.fields import JSONObject
 from ...protocol.types.input_required import ASKABLE, InputRequest, capability_for
 from ..outbox import REQUEST_MARKS
@@ -85,11 +85,11 @@ class Rounds:
 
         Leaving the wait for any reason gives the question up: an answer that comes later is ignored. Raises
         `CapabilityMissing` when the client did not declare, on the request that would carry the question, the
-        capabilities that an answer takes; `NoWayBack` once the request is over, and `NotSerializable`.
+        capabilities that an answer takes; `NoBackChannel` once the request is over, and `NotSerializable`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._over:
-            raise _no_way_back()
+            raise _no_back_channel()
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
         question = Question(self._key(request) if key is None or key in self._open else key, request)
         del request, params  # a task that waits needs no words
@@ -260,7 +260,7 @@ class Rounds:
         self._over = True
         for question in self._open.values():
             if question.is_open:
-                question.fail(_no_way_back())
+                question.fail(_no_back_channel())
 
 
 def sends_questions(scope: RequestScope) -> bool:
@@ -298,8 +298,8 @@ def require_input(
     return rounds.ask(method, params, key)
 
 
-def _no_way_back() -> NoWayBack:
-    return NoWayBack("the request is over, so nothing can be asked for it any more")
+def _no_back_channel() -> NoBackChannel:
+    return NoBackChannel("the request is over, so nothing can be asked for it any more")
 
 
 @frozen

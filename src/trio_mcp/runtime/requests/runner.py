@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import trio
 
 from ...concurrency.fair_share import Caller
-from ...concurrency.nurseries import only_member
-from ...concurrency.threads import present_run
+from ...concurrency.nurseries import sole_exception
+from ...concurrency.threads import current_run
 from ...concurrency.workers import frames_of
 from ...diagnostics.log import new_share, set_share
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...concurrency.time_limits import Graces
     from ...state.events import CancelReceived
     from ...state.requests import InboundRequest
-    from ..calls import Ask, Post
+    from ..calls import Ask, SendDetached
     from ..exchange import Exchange
     from ..observing import HandlerSpan, Tracer
     from ..peer import Peer
@@ -70,10 +70,10 @@ class RequestRunner:
         tracer: Tracer | None,
         *,
         peer: Peer,
-        post: Post | None = None,
+        post: SendDetached | None = None,
     ) -> None:
         self.limits = host.limits
-        limits = host.limits.of_everybody() if peer.everybody else host.limits
+        limits = host.limits.server_wide() if peer.everybody else host.limits
         self.load = host.load
         self.alarms = host.alarms
         self.stateless = host.stateless
@@ -81,7 +81,7 @@ class RequestRunner:
         self.endings = host.endings
         self.workers = host.workers
         self.graces = graces
-        self.trio_run = present_run()
+        self.trio_run = current_run()
         """The run of trio to which the requests belong; other threads use it."""
         self.seal = handler.seal
         self.ask = ask
@@ -437,7 +437,7 @@ def _reply_line(
     if scope.answered_instead is not None:
         return replies.result(request, scope.answered_instead)
     if failure is not None:
-        if scope.exchange.ending.is_set() and isinstance(only_member(failure), ConnectionLost):
+        if scope.exchange.ending.is_set() and isinstance(sole_exception(failure), ConnectionLost):
             # The handler asked a peer that is gone, which is no defect: no traceback for each peer that hangs up.
             logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))

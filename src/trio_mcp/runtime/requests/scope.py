@@ -17,7 +17,7 @@ from ...concurrency.time_limits import HandlerLimit
 from ...jsonrpc.codec import encode_value, frame_notification
 from ...protocol.meta import with_related_task
 from ...state.requests import PHASE_AFTER, IllegalStep, Phase, Step
-from ..cancellation import DEADLINE_PASSED, REMAINING_MS, CancelCause, Cancellation, due_of
+from ..cancellation import DEADLINE_PASSED, REMAINING_MS, CancelCause, Cancellation, deadline_of
 from ..outbox import LINE_END, Owner
 from .logs import RequestLog
 from .progress import ProgressReporter
@@ -138,7 +138,7 @@ class RequestScope:
         request, alarms, limits = self.request, self.runner.alarms, self.runner.limits
         due, token = math.inf, request.progress_token
         if REMAINING_MS in request.meta:
-            due = due_of(request.meta) + limits.deadline_grace
+            due = deadline_of(request.meta) + limits.deadline_grace
         if due < math.inf or self._deadline is not None:  # the request before had one
             self.set_deadline(alarms.set(due, self.expire) if due < math.inf else None)
         if (endings := self.runner.endings) is not None:
@@ -238,14 +238,14 @@ class RequestScope:
         if self._event is not None:
             self._event.set()
         if self.nursery is not None:
-            self.nursery.cancel_scope.cancel(reason=cancellation.words)
+            self.nursery.cancel_scope.cancel(reason=cancellation.text)
         self.advance(Step.MUTE)
         if cancellation.cause is not CancelCause.EXPIRED:
             self.outbox.withdraw(self.lines)
         if self._reporter is not None:
             self._reporter.forget()
         if self._reply_wait is not None:
-            self._reply_wait.cancel(reason=cancellation.words)
+            self._reply_wait.cancel(reason=cancellation.text)
         if self.rounds is not None:  # after the cancel of the nursery, so that its tasks learn of that instead
             self.rounds.close()
         return True
@@ -254,7 +254,7 @@ class RequestScope:
         """Cancel the handler, but not the request, which is answered."""
         self._note(cancellation)
         if self.nursery is not None:
-            self.nursery.cancel_scope.cancel(reason=cancellation.words)
+            self.nursery.cancel_scope.cancel(reason=cancellation.text)
 
     def run_again(self, result: Any, reason: str) -> None:
         """Stop the handler, which will run again from the top, and answer ``result`` instead of the handler's."""
@@ -368,7 +368,7 @@ class RequestScope:
 
     async def _watch(self, limit: HandlerLimit, watching: trio.CancelScope) -> None:
         with watching:
-            await limit.passed()
+            await limit.wait_until_over()
             self._passed(limit)
 
     def _passed(self, limit: HandlerLimit) -> Cancellation:
@@ -382,7 +382,7 @@ class RequestScope:
     async def standing_still(self, asking: Awaitable[T]) -> T:
         """Return the answer of ``asking`` the user of the client; the handler's time limit stands still meanwhile."""
         assert self._limit is not None, "the handler has a limit"
-        with self._limit.standing_still():
+        with self._limit.paused():
             return await asking
 
     # Telling the client
@@ -416,10 +416,10 @@ class RequestScope:
             return reporter.report(progress, total, message)
         except RuntimeError:
             run = self.runner.trio_run
-            if run.is_present:
+            if run.is_current:
                 raise
             reporter.report_later(progress, total, message)
-            return run.soon(self._let_progress_in, idempotent=True)
+            return run.call_soon(self._let_progress_in, idempotent=True)
 
     def _let_progress_in(self) -> None:
         if self.sends and self._reporter is not None:
@@ -434,8 +434,8 @@ class RequestScope:
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
         """Send a request of the handler and wait for its result, as `Connection.request`. The request and its cancel
-        go where the lines of this request go. ``cancel_task``: see `Outbound.request`. Raises `NoWayBack` for a task
-        that has lost its client."""
+        go where the lines of this request go. ``cancel_task``: see `Outbound.request`. Raises `NoBackChannel` for a
+        task that has lost its client."""
         if self.task is not None and self.task.has_started:
             return self.task.ask(method, params, revision, on_progress)
         return self.runner.ask(method, params, revision, on_progress, outbox=self.outbox, cancel_task=cancel_task)

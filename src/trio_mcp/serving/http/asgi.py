@@ -15,25 +15,25 @@ import trio
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.misuse import check_mounted_under_trio
 from ...concurrency.nurseries import open_service_nursery
-from ...diagnostics.log import written_in_a_thread
+from ...diagnostics.log import log_in_thread
 from ...protocol.types.server_cards import CATALOG_PATH
 from ...runtime.limits import Limits
 from ...server.servable import Running, Servable, check_servable, end_tasks, running_with
 from ...transports.host_checks import Allowed, host_checks_for
-from ...transports.http.application import Admitted, Answer, Ask, UnservedBody
+from ...transports.http.application import Admitted, Answer, DeferredDecision, UnservedBody
 from ...transports.http.bounds import BadRequest
 from ...transports.http.heads import RequestHead
 from ..callers import TrustedProxies
 from ..process import recorder_of
-from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
+from .asgi_requests import AsgiBody, AsgiResponse, ClientDisconnected, Receive, Scope, Send, client_of, fields, head_of
 from .endpoint import watch_clock
-from .entrance import EndpointSettings, documents_beside, resource_metadata, text
+from .responses import EndpointSettings, documents_beside, resource_metadata, text
 from .serve import bounds_of, endpoint_to, recordings_of
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate, Protected
     from ...recording.recorder import Recorder
-    from ...stores.shared import Shared
+    from ...stores.shared import SharedStorage
     from .cards import Card
     from .recorded import HttpRecordings
 
@@ -62,7 +62,7 @@ def http_app(
     catalog: bool = False,
     limits: Limits | None = None,
     stateless: bool = False,
-    shared: Shared | None = None,
+    shared: SharedStorage | None = None,
     record: Recorder | str | os.PathLike[str] | None = None,
 ) -> HTTPApp:
     """Return ``server`` as an ASGI application, which serves the same as `serve_http`, at ``path``.
@@ -124,7 +124,7 @@ class HTTPApp:
         limits: Limits | None,
         *,
         stateless: bool,
-        shared: Shared | None = None,
+        shared: SharedStorage | None = None,
         record: Recorder | None = None,
     ) -> None:
         self._server = server
@@ -150,7 +150,7 @@ class HTTPApp:
         if self._front is not None:
             raise RuntimeError("http_app runs already: its lifespan is entered once, by the outermost application")
         async with (
-            written_in_a_thread(),
+            log_in_thread(),
             _open_recordings(self._record) as recordings,
             running_with(self._server, self._shared, self._limits, stateless=self._stateless) as running,
             open_service_nursery("the application has ended") as services,
@@ -159,7 +159,7 @@ class HTTPApp:
             self._front = front
             try:
                 yield
-                await front.end()
+                await front.close()
             finally:
                 self._front = None
 
@@ -271,7 +271,7 @@ class _AsgiFront:
         self._endpoint = endpoint_to(running, settings, nursery, recordings)
         self._context = contextvars.copy_context()
         self._responses: dict[AsgiResponse, None] = {}
-        self._are_over = trio.Event()
+        self._all_closed = trio.Event()
         """Event set when, at the end, there are no responses any more."""
         self._is_ending = False
         nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
@@ -287,17 +287,17 @@ class _AsgiFront:
         self._responses[response] = None
         try:
             await self._answer(scope, body, response)
-        except ClientLeft:
-            await response.give_up()
+        except ClientDisconnected:
+            await response.abort()
         finally:
             response.leave()
             del self._responses[response]
             if self._is_ending and not self._responses:
-                self._are_over.set()
+                self._all_closed.set()
 
     async def _answer(self, scope: Scope, body: AsgiBody, response: AsgiResponse) -> None:
         head: RequestHead | None = None
-        decision: Answer | Admitted | Ask | None = None
+        decision: Answer | Admitted | DeferredDecision | None = None
         try:
             head = head_of(scope, self._bounds)
             decision = self._endpoint.admit(head)
@@ -317,7 +317,7 @@ class _AsgiFront:
                 await response.write(body)
             finally:
                 if body.unserved is not None:
-                    self._endpoint.unserved(body.unserved)
+                    self._endpoint.report_unserved(body.unserved)
             return
         if isinstance(decision, Answer):
             response.answer(decision)
@@ -337,18 +337,18 @@ class _AsgiFront:
             held.release()
 
     async def _watch(self, body: AsgiBody, response: AsgiResponse) -> None:
-        await body.wait_for_leaving()
+        await body.wait_for_disconnect()
         response.cut("the client is gone")
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         """Take no more requests, and wait until the accepted ones and all streams are over."""
         self._is_ending = True
         self._endpoint.shut_down("the application ends", hurry=False)
         end_tasks(self._running, hurry=False)
-        await self._endpoint.ended()
+        await self._endpoint.wait_closed()
         if self._responses:
             with trio.move_on_after(_LAST_WRITES):
-                await self._are_over.wait()
+                await self._all_closed.wait()
 
     def cut(self) -> None:
         """End the remaining responses, however little of a response is sent."""

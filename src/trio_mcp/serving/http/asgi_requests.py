@@ -13,7 +13,15 @@ import trio
 
 from ...concurrency.fair_share import HeldBytes
 from ...concurrency.nurseries import open_service_nursery
-from ...transports.http.application import Admitted, Answer, Ask, ResponseHandle, Source, UnservedBody, nothing
+from ...transports.http.application import (
+    Admitted,
+    Answer,
+    DeferredDecision,
+    ResponseBody,
+    ResponseHandle,
+    UnservedBody,
+    do_nothing,
+)
 from ...transports.http.bounds import BadRequest, HttpBounds
 from ...transports.http.heads import RequestHead
 from ...transports.http.requests import check_headers
@@ -30,7 +38,7 @@ _CLIENT_LEFT: Final = 499
 """The status that nginx notes for clients that went away, for logs of accesses."""
 
 
-class ClientLeft(Exception):
+class ClientDisconnected(Exception):
     """The client went away before its request was complete."""
 
 
@@ -91,26 +99,27 @@ class AsgiBody:
         self._droppable = bounds.max_linger_bytes, bounds.linger_timeout
         """Bytes that are dropped behind an answer, and the seconds for that."""
 
-    async def await_admission(self, ask: Ask, head: RequestHead) -> Answer | Admitted:
-        """Return the decision of ``ask`` on the request. Raises `ClientLeft`, and cancels ``ask``, when the client is
-        seen to go meanwhile."""
+    async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
+        """Return the decision of ``ask`` on the request. Raises `ClientDisconnected`, and cancels ``ask``, when the
+        client is seen to go meanwhile."""
         if "expect" in head.headers:  # RFC 9110 section 10.1.1: ASGI servers send 100 when the body is received
             return await ask()
         with trio.CancelScope() as scope:
             async with open_service_nursery("the request is decided on") as services:
                 services.start_soon(self._watch_early, scope)
                 return await ask()
-        raise ClientLeft
+        raise ClientDisconnected
 
     async def _watch_early(self, asking: trio.CancelScope) -> None:
         try:
             while len(self.part) < self._bounds.max_unserved_bytes:
                 self.part += await self._piece()
-        except ClientLeft:
+        except ClientDisconnected:
             asking.cancel(reason="the client is gone")
 
     async def read(self, head: RequestHead, held: HeldBytes) -> bytes:
-        """Receive and return all of the body, which ``held`` counts meanwhile. Raises `BadRequest` and `ClientLeft`."""
+        """Receive and return all of the body, which ``held`` counts meanwhile. Raises `BadRequest` and
+        `ClientDisconnected`."""
         if self._length(head) > self._bounds.max_body_bytes:
             raise self._too_long()
         part = self.part
@@ -136,7 +145,7 @@ class AsgiBody:
 
     async def drop(self) -> None:
         """Receive and drop the rest, within bounds: an ASGI server closes a connection with an unread request,
-        and the client might never see its answer. Raises `ClientLeft`."""
+        and the client might never see its answer. Raises `ClientDisconnected`."""
         dropped, (most, seconds) = 0, self._droppable
         with trio.move_on_after(seconds):
             while not self.is_over and dropped <= most:
@@ -145,7 +154,7 @@ class AsgiBody:
                 if self.unserved is not None:
                     self.unserved.feed(piece)
 
-    async def wait_for_leaving(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Wait, behind the body, until the client goes away."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -160,7 +169,7 @@ class AsgiBody:
     async def _piece(self) -> bytes:
         event = await self._receive()
         if event["type"] == "http.disconnect":
-            raise ClientLeft
+            raise ClientDisconnected
         self.is_over = not event.get("more_body", False)
         return event.get("body", b"")
 
@@ -189,14 +198,14 @@ class AsgiResponse(ResponseHandle):
     def __init__(self, send: Send, context: contextvars.Context, client: object) -> None:
         self.client = client
         self.is_gone = False
-        self.on_gone = nothing
+        self.on_gone = do_nothing
         self._send = send
         self._context = context
         self._scope = trio.CancelScope()
         self._decided = trio.Event()
         self._whole: Answer | None = None
         self._closes = False
-        self._source: Source | None = None
+        self._source: ResponseBody | None = None
         self._has_begun = False
         self._is_sending = False
         self._sending_since: float | None = None
@@ -208,7 +217,7 @@ class AsgiResponse(ResponseHandle):
             self._closes = close
             self._decided.set()
 
-    def stream(self, status: int, headers: bytes, source: Source) -> None:
+    def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
         if self._whole is None and not self.is_gone:
             self._whole = Answer(status, headers)
             self._source = source
@@ -246,18 +255,18 @@ class AsgiResponse(ResponseHandle):
                 await self._decided.wait()
                 await self._write(body)
                 self.is_gone = True
-            except (OSError, ClientLeft):  # ASGI 2.4: `send` raises OSError when the client is gone
+            except (OSError, ClientDisconnected):  # ASGI 2.4: `send` raises OSError when the client is gone
                 pass
-        await self.give_up()
+        await self.abort()
 
-    async def give_up(self) -> None:
+    async def abort(self) -> None:
         """Tell the application that the client is gone, and answer all the same, unless the response is over:
         middleware blames the application when a client that went away gets no answer."""
         self.leave()
         if not self._has_begun:
             with suppress(OSError):
-                await self._give({"type": "http.response.start", "status": _CLIENT_LEFT, "headers": []})
-                await self._give(_piece(b"", more=False))
+                await self._send_message({"type": "http.response.start", "status": _CLIENT_LEFT, "headers": []})
+                await self._send_message(_piece(b"", more=False))
 
     async def _write(self, body: AsgiBody) -> None:
         whole, source = self._whole, self._source
@@ -265,19 +274,19 @@ class AsgiResponse(ResponseHandle):
         headers = fields(whole, has_length=source is None)
         if self._closes:
             headers.append((b"connection", b"close"))
-        await self._give({"type": "http.response.start", "status": int(whole.status), "headers": headers})
+        await self._send_message({"type": "http.response.start", "status": int(whole.status), "headers": headers})
         if source is not None:
-            while data := await source.take():
-                await self._give(_piece(data, more=True))
-            await self._give(_piece(b"", more=False))
+            while data := await source.next_chunk():
+                await self._send_message(_piece(data, more=True))
+            await self._send_message(_piece(b"", more=False))
         elif body.is_over:
-            await self._give(_piece(whole.body, more=False))
+            await self._send_message(_piece(whole.body, more=False))
         else:
-            await self._give(_piece(whole.body, more=True))
+            await self._send_message(_piece(whole.body, more=True))
             await body.drop()
-            await self._give(_piece(b"", more=False))
+            await self._send_message(_piece(b"", more=False))
 
-    async def _give(self, message: dict[str, Any]) -> None:
+    async def _send_message(self, message: dict[str, Any]) -> None:
         self._has_begun = self._is_sending = True
         self._sending_since = None
         await self._send(message)

@@ -113,8 +113,8 @@ class Card:
         info = server.info if isinstance(server, Server) else None
         card = ServerCard(
             self.name,
-            _given("version", self.version, info and info.version),
-            _given("description", self.description, info and info.description),
+            _required("version", self.version, info and info.version),
+            _required("description", self.description, info and info.description),
             self.title or (info and info.title),
             info and info.website_url,
             self.repository,
@@ -131,7 +131,7 @@ class Card:
         return card
 
 
-def _given(what: str, own: T | None, of_server: T | None) -> T:
+def _required(what: str, own: T | None, of_server: T | None) -> T:
     value = own if own is not None else of_server
     if value is None:
         raise ValueError(f"a card has a {what}: write Server(..., {what}=...) or, for a proxy, Card(..., {what}=...)")

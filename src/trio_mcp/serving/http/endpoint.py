@@ -28,8 +28,9 @@ from ...server.servable import Running
 from ...server.server import RunningServer
 from ...transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
 from ...transports.http.heads import RequestHead
-from ..callers import CallersByAddress, Hop, scope_check, share_proofs, unread_bytes, warn_of_unchecked_scopes
-from .entrance import (
+from ..callers import CallersByAddress, RemoteEnd, scope_check, share_proofs, unread_bytes, warn_of_unchecked_scopes
+from .exchanges import HttpRequest, refuses_scopes
+from .responses import (
     HEALTH,
     JSON_AND_STREAM,
     STREAM,
@@ -45,20 +46,19 @@ from .entrance import (
     text,
     unavailable,
 )
-from .exchanges import HttpRequest, refuses_scopes
 from .session_exchange import ClientSession
 from .session_table import SessionTable
 from .stateless import StatelessEndpoint
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
+    from ...fleet.sessions.table import SharedSessionTable
     from .routes import RouteRun, Routes
-    from .shared_sessions import SharedSessions
 
 logger = logging.getLogger("trio_mcp")
 
 _ANYBODY: Final = Admitted()
-_MOST_ACCEPTED: Final = 100
+_MAX_ACCEPTED: Final = 100
 _STREAMING: Final = frozenset(row.name for row in ROWS if row.streams)
 """Methods whose answer is a stream in any case."""
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
@@ -72,7 +72,7 @@ _LOOKED_AT: Final = 4096
 _TOO_HEAVY: Final = "the requests in progress take too much memory; try again later"
 
 
-class Entrance:
+class RequestAdmission:
     """The first checks of each request to an endpoint. ``cors`` writes the headers for web pages. A ``stateless``
     endpoint has no sessions, and so no GET and no DELETE."""
 
@@ -172,12 +172,12 @@ class Entrance:
             return invalid(HTTPStatus.NOT_ACCEPTABLE, f"Accept has to admit {' or '.join(sorted(wanted))}", extra)
         if method == "POST" and len(accepted) == 1:
             (head.accepts,) = accepted
-        elif len(self._accepted) < _MOST_ACCEPTED:
+        elif len(self._accepted) < _MAX_ACCEPTED:
             self._accepted.add((method, content_type, accept))
         return None
 
 
-class HttpEndpoint(Entrance, HttpApplication):
+class HttpEndpoint(RequestAdmission, HttpApplication):
     """The application behind every HTTP connection: one endpoint of ``running``. Its tasks run in
     ``nursery``. ``free_connections`` tells how many more there may be, where connections are ours."""
 
@@ -207,7 +207,7 @@ class HttpEndpoint(Entrance, HttpApplication):
 
     # The end
 
-    def expect_end(self) -> bool:
+    def start_draining(self) -> bool:
         """Have `health` say that the server ends. Return whether anybody can ask."""
         self.expects_end = True
         return self._settings.health
@@ -218,12 +218,12 @@ class HttpEndpoint(Entrance, HttpApplication):
         self._modern.shut_down(reason, hurry=hurry)
         self._sessions.shut_down(reason, hurry=hurry)
 
-    async def ended(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until all accepted requests are over."""
-        await self._modern.ended()
+        await self._modern.wait_closed()
         await self._sessions.ended()
         if self._routes is not None:
-            await self._routes.ended()
+            await self._routes.wait_closed()
 
     # The clock
 
@@ -248,19 +248,19 @@ class HttpEndpoint(Entrance, HttpApplication):
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
         """Return a count for bytes that are read but not served: see `HttpApplication.hold`."""
-        assert isinstance(client, Hop), "whoever serves a connection knows its other end"
+        assert isinstance(client, RemoteEnd), "whoever serves a connection knows its other end"
         principal = caller.principal.id if isinstance(caller, Auth) else None
         caller = client.caller(principal, None if head is None else head.headers)
         return self.unread.held_for(client.connection(caller))
 
     def who(self, head: RequestHead | None, caller: object, client: object) -> tuple[str | None, str | None]:
         """Return the address and the principal of a request, for an access log: see `Who`."""
-        assert isinstance(client, Hop), "whoever serves a connection knows its other end"
+        assert isinstance(client, RemoteEnd), "whoever serves a connection knows its other end"
         address = client.caller(None, None if head is None else head.headers).address
         return address, caller.principal.id.subject if isinstance(caller, Auth) else None
 
-    def unserved(self, body: UnservedBody) -> None:
-        """Fail the question that ``body`` was to answer: see `HttpApplication.unserved`."""
+    def report_unserved(self, body: UnservedBody) -> None:
+        """Fail the question that ``body`` was to answer: see `HttpApplication.report_unserved`."""
         session_id = body.head.headers.get("mcp-session-id")
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
@@ -270,7 +270,7 @@ class HttpEndpoint(Entrance, HttpApplication):
         if session is None and self._shared is None:
             return
         # Where the end has not come, nothing at the end of the beginning is a member of the message.
-        message = skipped(body.beginning, body.end or b"\n", body.reason)
+        message = skipped(body.beginning, body.tail or b"\n", body.reason)
         # What is too long is more often an answer than not; a slow beginning tells nothing.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
             return
@@ -290,7 +290,7 @@ class HttpEndpoint(Entrance, HttpApplication):
         principal = check = None
         if caller is not None and self._gate is not None:
             principal, check = caller.principal.id, scope_check(self._gate, caller)
-        hop: Hop = response.client
+        hop: RemoteEnd = response.client
         party = hop.here if principal is None and not hop.is_proxy else hop.caller(principal, head.headers)
         request = HttpRequest(head, body, response, extra, caller, principal, party, check)
         try:
@@ -342,7 +342,7 @@ class HttpEndpoint(Entrance, HttpApplication):
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
         """Return whether the caller behind a trusted proxy has its share of the connections already, so that this one
         must not be taken by a request that may last. The answer is given then."""
-        hop: Hop = request.response.client
+        hop: RemoteEnd = request.response.client
         if self._free_connections is None or not (message is None or isinstance(message, Request | Batch)):
             return False
         if hop.use(request.caller, self._free_connections()):
@@ -439,13 +439,13 @@ class HttpEndpoint(Entrance, HttpApplication):
             use(session)
 
 
-def _shared_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> SharedSessions | None:
+def _shared_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable | None:
     """Return the sessions that all replicas serve; `None` where nothing is shared."""
-    if not isinstance(running, RunningServer) or running.letters is None or running.stateless:
+    if not isinstance(running, RunningServer) or running.messages is None or running.stateless:
         return None
-    from .shared_sessions import SharedSessions  # most servers run alone
+    from ...fleet.sessions.table import SharedSessionTable  # most servers run alone
 
-    return SharedSessions(running, running.letters, nursery, retry_interval)
+    return SharedSessionTable(running, running.messages, nursery, retry_interval)
 
 
 def _routes_of(settings: EndpointSettings, nursery: trio.Nursery, limits: Limits) -> Routes | None:

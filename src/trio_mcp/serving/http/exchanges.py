@@ -29,8 +29,8 @@ from ...state.events import Event
 from ...transports.http.application import Answer, ResponseHandle
 from ...transports.http.heads import RequestHead
 from ...transports.sse import STREAM_HEADERS, events
-from ..callers import LacksScopes, lacking
-from .entrance import JSON, JSON_HEADERS, RETRY_AFTER, STREAM, empty, error, lines_of, status_of_refusal, unavailable
+from ..callers import InsufficientScope, insufficient_scope
+from .responses import JSON, JSON_HEADERS, RETRY_AFTER, STREAM, empty, error, lines_of, status_of_refusal, unavailable
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
@@ -75,7 +75,7 @@ def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, poste
         needed = needed.union(*(scopes_of(running, each.method, each.params, posted.auth) for each in requests))
     if not needed or posted.auth is None or (refusal := gate.missing(posted.auth, needed)) is None:
         return False
-    fault, extra = lacking(refusal, needed), lines_of(refusal) + posted.extra
+    fault, extra = insufficient_scope(refusal, needed), lines_of(refusal) + posted.extra
     request_id = message.id if isinstance(message, Request) else None
     posted.response.answer(error(refusal.status, fault.code, fault.message, extra, request_id, fault.data))
     return True
@@ -119,7 +119,7 @@ class PostExchange(PartExchange):
 
     def send_no_stream(self) -> None:
         """Drop all lines except the reply: the client accepts JSON only."""
-        self.outbox.let_go()
+        self.outbox.close()
 
     @abstractmethod
     def leave(self) -> None:
@@ -158,7 +158,7 @@ class PostExchange(PartExchange):
         if line is None:
             self.commit()
             if not self.is_stream:  # it must be JSON
-                self.end()
+                self.close()
                 self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
                 return
         elif not self.is_stream:
@@ -173,14 +173,14 @@ class PostExchange(PartExchange):
             return
         else:
             self.outbox.put(line, owner)
-        self.end()
+        self.close()
         self.end_stream()
 
     def check_scopes(self, needed: frozenset[str]) -> None:
         """Raise `CodedError` for a caller who lacks a scope; the answer has a status of its own then."""
         try:
             super().check_scopes(needed)
-        except LacksScopes as error:
+        except InsufficientScope as error:
             self._refusal = error.refusal
             raise
 
@@ -193,7 +193,7 @@ class PostExchange(PartExchange):
         """
         return HTTPStatus.BAD_REQUEST if code == MISSING_REQUIRED_CLIENT_CAPABILITY else HTTPStatus.OK
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End the exchange, unless it is over: nothing more comes."""
         if not self.is_over:
             self.is_over = True
@@ -228,19 +228,19 @@ class PostExchange(PartExchange):
         if self.is_over or request is not self.request:
             return
         if cause is CancelCause.SHUTDOWN and not self.is_stream:
-            self.end()
+            self.close()
             self.response.answer(unavailable("the server is shutting down", self.extra), close=True)
         else:
             self.reply(None)
 
 
 class FinishedStream:
-    """The source of a response that sends ``events``, which are complete: see `Source`."""
+    """The source of a response that sends ``events``, which are complete: see `ResponseBody`."""
 
     def __init__(self, events: bytes) -> None:
         self._events = events
 
-    async def take(self) -> bytes:
+    async def next_chunk(self) -> bytes:
         """Return all events, then nothing."""
         await trio.lowlevel.checkpoint()
         events, self._events = self._events, b""
@@ -265,9 +265,9 @@ class FedConnection:
         self._early: list[tuple[Event, bytes, Exchange]] = []
         self._is_started = False
         self._end_early: Callable[[], None] | None = None
-        self.feed: Callable[[Event, bytes, Exchange], None] = partial(_keep, self._early)
-        """Carries out an event, which a body brought by an exchange: see `Connection.take`. Events from before the
-        start of the connection wait for the start."""
+        self.feed: Callable[[Event, bytes, Exchange], None] = partial(_queue_event, self._early)
+        """Carries out an event, which a body brought by an exchange: see `Connection.process_event`. Events from before
+        the start of the connection wait for the start."""
 
     async def run(self) -> None:
         """Serve until the connection ends. See `Connection.run`."""
@@ -280,7 +280,7 @@ class FedConnection:
     def started(self, value: None = None) -> None:
         """Carry out the events from before the start."""
         self._is_started = True
-        self.feed = self.connection.take
+        self.feed = self.connection.process_event
         for event in self._early:
             self.feed(*event)
         self._early.clear()
@@ -296,5 +296,5 @@ class FedConnection:
             self._end_early = end
 
 
-def _keep(early: list[tuple[Event, bytes, Exchange]], event: Event, body: bytes, exchange: Exchange) -> None:
+def _queue_event(early: list[tuple[Event, bytes, Exchange]], event: Event, body: bytes, exchange: Exchange) -> None:
     early.append((event, body, exchange))

@@ -13,19 +13,19 @@ import trio
 from ...concurrency.contexts import contextmanager
 from ...recording.recorded_transport import RecordedRequests
 from ...runtime.peer import Auth
-from ...transports.http.application import Answer, ResponseHandle, Source
+from ...transports.http.application import Answer, ResponseBody, ResponseHandle
 from ...transports.sse import EventReader, EventTooLong
 from .endpoint import MODERN, HttpEndpoint
 
 if TYPE_CHECKING:
     from ...recording.recorder import Recorder
-    from ...recording.writing import Place, Recording
+    from ...recording.writing import ExchangeReference, Recording
     from ...runtime.limits import Load
     from ...runtime.observing import Tracer, Tracing
     from ...server.servable import Running
     from ...state.requests import InboundRequest, OutboundRequest
     from ...transports.http.heads import RequestHead
-    from .entrance import EndpointSettings
+    from .responses import EndpointSettings
 
 _SESSION_ID: Final = b"mcp-session-id: "
 
@@ -61,19 +61,19 @@ class HttpRecordings:
         finally:
             self._opening = None
 
-    def of_session(self, session_id: str) -> Place | None:
+    def of_session(self, session_id: str) -> ExchangeReference | None:
         """Return the place of the messages of a session, which exists."""
         found = self._sessions.get(session_id)
         if found is None and (found := self.recorder.start("server", "tcp")) is not None:
             self._sessions[session_id] = found
         return None if found is None else (found, 0)
 
-    def known_session(self, session_id: str) -> Place | None:
+    def known_session(self, session_id: str) -> ExchangeReference | None:
         """Return the place of the messages of a session; `None` where none was recorded so far."""
         found = self._sessions.get(session_id)
         return None if found is None else (found, 0)
 
-    def next_sessionless(self) -> Place | None:
+    def next_sessionless(self) -> ExchangeReference | None:
         """Return the place of the messages of one more exchange that belongs to no session."""
         if self._sessionless is None:
             self._sessionless = self.recorder.start("server", "tcp")
@@ -82,7 +82,7 @@ class HttpRecordings:
 
     def session_ended(self, recording: Recording) -> None:
         """End the recording of a session."""
-        recording.end()
+        recording.finish()
         self._ended = recording
         for session_id, found in tuple(self._sessions.items()):
             if found is recording:
@@ -92,7 +92,7 @@ class HttpRecordings:
         """End all recordings, and wait until the last line of each is written, for two seconds at most, also when
         cancelled."""
         if self._sessionless is not None:
-            self._sessionless.end()
+            self._sessionless.finish()
         for recording in tuple(self._sessions.values()):
             self.session_ended(recording)
         # The thread writes in the order in which it is told, so with the end of this one all lines are written.
@@ -108,10 +108,10 @@ class HttpRecordings:
     def tracer(self, network: str | None) -> Tracer:
         """Return the observer of a connection: of the session that is being opened, else of the requests that belong to
         no session."""
-        return _RequestsOfOne(self, self._response_of, self._opening, self._tracing).tracer(network)
+        return _SessionRequests(self, self._response_of, self._opening, self._tracing).tracer(network)
 
 
-class _RequestsOfOne(RecordedRequests):
+class _SessionRequests(RecordedRequests):
     """The requests of the session that is opened by ``opening``, or, with `None`, those that belong to no session."""
 
     def __init__(
@@ -126,15 +126,15 @@ class _RequestsOfOne(RecordedRequests):
         self._response_of = response_of
         self._opening = opening
 
-    def _find(self, request: InboundRequest | OutboundRequest) -> Place | None:
+    def _find(self, request: InboundRequest | OutboundRequest) -> ExchangeReference | None:
         if self._opening is not None:
             return self._opening.place
         found = self._response_of(request)  # type: ignore[arg-type] # nobody is asked without a session
         return found.exchange.place if isinstance(found, RecordedResponse) else None
 
-    def end(self, role: str, revision: str | None) -> None:
-        """See `Tracer.end`."""
-        super().end(role, revision)
+    def close(self, role: str, revision: str | None) -> None:
+        """See `Tracer.close`."""
+        super().close(role, revision)
         if self._opening is not None and self._opening.place is not None:
             self._recordings.session_ended(self._opening.place[0])
 
@@ -143,7 +143,9 @@ class RecordedExchange:
     """A request with this ``body``, and the place of its messages. ``session_id`` is the session which the request
     names. Whether the session exists, and which one a request opens, the answer tells first."""
 
-    def __init__(self, recordings: HttpRecordings, place: Place | None, body: bytes, session_id: str | None) -> None:
+    def __init__(
+        self, recordings: HttpRecordings, place: ExchangeReference | None, body: bytes, session_id: str | None
+    ) -> None:
         self._recordings = recordings
         self._session_id = session_id
         self._body = body
@@ -153,9 +155,9 @@ class RecordedExchange:
         self.may_open = place is None and session_id is None
         """True for a request that belongs to no session so far."""
         if place is not None:
-            self._note_body(place)
+            self._record_body(place)
 
-    def answered(self, status: int, headers: bytes) -> Place | None:
+    def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
         """Return the place, by the head of the answer."""
         if self.place is not None:
             return self.place
@@ -165,10 +167,10 @@ class RecordedExchange:
         elif self._session_id is None:
             self.place = self._recordings.next_sessionless()
         if self.place is not None:
-            self._note_body(self.place)
+            self._record_body(self.place)
         return self.place
 
-    def _note_body(self, place: Place) -> None:
+    def _record_body(self, place: ExchangeReference) -> None:
         if self._body:
             place[0].frame("in", self._body, self._at, post=place[1])
         self._body = b""
@@ -207,7 +209,7 @@ class RecordedResponse(ResponseHandle):
             place[0].frame("out", answer.body.removesuffix(b"\n"), post=place[1])
         self._response.answer(answer, close=close)
 
-    def stream(self, status: int, headers: bytes, source: Source) -> None:
+    def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
         """Respond: see `ResponseHandle.stream`."""
         place = self.exchange.answered(status, headers)
         noted = source if place is None else _RecordedSource(source, place, self._max_bytes)
@@ -223,17 +225,17 @@ def _session_in(headers: bytes) -> str | None:
 
 
 class _RecordedSource:
-    """``source``, whose events are noted: see `Source`."""
+    """``source``, whose events are noted: see `ResponseBody`."""
 
     __slots__ = ("_place", "_reader", "_source")
 
-    def __init__(self, source: Source, place: Place, max_bytes: int) -> None:
+    def __init__(self, source: ResponseBody, place: ExchangeReference, max_bytes: int) -> None:
         self._source = source
         self._place = place
         self._reader: EventReader | None = EventReader(max_bytes)
 
-    async def take(self) -> bytes | bytearray:
-        data = await self._source.take()
+    async def next_chunk(self) -> bytes | bytearray:
+        data = await self._source.next_chunk()
         recording, post = self._place
         try:
             for event in () if self._reader is None else self._reader.feed(data):

@@ -120,7 +120,7 @@ class Routes:
                 return run
         return None
 
-    async def ended(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until no request runs, or the time to drain is over."""
         with trio.move_on_after(self._drain_timeout):
             while self._running:
@@ -200,7 +200,7 @@ async def _call_asgi(app: AsgiApp, root: str, head: RequestHead, body: bytes, re
 
 
 class _AsgiExchange:
-    """A request and its ``response``, for an ASGI application (ASGI 3, HTTP Connection Scope). See `Source`."""
+    """A request and its ``response``, for an ASGI application (ASGI 3, HTTP Connection Scope). See `ResponseBody`."""
 
     def __init__(self, body: bytes, response: ResponseHandle) -> None:
         self._body: bytes | None = body
@@ -243,8 +243,8 @@ class _AsgiExchange:
         if not more:
             self._pieces.close()
 
-    async def take(self) -> bytes:
-        """Wait for the next piece of the body: see `Source.take`."""
+    async def next_chunk(self) -> bytes:
+        """Wait for the next piece of the body: see `ResponseBody.next_chunk`."""
         assert self._received is not None, "a stream has begun"
         try:
             return await self._received.receive()

@@ -15,7 +15,7 @@ import trio
 
 from ...concurrency.fair_share import Caller
 from ...concurrency.misuse import check_keywords, check_served_under_trio
-from ...diagnostics.log import share_of_a_peer
+from ...diagnostics.log import peer_log_share
 from ...runtime.limits import Limits
 from ...runtime.outbox import LastFlush
 from ...server.servable import Running, Servable
@@ -24,16 +24,16 @@ from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection
 from ...transports.sockets import unix_listener
 from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_streams
-from ..callers import CallersByAddress, Hop, TrustedProxies
-from ..connections import ConnectionRoom, Connections, heaviest
+from ..callers import CallersByAddress, RemoteEnd, TrustedProxies
+from ..connections import ConnectionQuota, Connections, heaviest
 from ..process import recorder_of
 from .endpoint import HttpEndpoint, watch_clock
-from .entrance import NO_ROUTES, EndpointSettings, documents_beside
+from .responses import NO_ROUTES, EndpointSettings, documents_beside
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Protected
     from ...recording.recorder import Recorder
-    from ...stores.shared import Shared
+    from ...stores.shared import SharedStorage
     from .cards import Card
     from .recorded import HttpRecordings
     from .routes import Route
@@ -59,7 +59,7 @@ async def serve_http(
     routes: Mapping[str, Route] = NO_ROUTES,
     card: Card | None = None,
     catalog: bool = False,
-    shared: Shared | None = None,
+    shared: SharedStorage | None = None,
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
@@ -109,8 +109,8 @@ async def serve_http(
     a session to one, see `Recorder`. Headers are not recorded.
 
     With ``shared``, several processes serve the same clients, behind a balancer without stickiness: any of them
-    answers any request. `Redis` is for a fleet, `SQLite` for the processes of one machine, see `Shared`. Tasks are kept
-    there as well, unless `TaskSettings.store` says otherwise.
+    answers any request. `Redis` is for a fleet, `SQLite` for the processes of one machine, see `SharedStorage`. Tasks
+    are kept there as well, unless `TaskSettings.store` says otherwise.
 
     Reports its listeners, ends at signals and is cancelled as `serve_websocket`; streams do not hold up the end: each
     is ended properly.
@@ -170,7 +170,7 @@ class HttpFront:
         self._has_access_log = access_log
         self._settings = settings
         self._bounds = bounds_of(running.limits)
-        room = ConnectionRoom(running.limits.max_connections)
+        room = ConnectionQuota(running.limits.max_connections)
         self._endpoint = endpoint_to(running, settings, nursery, recordings, room.free)
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
         """Connections, oldest first, each with the scope that shields its end."""
@@ -194,7 +194,7 @@ class HttpFront:
         finally:
             self._is_ending = True
             for connection, scope in tuple(self._connections.items()):
-                connection.end()
+                connection.shut_down()
                 scope.deadline = trio.current_time() + _GOODBYE
 
     def _tick(self, now: float) -> None:
@@ -206,25 +206,25 @@ class HttpFront:
         """Finds the other ends of connections: see `Front.callers`."""
         return self._endpoint.callers
 
-    def _connection_to(self, stream: trio.abc.Stream, hop: Hop) -> HttpConnection:
+    def _connection_to(self, stream: trio.abc.Stream, hop: RemoteEnd) -> HttpConnection:
         if not self._has_access_log:
             return HttpConnection(stream, self._endpoint, self._bounds, hop)
         from ...transports.http.access_log import LoggedConnection  # most servers have none
 
         return LoggedConnection(stream, self._endpoint, self._bounds, hop, self._endpoint.who)
 
-    async def serve(self, stream: trio.abc.Stream, hop: Hop) -> None:
+    async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
         """Serve a connection: see `Front.serve`."""
         connection = self._connection_to(stream, hop)
         received: bytes | None = None
-        with share_of_a_peer(hop.here), trio.CancelScope(shield=True) as scope:  # given a deadline when the server ends
+        with peer_log_share(hop.here), trio.CancelScope(shield=True) as scope:  # given a deadline when the server ends
             self._connections[connection] = scope
             if self._is_ending:
                 scope.cancel(reason="the server ends")
             try:
                 received = await connection.serve()
             finally:
-                hop.leave()
+                hop.release()
                 del self._connections[connection]
                 self._left.unpark_all()
         if received is None:
@@ -232,13 +232,13 @@ class HttpFront:
         if self._websockets is None:
             await _refuse(stream, HTTPStatus.NOT_FOUND, "there is no WebSocket here")
         else:
-            from ..websocket import WebSocketGreeting  # see `_refuse`
+            from ..websocket import WebSocketAcceptor  # see `_refuse`
 
-            greeting = WebSocketGreeting(self._settings.path, self._settings.checks, self._settings.gate, received)
+            greeting = WebSocketAcceptor(self._settings.path, self._settings.checks, self._settings.gate, received)
             await self._websockets.serve(stream, hop, greeting)
 
-    async def turn_away(self, stream: trio.abc.Stream) -> None:
-        """Answer 503: see `Front.turn_away`."""
+    async def reject(self, stream: trio.abc.Stream) -> None:
+        """Answer 503: see `Front.reject`."""
         reason = "too many connections; try again later"
         await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
 
@@ -249,12 +249,12 @@ class HttpFront:
         found = heaviest(((connection, connection.client.here) for connection in idle), weight)
         if found is None:
             return self._websockets is not None and self._websockets.make_room(weight)
-        found.end(now=True)
+        found.shut_down(now=True)
         return True
 
-    def expect_end(self) -> bool:
-        """Have ``/readyz`` say that the server ends. Return whether there is that path: see `Front.expect_end`."""
-        return self._endpoint.expect_end()
+    def start_draining(self) -> bool:
+        """Have ``/readyz`` say that the server ends. Return whether there is that path: see `Front.start_draining`."""
+        return self._endpoint.start_draining()
 
     @property
     def awaits_requests(self) -> bool:
@@ -268,19 +268,20 @@ class HttpFront:
             self._last_flush.hurry()
         self._endpoint.shut_down(reason, hurry=hurry)
         for connection in tuple(self._connections):
-            connection.end()
+            connection.shut_down()
         if self._websockets is not None:
             self._websockets.shut_down(reason, hurry=hurry)
 
-    async def ended(self) -> None:
-        """Wait until the last request is over, and its answer is written to a client that reads: see `Front.ended`."""
-        await self._endpoint.ended()
+    async def wait_closed(self) -> None:
+        """Wait until the last request is over, and its answer is written to a client that reads: see
+        `Front.wait_closed`."""
+        await self._endpoint.wait_closed()
         self._last_flush.end_at(trio.current_time())
-        await self._last_flush.run(self._emptied)
+        await self._last_flush.run(self._wait_empty)
         for connection in tuple(self._connections):
-            connection.end(now=True)
+            connection.shut_down(now=True)
 
-    async def _emptied(self) -> None:
+    async def _wait_empty(self) -> None:
         while self._connections:
             await self._left.park()
 

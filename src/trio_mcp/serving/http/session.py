@@ -14,10 +14,10 @@ from ...runtime.peer import Peer
 from ...server.servable import Running
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
-from ..callers import end_of_token
-from .entrance import empty, invalid
+from ..callers import token_expiry
 from .exchanges import FinishedStream, HttpRequest
-from .session_exchange import ClientSession, OpeningExchange, SessionExchange
+from .responses import empty, invalid
+from .session_exchange import ClientSession, LocalInitializeExchange, SessionExchange
 from .session_stream import SessionStream
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class HttpSession(ClientSession):
         self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, replayed.held_for(caller))
         self._streams: dict[str, SessionStream] = {}
         """Streams that are not finished, by name."""
-        self._outbox.call_writer(self._listen)
-        self._listening: SessionStream | None = None
+        self._outbox.call_writer(self._open_standalone_stream)
+        self._standalone_stream: SessionStream | None = None
         """The stream that the client asks for with GET; `None` until the client does, or there is something to send."""
 
     async def run(self) -> None:
@@ -54,9 +54,9 @@ class HttpSession(ClientSession):
         finally:
             for stream in tuple(self._streams.values()):
                 stream.finish(0)
-            if self._listening is None:
-                self._outbox.let_go()
-            self._listening = None
+            if self._standalone_stream is None:
+                self._outbox.close()
+            self._standalone_stream = None
             self._log.close()
 
     # The end
@@ -64,18 +64,18 @@ class HttpSession(ClientSession):
     @property
     def is_listened_to(self) -> bool:
         """True while a response takes the lines that belong to no request."""
-        return self._listening is not None and self._listening.is_open
+        return self._standalone_stream is not None and self._standalone_stream.is_open
 
     def expire(self, now: float) -> None:
         """Forget streams whose time is over, end responses whose token has ended, and end the session when its client
         has neither posted nor had a response open for too long, whatever waits for the client there."""
-        self._log.forget_finished(now)
+        self._log.drop_finished(now)
         for stream in tuple(self._streams.values()):
             stream.expire(now)
         if self._is_reached:
             self.used_at = now
         elif now - self.used_at >= self._limits.session_timeout:
-            self.end(f"the client has not come back for {self._limits.session_timeout:g} seconds")
+            self.close(f"the client has not come back for {self._limits.session_timeout:g} seconds")
 
     @property
     def _is_reached(self) -> bool:
@@ -86,18 +86,18 @@ class HttpSession(ClientSession):
         """Have streams that were silent send comments: see `PostExchange.send_keep_alive`."""
         for post in tuple(self.posts):
             post.send_keep_alive()
-        if self._listening is not None:
-            self._listening.send_keep_alive()
+        if self._standalone_stream is not None:
+            self._standalone_stream.send_keep_alive()
 
     def delete(self, asked: HttpRequest) -> None:
         """Answer a DELETE: end the session."""
-        self.end("the client has ended the session")
+        self.close("the client has ended the session")
         asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))
 
     # Streams
 
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
-        kind = OpeningExchange if opens else SessionExchange
+        kind = LocalInitializeExchange if opens else SessionExchange
         return kind(self, self._connection.exchange, posted, request, self._limits.high_water)
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SessionStream:
@@ -105,19 +105,19 @@ class HttpSession(ClientSession):
         return self._open_stream(exchange.outbox, primes=primes)
 
     def _open_stream(self, outbox: Outbox, *, primes: bool) -> SessionStream:
-        stream = SessionStream(self._log, outbox, self._kept, primes=primes)
+        stream = SessionStream(self._log, outbox, self._on_stream_finished, primes=primes)
         self._streams[stream.name] = stream
         return stream
 
-    def _listen(self) -> SessionStream:
-        self._listening = self._open_stream(self._outbox, primes=self._polls)
-        self._listening.keep()
-        return self._listening
+    def _open_standalone_stream(self) -> SessionStream:
+        self._standalone_stream = self._open_stream(self._outbox, primes=self._polls)
+        self._standalone_stream.detach()
+        return self._standalone_stream
 
-    def _kept(self, stream: SessionStream) -> None:
+    def _on_stream_finished(self, stream: SessionStream) -> None:
         del self._streams[stream.name]
         if stream.outbox is self._outbox:  # the session is over
-            stream.outbox.let_go()
+            stream.outbox.close()
         else:
             self.send_late_lines(stream.outbox)
 
@@ -125,13 +125,13 @@ class HttpSession(ClientSession):
         """Answer a GET: with the stream that the cursor names, from there on, or with the stream of messages that
         belong to no request, as far as no response took them and they are kept. Where some are kept no longer, the
         client is told that everything may have changed. A response that has the stream already ends."""
-        response, extra, until = asked.response, asked.extra, end_of_token(asked.auth)
+        response, extra, until = asked.response, asked.extra, token_expiry(asked.auth)
         cursor = asked.head.headers.get("last-event-id")
         self.used_at = trio.current_time()
         self.is_confirmed = True
         polls = self._polls
         if cursor is None:
-            listening = self._listening or self._listen()
+            listening = self._standalone_stream or self._open_standalone_stream()
             if listening.attach(response, extra, retry=self.retry_interval if polls else None, until=until):
                 self._connection.served.everything_changed()
             return

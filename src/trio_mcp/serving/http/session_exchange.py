@@ -13,7 +13,7 @@ import trio
 
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.messages import Batch, Message, Request, Unreadable
-from ...runtime.exchange import Exchange, LastingWay
+from ...runtime.exchange import ClientChannel, Exchange
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
 from ...runtime.transport import ConnectionLost
@@ -21,8 +21,8 @@ from ...server.servable import Running
 from ...state.connection import ConnectionState
 from ...state.events import Refused, RequestReceived
 from ...transports.http.application import ResponseHandle
-from .entrance import empty, status_of_refusal
 from .exchanges import FedConnection, HttpRequest, PostExchange
+from .responses import empty, status_of_refusal
 
 if TYPE_CHECKING:
     from ...concurrency.wakeups import Alarm
@@ -42,7 +42,7 @@ class ResumableStream(Protocol):
         back when the response ends early."""
         ...
 
-    def keep(self) -> None:
+    def detach(self) -> None:
         """Keep the lines, since no response takes them."""
         ...
 
@@ -60,9 +60,9 @@ class ResumableStream(Protocol):
         ...
 
 
-class _Listening:
-    """The way to the client of ``session`` for lines that belong to no request, into ``outbox``: a `LastingWay`, which
-    does not keep the session."""
+class _StandaloneChannel:
+    """The way to the client of ``session`` for lines that belong to no request, into ``outbox``: a `ClientChannel`,
+    which does not keep the session."""
 
     def __init__(self, session: ClientSession, outbox: Outbox) -> None:
         self._session = ref(session)
@@ -105,7 +105,7 @@ class ClientSession(ABC):
         self._connection = FedConnection(running, peer, self._outbox, state)
         # An answer may be refused by a proxy in front, for example, and its client may tell nobody.
         self._connection.connection.outbound.answer_timeout = limits.answer_timeout
-        self.lasting: LastingWay = _Listening(self, self._outbox)
+        self.client_channel: ClientChannel = _StandaloneChannel(self, self._outbox)
         """The way for lines that belong to no request."""
         self._is_draining = False
         self.is_confirmed = False
@@ -119,7 +119,7 @@ class ClientSession(ABC):
 
     # The end
 
-    def end(self, reason: str) -> None:
+    def close(self, reason: str) -> None:
         """End the session: its client is gone, and so are its requests."""
         self._on_end(self)
         self._connection.connection.lose(ConnectionLost(reason))
@@ -161,7 +161,7 @@ class ClientSession(ABC):
         self.is_confirmed = self.is_confirmed or not opens
         connection = self._connection
         event = connection.state.receive(message)
-        if not (type(message) is Request or type(event) is Refused or _asks(message)):
+        if not (type(message) is Request or type(event) is Refused or _expects_reply(message)):
             connection.feed(event, posted.body, connection.exchange)
             self._accept(posted)
             return
@@ -218,7 +218,7 @@ class ClientSession(ABC):
         outbox.call_writer(pass_on)
 
 
-def _asks(message: Message | Batch) -> bool:
+def _expects_reply(message: Message | Batch) -> bool:
     return isinstance(message, Batch) and any(isinstance(each, Request | Unreadable) for each in message.members)
 
 
@@ -247,8 +247,8 @@ class SessionExchange(PostExchange):
             self._alarm = session.alarm(self.commit)
 
     @property
-    def lasting(self) -> LastingWay:
-        return self._session.lasting
+    def client_channel(self) -> ClientChannel:
+        return self._session.client_channel
 
     @property
     def is_open(self) -> bool:
@@ -268,7 +268,7 @@ class SessionExchange(PostExchange):
         polls = self.request is not None and self.request.revision.polling
         self._stream = self._session.open_stream(self, primes=polls)
         if self.response.is_gone:
-            self._stream.keep()
+            self._stream.detach()
         else:
             self._stream.attach(self.response, self.extra, retry=self._session.retry_interval if polls else None)
 
@@ -300,7 +300,7 @@ class SessionExchange(PostExchange):
         return self._stream is not None and self._stream.close_response(retry)
 
 
-class OpeningExchange(SessionExchange):
+class LocalInitializeExchange(SessionExchange):
     """The exchange of the POST that opens the session. A session whose opening fails, or whose client does not learn
     the id of, ends at once."""
 
@@ -309,24 +309,24 @@ class OpeningExchange(SessionExchange):
     may_prime = False
 
     def open_stream(self) -> None:
-        self._tell_id()
+        self._send_session_id()
         super().open_stream()
 
-    def _tell_id(self) -> None:
+    def _send_session_id(self) -> None:
         self.extra += b"Mcp-Session-Id: %b\r\n" % self._session.id.encode()
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
         opens = status == HTTPStatus.OK and not self.response.is_gone and not self._failed
         if opens:
-            self._tell_id()
+            self._send_session_id()
         super().answer(status, line, more)
         if not opens:
-            self._session.end("the session was not opened")
+            self._session.close("the session was not opened")
 
     def end_stream(self) -> None:
         super().end_stream()
         if self._failed or self.response.is_gone:
-            self._session.end("the session was not opened")
+            self._session.close("the session was not opened")
 
     @property
     def _failed(self) -> bool:

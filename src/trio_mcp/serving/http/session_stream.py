@@ -18,30 +18,32 @@ class SessionStream:
     """The lines in ``outbox`` as events with ids, kept in ``log``, on their way to one response at a time.
 
     A response may be taken over by another one. While there is none, lines are kept only, so that no handler waits for
-    a client that is away. ``primes``: each response begins with an event that gives the client an id. ``kept`` is
-    called with the stream when its last line is in the log.
+    a client that is away. ``primes``: each response begins with an event that gives the client an id. ``on_finished``
+    is called with the stream when its last line is in the log.
     """
 
-    def __init__(self, log: ReplayLog, outbox: Outbox, kept: Callable[[SessionStream], None], *, primes: bool) -> None:
+    def __init__(
+        self, log: ReplayLog, outbox: Outbox, on_finished: Callable[[SessionStream], None], *, primes: bool
+    ) -> None:
         self._log = log
         self.name = log.open()
         """The name of the stream in the log."""
         self.outbox = outbox
         """The lines of the stream, before they are events."""
-        self._kept = kept
+        self._on_finished = on_finished
         self._primes = primes
-        self._source: _ResponseSource | None = None
+        self._response: _ResponseSource | None = None
         self._is_finished = False
         self._sent = log.cursor(self.name)
         """The id of the last event that a response took."""
         self._keep_until: float | None = None
         """Time until which the log keeps the stream; `None` before `finish`, and when the log knows."""
-        outbox.call_writer(self.keep)
+        outbox.call_writer(self.detach)
 
     @property
     def is_open(self) -> bool:
         """True while a response takes the lines."""
-        return self._source is not None
+        return self._response is not None
 
     def attach(
         self,
@@ -55,42 +57,42 @@ class SessionStream:
         no response took, as far as they are kept. The response that had the stream ends. ``retry``: seconds after which
         the client shall come back when this response ends early. ``until``: time at which the response ends, but not
         the stream. Return whether events are missing that no response took."""
-        self._leave()
+        self._close_source()
         first, is_gap = bytearray(), False
         if retry is not None:
             first += retry_line(round(retry * _MILLISECONDS))
         if replay is None:
             if self._primes:
                 first += priming_event(self._sent)
-            replay, is_gap = self._log.kept_after(self._sent)
+            replay, is_gap = self._log.retained_after(self._sent)
         first += identified_events(replay.events)
         self._sent = self._log.cursor(self.name)
         self.outbox.call_writer(None)
-        source = self._source = _ResponseSource(self, first, until)
-        response.on_gone = lambda: self._detach(source)
+        source = self._response = _ResponseSource(self, first, until)
+        response.on_gone = lambda: self._detach_source(source)
         response.stream(200, STREAM_HEADERS + extra, source)
         return is_gap
 
     def expire(self, now: float) -> None:
         """End the present response when its time is over. The client may come back."""
-        source = self._source
+        source = self._response
         if source is not None and now >= source.until:
             source.is_over = True
-            self._detach(source)
+            self._detach_source(source)
             self.outbox.nudge()
 
     def close_response(self, retry: float) -> bool:
         """End the present response, but not the stream: the client shall come back after ``retry`` seconds. Return
         false when there is no response, or the client has no id to come back with."""
-        source = self._source
+        source = self._response
         if source is None or not self._primes or self._is_finished:
             return False
-        text = self._logged(self.outbox.take_nowait())
+        text = self._append_to_log(self.outbox.take_nowait())
         self._sent = self._log.cursor(self.name)
         text += retry_line(round(retry * _MILLISECONDS)) + priming_event(self._sent)
         source.add(text)
-        self._leave()
-        self.outbox.call_writer(self.keep)
+        self._close_source()
+        self.outbox.call_writer(self.detach)
         return True
 
     def finish(self, keep_until: float) -> None:
@@ -99,59 +101,59 @@ class SessionStream:
             return
         self._is_finished = True
         self._keep_until = keep_until
-        if self._source is None:
-            self.keep()
-        self._settle()
+        if self._response is None:
+            self.detach()
+        self._finish_if_empty()
         self.outbox.nudge()
 
-    def _settle(self) -> None:
+    def _finish_if_empty(self) -> None:
         if self._keep_until is not None and not self.outbox.size:
             self._log.finish(self.name, self._keep_until)
             self._keep_until = None
-            self._kept(self)
+            self._on_finished(self)
 
-    def _leave(self) -> None:
-        source, self._source = self._source, None
+    def _close_source(self) -> None:
+        source, self._response = self._response, None
         if source is not None:
             source.is_over = True
             self.outbox.nudge()
 
-    def _detach(self, source: _ResponseSource) -> None:
-        if self._source is source:
-            self._source = None
+    def _detach_source(self, source: _ResponseSource) -> None:
+        if self._response is source:
+            self._response = None
             if not (self._is_finished and self._keep_until is None):
-                self.outbox.call_writer(self.keep)
-                self.keep()
+                self.outbox.call_writer(self.detach)
+                self.detach()
 
-    def done(self, source: _ResponseSource) -> None:
+    def remove_source(self, source: _ResponseSource) -> None:
         """Forget ``source``, which has taken all that it takes."""
-        if self._source is source:
-            self._source = None
+        if self._response is source:
+            self._response = None
 
-    def keep(self) -> None:
+    def detach(self) -> None:
         """Keep the lines that wait, since no response takes them."""
         while lines := self.outbox.take_nowait():
-            self._logged(lines)
-        self._settle()
+            self._append_to_log(lines)
+        self._finish_if_empty()
 
-    def _logged(self, lines: bytes | bytearray) -> bytes:
+    def _append_to_log(self, lines: bytes | bytearray) -> bytes:
         each = bytes(lines).splitlines(keepends=True)
-        first = self._log.extend(self.name, each, awaited=self._source is None)
+        first = self._log.extend(self.name, each, awaited=self._response is None)
         return numbered_events(self.name, first, each)
 
-    async def take(self, source: _ResponseSource) -> bytes | bytearray:
-        """Wait for the next events for ``source``. See `Source.take`."""
+    async def next_events(self, source: _ResponseSource) -> bytes | bytearray:
+        """Wait for the next events for ``source``. See `ResponseBody.next_chunk`."""
         lines = await self.outbox.take()
         if lines:
-            text = self._logged(lines)
+            text = self._append_to_log(lines)
             cursor = self._log.cursor(self.name)
-            self._settle()  # the log may have no room for the stream any more
+            self._finish_if_empty()  # the log may have no room for the stream any more
             if not source.is_over:
                 self._sent = cursor
                 return text
-            if self._source is not None:  # the lines were meant for the response that came meanwhile
+            if self._response is not None:  # the lines were meant for the response that came meanwhile
                 self._sent = cursor
-                self._source.add(text)
+                self._response.add(text)
                 self.outbox.nudge()
             return b""
         return b"" if source.is_over or self._is_finished else KEEP_ALIVE
@@ -163,7 +165,7 @@ class SessionStream:
 
     def send_keep_alive(self) -> None:
         """Send a comment, unless something was sent since the last call."""
-        if self._source is not None and self._source.was_silent():
+        if self._response is not None and self._response.was_silent():
             self.outbox.nudge()
 
 
@@ -187,13 +189,13 @@ class _ResponseSource:
         silent, self._was_silent = self._was_silent, True
         return silent
 
-    async def take(self) -> bytes | bytearray:
+    async def next_chunk(self) -> bytes | bytearray:
         self._was_silent = False
         if not self._first:
             if self.is_over or self._stream.is_finished:
-                self._stream.done(self)
+                self._stream.remove_source(self)
                 return b""
-            text = await self._stream.take(self)
+            text = await self._stream.next_events(self)
             if not self._first:
                 return text
             self._first = bytearray(text) + self._first if text != KEEP_ALIVE else self._first

@@ -14,8 +14,8 @@ from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
 from ...runtime.peer import Headers, Peer, PrincipalId
 from ...server.servable import Running
-from .entrance import busy
 from .exchanges import HttpRequest
+from .responses import busy
 from .session import HttpSession
 from .session_exchange import ClientSession
 
@@ -33,7 +33,7 @@ class SessionTable:
         self._limits: Limits = running.limits
         self._retry_interval = retry_interval
         self._sessions: dict[str, HttpSession] = {}
-        self._held: dict[Caller, dict[ClientSession, None]] = {}
+        self._counts: dict[Caller, dict[ClientSession, None]] = {}
         """The sessions of each party, oldest first."""
         self._replayed = SharedBytes(running.limits.max_server_replay_bytes)
         """Bytes that all sessions keep for clients that come back."""
@@ -57,17 +57,15 @@ class SessionTable:
         user, check = posted.response.client.user, posted.check_scopes
         part = caller.connection()
         peer = Peer(session_id, headers, posted.principal, posted.auth, part, check_scopes=check, user=user)
-        session = HttpSession(
-            self._running, session_id, peer, part, self._replayed, self._retry_interval, self._free_place
-        )
+        session = HttpSession(self._running, session_id, peer, part, self._replayed, self._retry_interval, self._remove)
         self._sessions[session_id] = session
-        self._held.setdefault(caller, {})[session] = None
+        self._counts.setdefault(caller, {})[session] = None
         self._nursery.start_soon(self._run, session)
         session.post(message, posted, opens=True)
 
     def _has_room(self, caller: Caller) -> bool:
         free = self._limits.max_sessions - len(self._sessions)
-        return caller.may_take(lambda party: len(self._held.get(party, ())), free)
+        return caller.may_take(lambda party: len(self._counts.get(party, ())), free)
 
     def _make_room(self, caller: Caller) -> bool:
         """End a session for one more of ``caller``, and return whether there was one to end.
@@ -76,39 +74,39 @@ class SessionTable:
         takes the place of the idlest of whoever has the most, or, where nobody has two, of the oldest that was not
         used: otherwise who opens sessions again and again would shut out everybody else.
         """
-        held = self._held.get(caller)
+        held = self._counts.get(caller)
         if held is None:
-            held = max(self._held.values(), key=len)
+            held = max(self._counts.values(), key=len)
             if len(held) > 1:
                 idlest = min(
                     (session for session in held if not session.is_over), key=attrgetter("used_at"), default=None
                 )
-                return self._end(idlest)
+                return self._close_session(idlest)
             held = dict.fromkeys(self._sessions.values())
-        return self._end(next((each for each in held if not (each.is_confirmed or each.is_over)), None))
+        return self._close_session(next((each for each in held if not (each.is_confirmed or each.is_over)), None))
 
-    def _end(self, session: ClientSession | None) -> bool:
+    def _close_session(self, session: ClientSession | None) -> bool:
         if session is None:
             return False
-        session.end("another client wants the place of the session, which was not used for longer than others")
+        session.close("another client wants the place of the session, which was not used for longer than others")
         return True
 
-    def _free_place(self, session: ClientSession) -> None:
+    def _remove(self, session: ClientSession) -> None:
         """Note that ``session`` has ended: from now on there is room for another one."""
         if self._sessions.pop(session.id, None) is None:
             return
         self._ended.add(session)
         whole = session.caller.whole
-        held = self._held[whole]
+        held = self._counts[whole]
         del held[session]
         if not held:
-            del self._held[whole]
+            del self._counts[whole]
 
     async def _run(self, session: HttpSession) -> None:
         try:
             await session.run()
         finally:
-            self._free_place(session)
+            self._remove(session)
             self._ended.discard(session)
 
     def expire(self, now: float) -> None:

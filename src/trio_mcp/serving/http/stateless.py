@@ -21,7 +21,7 @@ from ...protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from ...runtime.cancellation import CancelCause
 from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Owner
-from ...runtime.peer import EVERYBODY
+from ...runtime.peer import ANY_CLIENT
 from ...runtime.requests.scope import RequestScope
 from ...server.servable import Running, param_headers_of
 from ...state.events import Event, Refused, RequestReceived
@@ -30,9 +30,9 @@ from ...state.stateless import StatelessState
 from ...transports.http.application import ResponseHandle
 from ...transports.http.heads import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
-from ..callers import end_of_token
-from .entrance import busy, empty, error, status_of_refusal, unavailable
+from ..callers import token_expiry
 from .exchanges import FedConnection, HttpRequest, PostExchange, refuses_scopes
+from .responses import busy, empty, error, status_of_refusal, unavailable
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
@@ -49,9 +49,9 @@ def _drop() -> None:
 
 class StatelessExchange(PostExchange):
     """The exchange of a request that belongs to no connection. The client's going away is the cancel of the request
-    (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_ones`` has all exchanges that are not over."""
+    (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_streams`` has all exchanges that are not over."""
 
-    __slots__ = ("_has_sent", "_head", "_open_ones", "_own_fault", "_requests", "_until")
+    __slots__ = ("_has_sent", "_head", "_header_error", "_open_streams", "_requests", "_until")
 
     has_headers: ClassVar[bool] = True
 
@@ -61,24 +61,24 @@ class StatelessExchange(PostExchange):
         posted: HttpRequest,
         request: InboundRequest | None,
         high_water: int,
-        open_ones: dict[StatelessExchange, None],
+        open_streams: dict[StatelessExchange, None],
     ) -> None:
         super().__init__(connection, posted, request, high_water)
         self._head = posted.head
-        self._own_fault: tuple[int, HTTPStatus] | None = None
+        self._header_error: tuple[int, HTTPStatus] | None = None
         """The code of an error that is ours, and none of a handler, with its status; `None` while there is none."""
-        self._open_ones = open_ones
+        self._open_streams = open_streams
         self._has_sent = True
         self._requests: tuple[InboundRequest, ...] = ()
         """The requests that were taken up: more than one in a batch."""
         self._until = math.inf
         """Time at which a stream of changes ends, with the token of its client."""
-        open_ones[self] = None
-        posted.response.on_gone = self._gone
+        open_streams[self] = None
+        posted.response.on_gone = self._on_disconnect
 
-    def _gone(self) -> None:
-        self.end()
-        self.outbox.let_go()
+    def _on_disconnect(self) -> None:
+        self.close()
+        self.outbox.close()
         self._end_all(_GONE)
 
     def _end_all(self, reason: str) -> None:
@@ -91,34 +91,34 @@ class StatelessExchange(PostExchange):
         self._connection.hold(request, held)
         self._requests = (*self._requests, request)
         if request.method.streams:
-            self._until = end_of_token(self.peer.auth)
+            self._until = token_expiry(self.peer.auth)
         if self.response.is_gone:  # before the request was accepted
             held.abort(CancelCause.DISCONNECT, _GONE)
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
         fault = param_mismatch(table, request, self._head)
         if fault is not None:
-            self._own_fault = HEADER_MISMATCH, HTTPStatus.BAD_REQUEST
+            self._header_error = HEADER_MISMATCH, HTTPStatus.BAD_REQUEST
             raise fault
 
     def unavailable(self, reason: str) -> CodedError:
-        self._own_fault = TOO_BUSY, HTTPStatus.SERVICE_UNAVAILABLE
+        self._header_error = TOO_BUSY, HTTPStatus.SERVICE_UNAVAILABLE
         return super().unavailable(reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
         if not request.revision.handshake:
-            self._own_fault = METHOD_NOT_FOUND, HTTPStatus.NOT_FOUND
+            self._header_error = METHOD_NOT_FOUND, HTTPStatus.NOT_FOUND
         return super().method_not_found(request)
 
     def status_of(self, code: int) -> HTTPStatus:
         # 2026-07-28 streamable HTTP, Server Validation: MUST be 400, or 404 for an unknown method. The same error of
         # somebody else is an answer.
-        if self._own_fault is not None and self._own_fault[0] == code:
-            return self._own_fault[1]
+        if self._header_error is not None and self._header_error[0] == code:
+            return self._header_error[1]
         return super().status_of(code)
 
     def leave(self) -> None:
-        del self._open_ones[self]
+        del self._open_streams[self]
         if not self.is_stream:
             # No line starts a stream any more. The outbox would keep the exchange, and each call a cycle of objects.
             self.outbox.call_writer(_drop)
@@ -138,8 +138,8 @@ class StatelessExchange(PostExchange):
     def end_stream(self) -> None:
         self.outbox.nudge()
 
-    async def take(self) -> bytes:
-        """Wait for the next events, or a comment. See `Source.take`."""
+    async def next_chunk(self) -> bytes:
+        """Wait for the next events, or a comment. See `ResponseBody.next_chunk`."""
         if self.is_over and not self.outbox.size:
             return b""
         lines = await self.outbox.take()
@@ -198,12 +198,12 @@ class StatelessEndpoint:
         self._limits = running.limits
         self.state = StatelessState(running.vocabulary)
         """The state that rules on all the requests."""
-        self._open_ones: dict[StatelessExchange, None] = {}
+        self._open_streams: dict[StatelessExchange, None] = {}
         self._connection = self._connect()
         self._is_ending = False
 
     def _connect(self) -> FedConnection:
-        connection = FedConnection(self._running, EVERYBODY, state=self.state)
+        connection = FedConnection(self._running, ANY_CLIENT, state=self.state)
         self._nursery.start_soon(connection.run)
         return connection
 
@@ -289,7 +289,7 @@ class StatelessEndpoint:
             posted.response.answer(unavailable("the server is shutting down", posted.extra), close=True)
             return
         connection = self._connected()
-        exchange = StatelessExchange(connection.exchange, posted, request, self._limits.high_water, self._open_ones)
+        exchange = StatelessExchange(connection.exchange, posted, request, self._limits.high_water, self._open_streams)
         connection.feed(event, posted.body, exchange)
 
     def response_to(self, request: InboundRequest) -> ResponseHandle | None:
@@ -300,12 +300,12 @@ class StatelessEndpoint:
 
     def expire(self, now: float) -> None:
         """End the streams of changes whose tokens have ended."""
-        for exchange in tuple(self._open_ones):
+        for exchange in tuple(self._open_streams):
             exchange.expire(now)
 
     def send_keep_alive(self) -> None:
         """Have all streams send comments that were silent: see `PostExchange.send_keep_alive`."""
-        for exchange in tuple(self._open_ones):
+        for exchange in tuple(self._open_streams):
             exchange.send_keep_alive()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -313,7 +313,7 @@ class StatelessEndpoint:
         self._is_ending = True
         self._connection.connection.shut_down(reason, hurry=hurry)
 
-    async def ended(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until all requests are over."""
         await self._connection.ended.wait()
 
@@ -350,9 +350,9 @@ def check_headers(request: Request, head: RequestHead) -> CodedError | None:
     return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
 
 
-def _differs(head: RequestHead, name: str, said: str, *, encoded: bool = False) -> str | None:
+def _differs(head: RequestHead, name: str, declared: str, *, encoded: bool = False) -> str | None:
     value = head.headers.get(name)
-    if value == said and name not in head.repeated and not (encoded and said.startswith("=?")):
+    if value == declared and name not in head.repeated and not (encoded and declared.startswith("=?")):
         return None
     if value is None:
         return f"the {name} header is missing"
@@ -363,7 +363,7 @@ def _differs(head: RequestHead, name: str, said: str, *, encoded: bool = False) 
             value = decoded(value)
         except ValueError as error:
             return f"the {name} header {error}"
-    return None if value == said else f"the {name} header differs from the body"
+    return None if value == declared else f"the {name} header differs from the body"
 
 
 def param_mismatch(table: Iterable[ParamHeader], request: InboundRequest, head: RequestHead) -> CodedError | None:

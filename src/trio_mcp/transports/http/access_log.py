@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import trio
 
 from ...diagnostics.log import access_log
-from .application import Answer, HttpApplication, Source
+from .application import Answer, HttpApplication, ResponseBody
 from .bounds import HttpBounds
 from .connection import HttpConnection
 from .heads import RequestHead
@@ -51,20 +51,20 @@ class LoggedConnection(HttpConnection):
         self._status, self._sent = answer.status, _SentBytes(len(answer.body))
         super().respond(response, answer, close=close)
 
-    def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: Source) -> None:
+    def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
         """Begin to write a stream: see `ResponseWriter.respond_with`."""
         self._status, self._sent = status, _SentBytes()
-        super().respond_with(response, status, headers, _CountedSource(source, self._sent))
+        super().respond_with(response, status, headers, _CountedBody(source, self._sent))
 
     def _finish(self) -> None:
-        self._note(left=False)
+        self._log(left=False)
         super()._finish()
 
     def _gone(self) -> None:
-        self._note(left=True)
+        self._log(left=True)
         super()._gone()
 
-    def _note(self, *, left: bool) -> None:
+    def _log(self, *, left: bool) -> None:
         response = self._response
         if response is None or not access_log.isEnabledFor(logging.INFO):
             return
@@ -99,18 +99,18 @@ class _SentBytes:
         self.size = size
 
 
-class _CountedSource:
-    """``source``, whose bytes are counted: see `Source`."""
+class _CountedBody:
+    """``source``, whose bytes are counted: see `ResponseBody`."""
 
     __slots__ = ("_count", "_source")
 
-    def __init__(self, source: Source, count: _SentBytes) -> None:
+    def __init__(self, source: ResponseBody, count: _SentBytes) -> None:
         self._source = source
         self._count = count
 
-    async def take(self) -> bytes | bytearray:
-        """Wait for the next bytes: see `Source.take`."""
-        data = await self._source.take()
+    async def next_chunk(self) -> bytes | bytearray:
+        """Wait for the next bytes: see `ResponseBody.next_chunk`."""
+        data = await self._source.next_chunk()
         self._count.size += len(data)
         return data
 

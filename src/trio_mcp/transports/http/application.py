@@ -34,14 +34,14 @@ class Admitted:
     """The sender of the request, in the words of the application; handed on to `HttpApplication.serve`."""
 
 
-Ask: TypeAlias = Callable[[], Awaitable[Answer | Admitted]]
-HeadDecision: TypeAlias = Answer | Admitted | Ask
+DeferredDecision: TypeAlias = Callable[[], Awaitable[Answer | Admitted]]
+HeadDecision: TypeAlias = Answer | Admitted | DeferredDecision
 
 
-class Source(Protocol):
+class ResponseBody(Protocol):
     """The body of a response, as it comes into being."""
 
-    async def take(self) -> bytes | bytearray:
+    async def next_chunk(self) -> bytes | bytearray:
         """Wait for the next bytes of the body and return them; empty at the end. Cancelled when the client goes."""
         ...
 
@@ -65,14 +65,14 @@ class ResponseHandle(ABC):
         the response has begun, or the client is gone."""
 
     @abstractmethod
-    def stream(self, status: int, headers: bytes, source: Source) -> None:
+    def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
         """Respond with a body that is taken from ``source`` piece by piece, until the source is at its end.
         Synchronous; ``headers`` as in `Answer`. Nothing happens when the response has begun, or the client is gone.
 
         To a HEAD request only the head is sent, ``source`` is never asked, and `on_gone` is called."""
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Do nothing: the client is gone, and nobody minds."""
 
 
@@ -105,7 +105,7 @@ class HttpApplication(ABC):
         ``head``, the last one that came; both are `None` where nobody was."""
 
     @abstractmethod
-    def unserved(self, body: UnservedBody) -> None:
+    def report_unserved(self, body: UnservedBody) -> None:
         """Note that the body of an admitted request was refused, by `refusal`. Called once, when no more of ``body``
         comes. Synchronous; must not raise."""
 
@@ -145,7 +145,7 @@ class UnservedBody:
         del self._end[:-_KEPT]
 
     @property
-    def end(self) -> bytes:
+    def tail(self) -> bytes:
         """The last bytes of the body; empty where they have not come."""
         return bytes(self._end) if self._came == self._length else b""
 

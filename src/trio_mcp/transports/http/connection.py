@@ -12,8 +12,8 @@ import trio
 
 from ...concurrency.fair_share import UNCOUNTED, HeldBytes
 from ...concurrency.wakeups import Sleeper
-from ..streams import let_go_of_cause, receiver, until_broken
-from .application import Admitted, Answer, Ask, HttpApplication, UnservedBody, nothing
+from ..streams import drop_tracebacks, receiver, until_broken
+from .application import Admitted, Answer, DeferredDecision, HttpApplication, UnservedBody, do_nothing
 from .bounds import BadRequest, HttpBounds
 from .heads import RequestHead
 from .phases import ConnectionPhase, ConnectionStep
@@ -81,7 +81,8 @@ class HttpConnection(ResponseWriter):
 
     @property
     def awaits_request(self) -> bool:
-        """True while a head has partly arrived, or the first head hasn't arrived. `end` would cut off the request."""
+        """True while a head has partly arrived, or the first head hasn't arrived. `shut_down` would cut off the
+        request."""
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:
@@ -106,7 +107,7 @@ class HttpConnection(ResponseWriter):
             self._gone()
             self._release()
             if self._unserved is not None:
-                self._application.unserved(self._unserved)
+                self._application.report_unserved(self._unserved)
             if self._upgrade is None:
                 await self._aclose(clean=clean)
         if self._failure is not None:
@@ -125,7 +126,7 @@ class HttpConnection(ResponseWriter):
         """End the connection when the time of its phase is over at ``now``, by the clock of trio. To be called about
         every second."""
         outgoing = self._outgoing
-        if outgoing.waits:
+        if outgoing.is_waiting:
             if outgoing.stalled(now) >= self._bounds.write_timeout:
                 self._cancel("the client does not read")
             return
@@ -155,7 +156,7 @@ class HttpConnection(ResponseWriter):
             case _:  # the application takes its time
                 return math.inf
 
-    def end(self, *, now: bool = False) -> None:
+    def shut_down(self, *, now: bool = False) -> None:
         """End the connection after the present request, or now: where there is none, or, with ``now``, whatever is
         under way."""
         self._is_last = True
@@ -189,7 +190,7 @@ class HttpConnection(ResponseWriter):
                     await self._room.sleep()
             self._sends_no_more()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
             self._gone()
         except Exception as error:
             self._failed(error)
@@ -245,7 +246,7 @@ class HttpConnection(ResponseWriter):
 
     def _sends_no_more(self) -> None:
         response = self._response
-        if response is not None and response.begun and not self._outgoing.streams:
+        if response is not None and response.begun and not self._outgoing.is_streaming:
             self._is_last = True
             self.enter(_CLOSE)  # all of the answer is there, and the client may read what is not written yet
         else:
@@ -260,11 +261,11 @@ class HttpConnection(ResponseWriter):
                 return
         self._resume_soon()
 
-    def _resume_soon(self, ask: Ask | None = None) -> None:
+    def _resume_soon(self, ask: DeferredDecision | None = None) -> None:
         self._resuming = True
         self._start_soon(partial(self._resume, ask))
 
-    async def _resume(self, ask: Ask | None) -> None:
+    async def _resume(self, ask: DeferredDecision | None) -> None:
         try:
             if ask is not None:
                 self._admission = await ask()
@@ -339,11 +340,11 @@ class HttpConnection(ResponseWriter):
         try:
             # A client that waits for 100 (RFC 9110 section 10.1.1) may now send the body, or not.
             if "expect" in head.headers:
-                reader.forget()
+                reader.discard()
             else:
                 is_read = reader.body() is not None
         except BadRequest as bad:
-            reader.forget(comes=bad.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            reader.discard(comes=bad.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         self._respond_at_once(refusal, is_read=is_read)
         return self.phase is _IDLE and bool(reader.unread)
 
@@ -355,7 +356,7 @@ class HttpConnection(ResponseWriter):
         # A client that writes before it reads would lose the answer in a reset; a client that waits for 100 wouldn't.
         waits = self._head is not None and "expect" in self._head.headers and not self._reader.part
         is_sound = may_come_again or status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-        self._reader.forget(comes=is_sound and not waits)
+        self._reader.discard(comes=is_sound and not waits)
         self._release()
         self._respond_at_once(self._application.refusal(status, reason, self._head), is_read=False)
 
@@ -371,7 +372,7 @@ class HttpConnection(ResponseWriter):
         """The present response is written."""
         response, self._response = self._response, None
         assert response is not None, "one response is written once"
-        response.is_gone, response.on_gone = True, nothing
+        response.is_gone, response.on_gone = True, do_nothing
         if self.phase is _REFUSED:
             self._missing = self._reader.missing
             self.enter(_DROP if self._missing > 0 else _LINGER)

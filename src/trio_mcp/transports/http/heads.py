@@ -1,4 +1,4 @@
-"""RequestHead is what the head of a request says, and LastHead remembers how the last head of a connection was read.
+"""RequestHead is what the head of a request says, and HeadCache remembers how the last head of a connection was read.
 Clients send the same head with each request, but for the length of the body.
 """
 
@@ -79,7 +79,7 @@ class RequestHead:
         return True
 
 
-class LastHead:
+class HeadCache:
     """The last head of one connection. The first one isn't remembered: a stream is the only request of its connection.
 
     Only what the bytes of a head mean is remembered. Whether its request is served is decided for each request.
@@ -93,7 +93,7 @@ class LastHead:
         """The bytes of the head before and after the digits of its Content-Length."""
         self._is_first = True
 
-    def repeated(self, raw: bytes) -> RequestHead | None:
+    def lookup(self, raw: bytes) -> RequestHead | None:
         """Return the head that ``raw`` is, if it differs from the last head in nothing but the digits of its
         Content-Length."""
         head, before, after = self._head, self._before, self._after
@@ -102,7 +102,7 @@ class LastHead:
         digits = raw[len(before) : len(raw) - len(after)]
         return head.with_length(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else None
 
-    def remember(self, raw: bytes, head: RequestHead) -> None:
+    def store(self, raw: bytes, head: RequestHead) -> None:
         """Remember ``head``, which was read from ``raw`` and is valid."""
         length = None if self._is_first or len(raw) > _LONGEST else _LENGTH.search(raw)
         self._is_first = False

@@ -116,7 +116,7 @@ class ReplayLog:
         if not lines:
             return first
         piece = _Piece([*lines[::-1]])
-        if (before := self._take_awaited(stream)) is not None:
+        if (before := self._pop_awaited(stream)) is not None:
             piece.lines.append(before)
         newest = piece.lines.pop(0) if awaited and not self._is_closed else None
         if piece.lines:
@@ -138,13 +138,13 @@ class ReplayLog:
         return first
 
     def finish(self, name: str, keep_until: float) -> None:
-        """Note that no event will follow, and keep the stream until `forget_finished` is called with that time or a
+        """Note that no event will follow, and keep the stream until `drop_finished` is called with that time or a
         later one."""
         finished = self._finished if self._streams[name].awaited is None else self._fetched_later
         finished[name] = keep_until
         self._shrink()
 
-    def forget_finished(self, now: float) -> None:
+    def drop_finished(self, now: float) -> None:
         """Forget the finished streams whose time is over."""
         for finished in (self._finished, self._fetched_later):
             for name in [name for name, keep_until in finished.items() if keep_until <= now]:
@@ -156,7 +156,7 @@ class ReplayLog:
         self._max_stream = self._max = 0
         self._shrink()
         for name in tuple(self._awaited):
-            self._take_awaited(self._streams[name])
+            self._pop_awaited(self._streams[name])
         if self._held is not None:
             self._held.release()
             self._held = None
@@ -168,7 +168,7 @@ class ReplayLog:
             raise BadCursor("events behind this event id are no longer kept")
         return self._replay(stream, number)
 
-    def kept_after(self, cursor: str) -> tuple[Replay, bool]:
+    def retained_after(self, cursor: str) -> tuple[Replay, bool]:
         """Return the events behind ``cursor`` that are still kept, and whether any are missing. Raises `BadCursor` for
         a cursor that no stream has."""
         stream, number = self._find(cursor)
@@ -213,11 +213,11 @@ class ReplayLog:
             elif self._oldest_first:
                 self._drop_oldest(next(iter(self._oldest_first.values())))
             elif self._awaited and self._is_too_much:
-                self._take_awaited(self._streams[next(iter(self._awaited))])
+                self._pop_awaited(self._streams[next(iter(self._awaited))])
             else:
                 return
 
-    def _take_awaited(self, stream: _ReplayStream) -> bytes | None:
+    def _pop_awaited(self, stream: _ReplayStream) -> bytes | None:
         """Take out the newest event of a stream, if that is awaited, and return its line."""
         line, stream.awaited = stream.awaited, None
         if line is not None:
@@ -240,7 +240,7 @@ class ReplayLog:
 
     def _forget(self, name: str) -> None:
         stream = self._streams.pop(name)
-        self._take_awaited(stream)
+        self._pop_awaited(stream)
         del self._finished[name]
         while stream.count:
             self._drop_oldest(stream)

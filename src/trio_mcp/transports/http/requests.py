@@ -14,7 +14,7 @@ import httptools
 from ...lazy_pattern import lazy_pattern
 from .bounds import BadRequest, HttpBounds
 from .chunks import ChunkedBody
-from .heads import LastHead, RequestHead
+from .heads import HeadCache, RequestHead
 
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
 """RFC 9112 section 3; a target has no fragment (section 3.2)."""
@@ -149,7 +149,7 @@ class RequestReader:
 
     def __init__(self, bounds: HttpBounds) -> None:
         self._bounds = bounds
-        self._last_head = LastHead()
+        self._last_head = HeadCache()
         self.unread = bytearray()
         """The bytes that belong to no head and no body yet."""
         self._searched = 0
@@ -164,7 +164,7 @@ class RequestReader:
         """The beginning of a body that did not come with its head."""
         self._chunks: ChunkedBody | None = None
         self.is_over = False
-        """True after `forget`."""
+        """True after `discard`."""
         self._forgotten = 0
 
     def feed(self, data: bytes) -> None:
@@ -195,10 +195,10 @@ class RequestReader:
         raw = bytes(data[:end])
         del data[:end]
         self._searched = self._checked = self._empty_lines = 0
-        head = self._last_head.repeated(raw)
+        head = self._last_head.lookup(raw)
         if head is None:
             head = read_head(raw, self._bounds)
-            self._last_head.remember(raw, head)
+            self._last_head.store(raw, head)
         if "transfer-encoding" in head.headers:
             self._chunks = ChunkedBody(self._bounds)
         else:
@@ -243,7 +243,7 @@ class RequestReader:
         part = 0 if self._part is None else len(self._part)
         return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
 
-    def forget(self, *, comes: bool = False) -> None:
+    def discard(self, *, comes: bool = False) -> None:
         """Drop the waiting bytes; don't feed any more. ``comes``: the client still sends the rest of the body, and
         `missing` counts it."""
         self._forgotten = self.missing if comes else 0

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import trio
 
-from ..streams import let_go_of_cause, nowait_writer, unacknowledged
-from .application import Answer, ResponseHandle, Source, nothing
+from ..streams import drop_tracebacks, nowait_writer, unacknowledged
+from .application import Answer, ResponseBody, ResponseHandle, do_nothing
 from .heads import RequestHead
 from .phases import ConnectionLife, ConnectionPhase
 
@@ -33,7 +33,7 @@ class OutgoingBytes:
         self._write_nowait = nowait_writer(stream)
         self._waiting: tuple[bytes | memoryview, ...] = ()
         """The bytes that are not written."""
-        self._source: Source | None = None
+        self._source: ResponseBody | None = None
         """The source of what follows these bytes."""
         self._chunked = False
         self._sending = False
@@ -45,12 +45,12 @@ class OutgoingBytes:
         its next request, or by going."""
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """True while there is anything for `write_all`."""
         return bool(self._waiting) or self._sending or self._source is not None
 
     @property
-    def streams(self) -> bool:
+    def is_streaming(self) -> bool:
         """True while a source is not at its end."""
         return self._source is not None
 
@@ -67,7 +67,7 @@ class OutgoingBytes:
         self._waiting = (memoryview(data)[count:], body)
         return False
 
-    def put_stream(self, head: bytes, source: Source, *, chunked: bool) -> None:
+    def put_stream(self, head: bytes, source: ResponseBody, *, chunked: bool) -> None:
         """Write ``head``; what ``source`` gives is left to `write_all`."""
         self.put(head)
         self._source = source
@@ -89,7 +89,7 @@ class OutgoingBytes:
         await self._write_waiting()
         source = self._source
         if source is not None:
-            while data := await source.take():
+            while data := await source.next_chunk():
                 await (self._send_chunk(data) if self._chunked else self._send(data))
                 del data  # a silent stream would keep its last chunk
             if self._chunked:
@@ -166,7 +166,7 @@ def http_date(second: float) -> str:
     return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{at_second:02} GMT"
 
 
-class _Beginnings:
+class _ResponseHeads:
     """The first lines of responses by their status, for the present second."""
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class _Beginnings:
         return lines
 
 
-_beginning = _Beginnings().of
+_response_heads = _ResponseHeads().of
 
 
 def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes, bytes]:
@@ -203,14 +203,14 @@ def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes,
         body = b""
     elif len(body) > _WRITE:
         body, apart = b"", body
-    whole = b"".join((_beginning(answer.status), answer.headers, length, _CLOSE if close else b"", b"\r\n", body))
+    whole = b"".join((_response_heads(answer.status), answer.headers, length, _CLOSE if close else b"", b"\r\n", body))
     return whole, apart
 
 
 def stream_head(status: int, headers: bytes, *, chunked: bool, close: bool) -> bytes:
     """Return the head of a response whose body follows in chunks, or else until the connection is closed."""
     framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
-    return b"".join((_beginning(status), headers, framing, _CLOSE if close else b"", b"\r\n"))
+    return b"".join((_response_heads(status), headers, framing, _CLOSE if close else b"", b"\r\n"))
 
 
 def chunk(data: bytes | bytearray) -> bytes:
@@ -226,7 +226,7 @@ class HttpResponse(ResponseHandle):
     def __init__(self, connection: ResponseWriter, head: RequestHead | None, caller: object | None = None) -> None:
         self.client = connection.client
         self.is_gone = False
-        self.on_gone = nothing
+        self.on_gone = do_nothing
         self.connection = connection
         self.head = head
         self.caller = caller
@@ -237,13 +237,13 @@ class HttpResponse(ResponseHandle):
             self.begun = True
             self.connection.respond(self, answer, close=close)
 
-    def end(self) -> Callable[[], None]:
+    def finish(self) -> Callable[[], None]:
         """Note that the response is over, and return what was to be called if the client had gone."""
         self.is_gone = True
-        on_gone, self.on_gone = self.on_gone, nothing
+        on_gone, self.on_gone = self.on_gone, do_nothing
         return on_gone
 
-    def stream(self, status: int, headers: bytes, source: Source) -> None:
+    def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
         if not self.begun and not self.is_gone:
             self.begun = True
             self.connection.respond_with(self, status, headers, source)
@@ -305,7 +305,7 @@ class ResponseWriter(ConnectionLife, ABC):
         else:
             self._start_writing()
 
-    def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: Source) -> None:
+    def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
         """Begin to write a stream. To be called by `HttpResponse`, once and for the present one."""
         head = response.head
         assert head is not None
@@ -317,7 +317,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._outgoing.put_stream(data, source, chunked=chunked)
             self._start_writing()
             return
-        on_gone = response.end()
+        on_gone = response.finish()
         if self._outgoing.put(data):
             self._finish()
         else:
@@ -332,14 +332,14 @@ class ResponseWriter(ConnectionLife, ABC):
     async def _write(self) -> None:
         """Write what did not go at once, to the end of the present response, and the end of the connection."""
         try:
-            while self._outgoing.waits:
+            while self._outgoing.is_waiting:
                 await self._outgoing.write_all()
                 if self._response is not None and self._response.begun:
                     self._finish()
             if self._reads_no_request:
-                await self._say_last()
+                await self._finish_writing()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
             self._gone()
             self._cancel("the client reads no more")
         except Exception as error:
@@ -347,7 +347,7 @@ class ResponseWriter(ConnectionLife, ABC):
         finally:
             self._writing = False
 
-    async def _say_last(self) -> None:
+    async def _finish_writing(self) -> None:
         # RFC 9112 section 9.6: the client may still be sending, and would lose the answer to a reset.
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
@@ -362,7 +362,7 @@ class ResponseWriter(ConnectionLife, ABC):
         """Tell the application that the client of the present response, if any, is gone."""
         response, self._response = self._response, None
         if response is not None:
-            response.end()()
+            response.finish()()
 
     def _failed(self, failure: Exception) -> None:
         self._failure = failure

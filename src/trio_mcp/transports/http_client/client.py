@@ -24,13 +24,13 @@ from .connection import (
     HttpClientConnection,
     Reply,
     RequestNotSent,
-    own_name,
+    default_user_agent,
     read_head,
     request_head,
 )
 from .cookies import Cookies
 from .dialing import AddressRule, Dialer
-from .origins import TARGET, HttpProxy, Origin, proxy_at, proxy_from, split_url
+from .origins import TARGET, HttpProxy, Origin, proxy_at, proxy_from_environment, split_url
 
 
 @frozen(kw_only=True)
@@ -93,11 +93,19 @@ class HttpClient:
         if ssl_context is not None and not self.origin.secure:
             raise ValueError("an ssl_context is for https:// URLs")
         self._bounds = bounds
-        by = None if proxy is None else proxy_from(os.environ, self.origin) if proxy is True else proxy_at(proxy)
+        by = (
+            None
+            if proxy is None
+            else proxy_from_environment(os.environ, self.origin)
+            if proxy is True
+            else proxy_at(proxy)
+        )
         times = bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout
         self._dialer = Dialer(self.origin, by, ssl_context, *times, allows, unix)
-        self._most_redirects = MOST_REDIRECTS if follow_redirects else 0
-        self._before, self._ours = _constants(self.origin, by, own_name() if user_agent is None else user_agent)
+        self._redirect_limit = REDIRECT_LIMIT if follow_redirects else 0
+        self._before, self._ours = _constants(
+            self.origin, by, default_user_agent() if user_agent is None else user_agent
+        )
         self._cookies = Cookies(self.origin) if cookies else None
         self._alarms = Alarms()
         self._idle = IdleConnections(bounds.max_idle, self._alarms)
@@ -134,7 +142,7 @@ class HttpClient:
         cannot be sent.
         """
         reply, connection = await self._ask(method, target, headers, body)
-        for _ in range(self._most_redirects):
+        for _ in range(self._redirect_limit):
             elsewhere = redirected(self.origin, method, target, reply.status, reply.headers.get("location"))
             if elsewhere is None:
                 break
@@ -152,7 +160,7 @@ class HttpClient:
         if not TARGET.fullmatch(target):
             raise ValueError(f"the target of a request is a path of printable ASCII characters, not {target[:300]!r}")
         if self._cookies is not None:
-            headers = self._cookies.added(target, headers)
+            headers = self._cookies.add_to(target, headers)
         head = request_head(method, self._before + target, headers, self._ours)
         if body or method not in ("GET", "HEAD", "DELETE"):
             head += b"Content-Length: %d\r\n" % len(body)
@@ -167,9 +175,9 @@ class HttpClient:
         """Send a request on a connection, and return the connection."""
         await trio.lowlevel.checkpoint_if_cancelled()
         # A request may be sent again only where the server cannot have seen the first.
-        while (connection := self._idle.take()) is not None:
+        while (connection := self._idle.pop()) is not None:
             await self._send(connection, head, body)
-            if connection.has_taken:
+            if connection.has_sent:
                 return connection
             self._close(connection)
         nursery = self._running()
@@ -202,7 +210,7 @@ class HttpClient:
         parser, head = await read_head(connection, method.encode("ascii"), self._bounds.max_head_bytes)
         reply = Reply(connection, parser, head, (self.origin, target))
         if self._cookies is not None and (lines := reply.headers.get("set-cookie")):
-            self._cookies.learn(target, lines.split("\n"))
+            self._cookies.store(target, lines.split("\n"))
         encoding = reply.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise BadResponse(f"the answer is encoded ({encoding[:100]!r}), although no encoding was asked for")
@@ -212,7 +220,7 @@ class HttpClient:
         """Keep ``connection`` where its exchange is over, else close the connection."""
         if self._nursery is not None and not connection.is_sending and reply.finish():
             self._in_use.remove(connection)
-            held = reply.held
+            held = reply.keep_alive_timeout
             self._idle.put(
                 connection, self._bounds.idle_timeout if held is None else min(held - _MARGIN, _LONGEST_IDLE)
             )
@@ -238,10 +246,10 @@ def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tupl
 
 
 class IdleConnections:
-    """Up to ``most`` connections, each with a time after which ``alarms`` have the connection closed."""
+    """Up to ``limit`` connections, each with a time after which ``alarms`` have the connection closed."""
 
-    def __init__(self, most: int, alarms: Alarms) -> None:
-        self._most = most
+    def __init__(self, limit: int, alarms: Alarms) -> None:
+        self._limit = limit
         self._alarms = alarms
         self._waiting: dict[HttpClientConnection, Alarm] = {}
         """Connections in the order of their coming, so the last one is the freshest."""
@@ -250,10 +258,10 @@ class IdleConnections:
         """Keep ``connection`` for ``seconds``. The one that has waited longest is closed where there are too many."""
         due = trio.current_time() + seconds
         self._waiting[connection] = self._alarms.set(due, lambda: self._close(connection))
-        if len(self._waiting) > self._most:
+        if len(self._waiting) > self._limit:
             self._close(next(iter(self._waiting)))
 
-    def take(self) -> HttpClientConnection | None:
+    def pop(self) -> HttpClientConnection | None:
         """Take out the freshest connection that is of use; close all useless ones on the way."""
         while self._waiting:
             connection, alarm = self._waiting.popitem()
@@ -273,7 +281,7 @@ class IdleConnections:
         connection.close()
 
 
-MOST_REDIRECTS: Final = 5
+REDIRECT_LIMIT: Final = 5
 _KEEPING: Final = frozenset((307, 308))
 _CHANGING: Final = frozenset((301, 302, 303))
 """Statuses after which clients send GET instead of POST (RFC 9110 sections 15.4.2 to 15.4.4)."""

@@ -18,7 +18,7 @@ import trio
 from ...concurrency.nurseries import ServiceNursery
 from ...lazy_pattern import lazy_pattern
 from ...runtime.transport import ConnectionLost
-from ..streams import let_go_of_cause
+from ..streams import drop_tracebacks
 
 _WRITTEN_AT_ONCE: Final = 32768
 """Bytes that the system takes of a request though the server reads nothing."""
@@ -46,15 +46,15 @@ class HttpClientConnection:
         return self.wire.is_readable()
 
     @property
-    def has_taken(self) -> bool:
+    def has_sent(self) -> bool:
         """True when the system took a byte since `send` was called."""
-        return self.wire.taken > self._sent_before
+        return self.wire.bytes_sent > self._sent_before
 
     async def send(self, head: bytes, body: bytes, nursery: ServiceNursery) -> None:
         """Send ``head`` and ``body``, the rest of a long request in the background, by a task of ``nursery``: a server
         may answer, and read no more, before the request is over. A failure is for `receive` to tell, who may find an
         answer before the failure."""
-        self._sent_before = self.wire.taken
+        self._sent_before = self.wire.bytes_sent
         rest = memoryview(body)[max(0, _WRITTEN_AT_ONCE - len(head)) :]  # without a copy
         await self._send(head + body[: len(body) - len(rest)])
         if rest and not self.is_sending:
@@ -66,7 +66,7 @@ class HttpClientConnection:
         try:
             await self._stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
         else:
             self.is_sending = False
 
@@ -77,10 +77,10 @@ class HttpClientConnection:
         try:
             return bytes(await self._stream.receive_some(max_bytes))
         except trio.ClosedResourceError as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
             raise self._closed() from None
         except trio.BrokenResourceError as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
             raise self.lost(f"the connection to {self.name} broke: {error.__cause__ or error}") from None
 
     def _closed(self) -> ConnectionLost:
@@ -88,7 +88,7 @@ class HttpClientConnection:
 
     def lost(self, reason: str) -> ConnectionLost:
         """Return the error for the request that `send` sent last."""
-        return ConnectionLost(reason) if self.has_taken else RequestNotSent(reason)
+        return ConnectionLost(reason) if self.has_sent else RequestNotSent(reason)
 
     def close(self) -> None:
         """Close at once, without TLS's word of farewell, which a server may be slow to take. Idempotent."""
@@ -105,7 +105,7 @@ class ClientSocket(trio.abc.Stream):
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = stream.socket
         self._fd = stream.socket.fileno()
-        self.taken = 0
+        self.bytes_sent = 0
         """Number of bytes that the system took."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -120,7 +120,7 @@ class ClientSocket(trio.abc.Stream):
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from None
             else:
-                self.taken += taken
+                self.bytes_sent += taken
                 rest = rest[taken:]
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -186,7 +186,7 @@ def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]],
 
 
 @cache
-def own_name() -> str:
+def default_user_agent() -> str:
     """Return the name and the version of this package, as a ``User-Agent`` names a client (RFC 9110 section 10.1.5)."""
     from importlib.metadata import version  # late: it imports fifty modules
 
@@ -262,7 +262,7 @@ class Reply:
         return b"".join(parts)
 
     @property
-    def held(self) -> float | None:
+    def keep_alive_timeout(self) -> float | None:
         """Seconds for which the server says that an idle connection is kept; `None` where the server says nothing."""
         match = _HELD.search(self.headers.get("keep-alive", ""))
         return None if match is None else float(match[1])

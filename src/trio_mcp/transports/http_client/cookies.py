@@ -31,7 +31,7 @@ class Cookies:
         self._cookies: dict[tuple[str, str], tuple[str, float]] = {}
         """By name and path: the name and the value as the server has written them, and when the cookie expires."""
 
-    def learn(self, target: str, lines: Sequence[str]) -> None:
+    def store(self, target: str, lines: Sequence[str]) -> None:
         """Store the cookies in ``lines``, the values of ``Set-Cookie`` in the answer for ``target``."""
         for line in lines:
             if len(line) <= _LONGEST:
@@ -53,7 +53,7 @@ class Cookies:
         while len(self._cookies) > _MOST or sum(len(text) for text, _ in self._cookies.values()) > _MOST_CHARACTERS:
             del self._cookies[next(iter(self._cookies))]
 
-    def added(self, target: str, headers: Headers) -> Headers:
+    def add_to(self, target: str, headers: Headers) -> Headers:
         """Return ``headers`` with the cookies for a request to ``target``, after those of the user (RFC 6265 section
         5.4)."""
         asked = target.partition("?")[0]

@@ -20,7 +20,7 @@ from ...classes import frozen
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...runtime.transport import ConnectionLost
 from ..sockets import connect_unix, keep_alive
-from ..streams import let_go_of_cause
+from ..streams import drop_tracebacks
 from .connection import ClientSocket, HttpClientConnection, RequestNotSent, read_head
 from .origins import HttpProxy, Origin
 
@@ -121,7 +121,7 @@ async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLCont
     try:
         await secured.do_handshake()
     except trio.BrokenResourceError as error:
-        let_go_of_cause(error)
+        drop_tracebacks(error)
         raise RequestNotSent(f"no TLS connection to {origin.address}: {error.__cause__ or error}") from None
     protocol = secured.selected_alpn_protocol()
     if protocol not in (None, _HTTP):
@@ -148,7 +148,7 @@ def _phrase(status: int) -> str:
 
 def _reasons(error: OSError) -> str:
     """Return the words of each attempt: all addresses of a name were tried, and the errors are in a group."""
-    return "; ".join(dict.fromkeys(map(_words, _causes(error))))
+    return "; ".join(dict.fromkeys(map(_error_text, _causes(error))))
 
 
 def _causes(error: OSError) -> list[OSError]:
@@ -160,7 +160,7 @@ def _causes(error: OSError) -> list[OSError]:
             return [error]
 
 
-def _words(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     # trio says the address of each attempt; a number below 0 is one of looking up the name.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
 
@@ -187,10 +187,10 @@ async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> tr
     if not allowed:
         refused = ", ".join(dict.fromkeys(named[:_MOST]))
         raise RequestNotSent(f"no connection to {host}: the rules of this client forbid the address {refused}")
-    return await _first_to_answer(_by_turns(allowed)[:_MOST], port)
+    return await _first_to_answer(_interleaved(allowed)[:_MOST], port)
 
 
-def _by_turns(addresses: Sequence[str]) -> list[str]:
+def _interleaved(addresses: Sequence[str]) -> list[str]:
     """Return ``addresses`` with the first of the other family in the second place (RFC 8305 section 4): one of both
     families may be cut off as a whole."""
     first, *rest = addresses

@@ -127,7 +127,7 @@ def split_socket_url(url: str) -> tuple[str, str]:
         raise ValueError(error.strerror) from None
 
 
-def place_of(url: str, status: int, headers: Mapping[str, str]) -> str:
+def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
     """Return the URL to which a redirect of ``url`` leads. Empty without one. The URL has neither a user nor a query,
     since both may have secrets, and 300 characters at most."""
     location = headers.get("location", "")
@@ -193,14 +193,14 @@ def proxy_at(url: str) -> HttpProxy:
     return HttpProxy(origin, f"Basic {base64.b64encode(user).decode('ascii')}")  # RFC 7617 section 2
 
 
-def proxy_from(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
+def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
     """Return the proxy that ``environ`` names for ``origin``, or `None`. Raises as `proxy_at`.
 
     ``http_proxy`` or ``https_proxy`` counts before ``all_proxy``, each in lower case before upper case; ``no_proxy``
     has the exceptions. This machine is always one: what it says to itself, tokens in plain text among all else, is
     nothing for another one.
     """
-    if is_of_this_machine(origin.host):
+    if is_local_host(origin.host):
         return None
     names = [f"{origin.scheme}_proxy", f"{origin.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY"]
     if "REQUEST_METHOD" in environ:
@@ -215,7 +215,7 @@ def proxy_from(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
         raise ValueError(f"{named} is {error}") from None
 
 
-def is_of_this_machine(host: str) -> bool:
+def is_local_host(host: str) -> bool:
     """Return whether ``host``, a name in ASCII or an address, means this machine (RFC 6761 section 6.3)."""
     try:
         address = ipaddress.ip_address(host)

@@ -99,7 +99,7 @@ class FrameGauge:
         return self._payload_left > 0 or bool(self._header)
 
     @property
-    def came(self) -> int:
+    def received_bytes(self) -> int:
         """Bytes of all messages that have come so far."""
         return self.announced - self._payload_left
 
@@ -120,9 +120,9 @@ class FrameGauge:
                 return
             self._header = b""
             at += size - known
-            self._payload_left = self._begin(header)
+            self._payload_left = self._start_frame(header)
 
-    def _begin(self, header: bytes) -> int:
+    def _start_frame(self, header: bytes) -> int:
         """Take the header of a frame and return the length of its payload."""
         self.frames += 1
         length = header[1] & 0x7F

@@ -19,7 +19,7 @@ from ...classes import frozen
 from ...jsonrpc.errors import ProtocolViolation
 from ...runtime.transport import ConnectionLost
 from ..host_checks import HostChecks
-from ..streams import let_go_of_cause, until_broken
+from ..streams import drop_tracebacks, until_broken
 from .frames import CLOSE_WAIT, close_frame
 from .stream import HEAD_END, CoalescingStream
 
@@ -123,10 +123,10 @@ def _refused(answer: bytes) -> ConnectionLost | None:
                 head = event
             else:
                 body += event.data
-    return None if head is None else _said_no(head.status_code, list(head.headers), body)
+    return None if head is None else _upgrade_refused(head.status_code, list(head.headers), body)
 
 
-def _said_no(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | bytearray) -> UpgradeRefused:
+def _upgrade_refused(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | bytearray) -> UpgradeRefused:
     text = body.decode("utf-8", "replace").strip()[:_LONGEST_BODY]
     words = f"the server refused the connection with HTTP status {status}"
     by_name: dict[str, str] = {}
@@ -140,7 +140,7 @@ def refusal(error: Exception) -> Exception:
     """Return the error for a caller whose connection failed with ``error`` in the handshake."""
     match error:
         case ConnectionRejected():
-            return _said_no(error.status_code, error.headers or (), error.body or b"")
+            return _upgrade_refused(error.status_code, error.headers or (), error.body or b"")
         case ConnectionLost() | ProtocolViolation():
             return error
         case _:
@@ -226,7 +226,7 @@ async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> byt
         try:
             data = await stream.receive_some(_READ)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
             raise ConnectionLost(f"the connection broke before its request: {error.__cause__ or error}") from error
         if not data:
             raise ConnectionLost("the connection was closed before its request")

@@ -16,7 +16,7 @@ from typing import Final
 import trio
 
 from ...concurrency.fair_share import UNCOUNTED, HeldBytes
-from ..streams import let_go_of_cause, nowait_writer, until_broken
+from ..streams import drop_tracebacks, nowait_writer, until_broken
 from .frames import CLOSE_FRAME, FrameGauge
 
 logger = logging.getLogger("trio_mcp")
@@ -32,9 +32,9 @@ _NO_ROOM: Final = (1013, "too many bytes of messages wait for their rest; try ag
 
 class CoalescingStream(trio.abc.Stream):
     """A stream over ``transport``, of which ``received`` was read already. ``unread`` counts the bytes of messages that
-    `take` was not told of.
+    `consume` was not told of.
 
-    trio-websocket never closes the transport: `aclose` only notes that trio-websocket is done. `end` closes the
+    trio-websocket never closes the transport: `aclose` only notes that trio-websocket is done. `close_now` closes the
     transport.
     """
 
@@ -61,7 +61,7 @@ class CoalescingStream(trio.abc.Stream):
         """True once a close frame was collected. Nothing follows a close frame."""
         self.ended = trio.Event()
         """Set once nothing more will be received."""
-        self.heard_at = trio.current_time()
+        self.last_received_at = trio.current_time()
         """Time at which the peer last sent anything."""
         self.came_together = False
         """True while the bytes that `receive_some` returned last hold more than one frame."""
@@ -74,7 +74,7 @@ class CoalescingStream(trio.abc.Stream):
         return self._gauge.violation
 
     @property
-    def heard_something(self) -> bool:
+    def has_received(self) -> bool:
         """True once the peer has sent anything."""
         return self._head is None or bool(self._head)
 
@@ -115,11 +115,11 @@ class CoalescingStream(trio.abc.Stream):
 
     def _count(self, unread: HeldBytes) -> None:
         """Count what waits here or in trio-websocket. Beyond the caller's share the connection ends."""
-        if not unread.hold(self._gauge.came - self._taken) and self._gauge.violation is None:
+        if not unread.hold(self._gauge.received_bytes - self._taken) and self._gauge.violation is None:
             self._gauge.violation = _NO_ROOM
             logger.warning("a connection ends: %s", _NO_ROOM[1])
 
-    def take(self, count: int) -> None:
+    def consume(self, count: int) -> None:
         """Note that a message of ``count`` bytes was received."""
         self._taken += count
         if self._unread is not None and self._unread.size:
@@ -132,10 +132,10 @@ class CoalescingStream(trio.abc.Stream):
         try:
             data = await self._transport.receive_some(_READ)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            let_go_of_cause(error)
+            drop_tracebacks(error)
             self.ended.set()
             raise
-        self.heard_at = trio.current_time()
+        self.last_received_at = trio.current_time()
         return data
 
     def _measure(self, data: bytes | bytearray) -> None:
@@ -227,7 +227,7 @@ class CoalescingStream(trio.abc.Stream):
         self.ended.set()
         await trio.lowlevel.checkpoint()
 
-    async def say_last(self, close: bytes) -> None:
+    async def write_close(self, close: bytes) -> None:
         """Write the collected bytes, and the close frame ``close``, after the end of `pump`. Nothing is written after
         half a frame, which would take in the close frame."""
         if self._writing or self.close_sent:
@@ -243,7 +243,7 @@ class CoalescingStream(trio.abc.Stream):
             while await self._transport.receive_some(_READ):
                 pass
 
-    async def end(self) -> None:
+    async def close_now(self) -> None:
         """Close the transport at once, even with a read or a write under way. Idempotent."""
         self.broken = True
         await trio.aclose_forcefully(self._transport)

@@ -105,18 +105,18 @@ class WebSocketTransport(Transport):
                 raise refusal(_first(group)) from None
             await self._failed(_first(group))
         finally:
-            await self._stream.end()
+            await self._stream.close_now()
 
     async def _failed(self, error: Exception) -> None:
         logger.warning("the WebSocket connection failed: %r", error)
         self._lost = self._lost or ConnectionLost(f"the WebSocket connection failed: {error}")
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
-            await self._stream.say_last(close_frame(1011, _REASONS[1011], masked=self._masked))
+            await self._stream.write_close(close_frame(1011, _REASONS[1011], masked=self._masked))
 
     @property
-    def was_answered(self) -> bool:
+    def has_received(self) -> bool:
         """True once the peer has sent anything."""
-        return self._stream.heard_something
+        return self._stream.has_received
 
     # Messages
 
@@ -131,7 +131,7 @@ class WebSocketTransport(Transport):
         if isinstance(message, bytes):
             raise self.close_with(1003, "messages are text, not binary")
         data = message.encode()
-        self._stream.take(len(data))
+        self._stream.consume(len(data))
         return data.removeprefix(_BOM)
 
     def _loss(self, closed: ConnectionClosed) -> ConnectionLost:
@@ -182,14 +182,14 @@ class WebSocketTransport(Transport):
         with suppress(ConnectionClosed):
             alive = True
             while alive:
-                while (due := stream.heard_at + self._ping_interval) > trio.current_time():  # noqa: ASYNC110 - it moves
+                while (due := stream.last_received_at + self._ping_interval) > trio.current_time():  # noqa: ASYNC110 - it moves
                     await trio.sleep_until(due)
-                alive = await self._stirs()
+                alive = await self._is_alive()
             words = f"the peer is frozen: it sent nothing for {self._ping_timeout:g} s after a ping"
             self._lost = self._lost or ConnectionLost(words)
-            await stream.end()
+            await stream.close_now()
 
-    async def _stirs(self) -> bool:
+    async def _is_alive(self) -> bool:
         """Ping the peer, and return whether anything at all arrives within the timeout. The time starts when the ping
         has been written, and starts anew after a period in which our own tasks could not run, since nobody has looked
         for the answer then."""
@@ -199,7 +199,7 @@ class WebSocketTransport(Transport):
             await self._socket.ping()
             return True
         now = trio.current_time()
-        if stream.heard_at >= begun or now > deadline + _LATE:
+        if stream.last_received_at >= begun or now > deadline + _LATE:
             return True
         return not stream.is_flushed and stream.moved_at > begun
 
@@ -223,7 +223,7 @@ class WebSocketTransport(Transport):
                     await self._until_peer_closes()
         finally:
             self._over.set()
-            await stream.end()
+            await stream.close_now()
 
     async def _until_peer_closes(self) -> None:
         with suppress(ConnectionClosed):

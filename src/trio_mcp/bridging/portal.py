@@ -1,0 +1,126 @@
+"""TrioPortal: the thread in which trio runs for callers elsewhere.
+
+There is one in a process, from the first of its calls to the last: clients may share a server in memory, a cache or a
+storage of tokens, and none of these is made for two runs of trio at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any, ClassVar, Final, Protocol
+
+import trio
+
+_PATIENCE: Final = 10.0
+"""Seconds that the end of the interpreter waits for clients that nobody has closed."""
+
+
+class ThreadWork(Protocol):
+    """The work that the thread does for a caller."""
+
+    async def run(self) -> None:
+        """Do the work. Raises nothing but a cancel from outside."""
+
+    def finish(self) -> None:
+        """Tell the caller that nothing is left of the work. Raises nothing."""
+
+
+class TrioPortal:
+    """A thread that runs trio until there is no more work."""
+
+    _current: ClassVar[TrioPortal | None] = None
+    _lock: ClassVar = threading.Lock()
+    _nursery: trio.Nursery
+    _token: trio.lowlevel.TrioToken
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._running_count = 0
+        self._idle = trio.Event()
+        self._ready = threading.Event()
+        # A daemon: the interpreter would wait for any other thread before it calls `_finish`.
+        self._thread = threading.Thread(target=trio.run, args=(self._main,), name="trio-mcp", daemon=True)
+        atexit.register(self._finish)
+        self._thread.start()
+        self._ready.wait()
+
+    @classmethod
+    def start(cls, work: ThreadWork) -> TrioPortal:
+        """Begin ``work`` in the thread of this process, and return the thread."""
+        with cls._lock:
+            thread = cls._current
+            if thread is None or thread.is_inherited or not thread._thread.is_alive():
+                thread = cls._current = TrioPortal()
+            thread._running_count += 1
+        thread.run_soon(copy_context().run, thread._nursery.start_soon, thread._run_work, work)
+        return thread
+
+    @property
+    def is_inherited(self) -> bool:
+        """True in a fork of the process, which has no such thread."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raise `RuntimeError` in a fork of the process, where a call would wait forever."""
+        if self.is_inherited:
+            raise RuntimeError(
+                f"this client was opened in process {self._process}, and cannot be used in process"
+                f" {os.getpid()}, a fork of it: open a client in the new process, or use the start method"
+                ' "spawn" or "forkserver" of multiprocessing'
+            )
+
+    def run_soon(self, function: Callable[..., Any], *args: Any) -> bool:
+        """Call ``function`` in the thread, as the function `run_soon` does."""
+        return run_soon(self._token, function, *args)
+
+    async def _main(self) -> None:
+        async with trio.open_nursery() as self._nursery:
+            self._token = trio.lowlevel.current_trio_token()
+            self._ready.set()
+            await self._idle.wait()
+
+    async def _run_work(self, work: ThreadWork) -> None:
+        try:
+            await work.run()
+        finally:
+            with self._lock:
+                self._running_count -= 1
+                if not self._running_count:
+                    self._idle.set()
+                    atexit.unregister(self._finish)
+                    if TrioPortal._current is self:
+                        TrioPortal._current = None
+            work.finish()
+
+    def join(self) -> None:
+        """Wait for the end of the thread if no work is left, which takes no longer than a moment."""
+        if not (self._running_count or self.is_inherited):
+            self._thread.join()
+
+    def _finish(self) -> None:
+        if not self.is_inherited and self.run_soon(self._cancel_all):
+            self._thread.join(_PATIENCE)
+
+    def _cancel_all(self) -> None:
+        self._nursery.cancel_scope.cancel(reason="the interpreter ends")
+
+
+def _forget_lock() -> None:
+    """Replace the lock in a fork: a thread that the fork doesn't have may hold the current one."""
+    TrioPortal._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
+def run_soon(token: trio.lowlevel.TrioToken, function: Callable[..., Any], *args: Any) -> bool:
+    """Call ``function``, which raises nothing, in the run of trio with ``token``. Return false when that has ended."""
+    try:
+        token.run_sync_soon(function, *args)
+    except trio.RunFinishedError:
+        return False
+    return True

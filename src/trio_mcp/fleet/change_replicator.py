@@ -1,0 +1,224 @@
+"""ChangeReplicator tells the other replicas of a server of changes here, and the observers here of changes there.
+
+A change is told late where the storage fails, and twice now and then, but never not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ..concurrency.time_limits import growing_delay
+from ..concurrency.wakeups import ChangeSignal, Sleeper
+from ..stores.shared import CHANGES_LIMIT, ChangeHint
+from .replicated_notifications import NOTIFICATION_PREFIX
+
+if TYPE_CHECKING:
+    from ..protocol.methods import Method
+    from ..server.connected_clients import Observer, Observers
+    from ..stores.shared import ChangeCursor, ChangeLog
+    from .replicated_notifications import ReplicatedNotifications
+
+logger = logging.getLogger("trio_mcp")
+
+EVERYTHING: Final = "everything"
+"""The thing that stands for all, where too many have changed to be named."""
+_RESOURCE: Final = "resource:"
+_LISTS: Final = frozenset(("tools", "prompts", "resources"))
+_NONE: Final = frozenset[str]()
+_PENDING_LIMIT: Final = 1000
+"""Things that wait to be noted, beyond which no notification of an extension does."""
+_COALESCE: Final = 0.01
+_POLL_INTERVAL: Final = 5.0
+_FAREWELL_TIMEOUT: Final = 1.0
+_FIRST_REPEAT: Final = 0.1
+_LONGEST_REPEAT: Final = 2.0
+_UNKNOWN_CURSOR: Final = ""
+"""A place that no log knows: everything may have changed since."""
+
+
+class ChangeReplicator:
+    """One of the ``observers`` of a server, all of whom are told at once of changes here: this one notes changes in the
+    ``log``. While `run` runs, the others are told of changes on other replicas. ``notifications`` has the form of
+    notifications of extensions, where there are any."""
+
+    def __init__(
+        self, observers: Observers, log: ChangeLog, notifications: ReplicatedNotifications | None = None
+    ) -> None:
+        self._notifications = notifications
+        self._observers = observers
+        self._log = log
+        self._cursor: ChangeCursor = _UNKNOWN_CURSOR
+        self._pending: dict[str, None] = {}
+        """Things that have changed here, and are to be noted."""
+        self._recording = _NONE
+        """Things that are being noted."""
+        self._writer = Sleeper()
+        self._signal = ChangeSignal(_POLL_INTERVAL)
+        self._is_lost = False
+        """True where hints were lost, so that none moves the place before the log was asked."""
+        self._own = Counter[frozenset[str]]()
+        """The notes of ours without a hint so far, forgotten where hints were lost."""
+
+    @property
+    def cursor(self) -> ChangeCursor:
+        """The place in the log up to which the observers were told; empty where nobody knows."""
+        return self._cursor
+
+    @property
+    def unrecorded(self) -> Collection[str]:
+        """Things that have changed here, of which the log may not know yet."""
+        return self._recording.union(self._pending)
+
+    # What changes here
+
+    def list_changed(self, method: str) -> None:
+        """Note that a list has changed: see `Observer.list_changed`."""
+        self._queue(method.split("/")[1])
+
+    def resource_updated(self, uri: str) -> None:
+        """Note that a resource has changed: see `Observer.resource_updated`."""
+        self._queue(_RESOURCE + uri)
+
+    def everything_changed(self) -> None:
+        """Note that everything has changed: see `Observer.everything_changed`."""
+        self._queue(EVERYTHING)
+
+    def send_extension_notification(self, row: Method, params: object) -> None:
+        """Note a notification of an extension, unless that is too long, or too many wait: see
+        `Observer.send_extension_notification`."""
+        if self._notifications is None:
+            return
+        thing = self._notifications.encode(self._observers.source, self._observers.notification_number, row, params)
+        if thing is None or len(self._pending) >= _PENDING_LIMIT:
+            why = "it is too long" if thing is None else "too many wait"
+            logger.warning("a notification %s is told to the clients of this replica alone: %s", row.name, why)
+            return
+        self._pending[thing] = None
+        self._writer.wake()
+
+    def _queue(self, thing: str) -> None:
+        if EVERYTHING in self._pending:
+            return
+        self._pending[thing] = None
+        if thing == EVERYTHING or len(self._pending) > CHANGES_LIMIT:  # nobody could remember them
+            told = (each for each in self._pending if each.startswith(NOTIFICATION_PREFIX))
+            self._pending = dict.fromkeys((EVERYTHING, *told))
+        self._writer.wake()
+
+    async def _record_pending(self) -> None:
+        while True:
+            while not self._pending:
+                await self._writer.sleep()
+            await trio.sleep(_COALESCE)
+            self._recording, self._pending = frozenset(self._pending), {}
+            attempt = 1
+            while not await self._record(self._recording):
+                await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
+                attempt += 1
+            self._recording = _NONE
+
+    async def _record(self, changed: frozenset[str]) -> bool:
+        self._own[changed] += 1  # before, since the hint may be faster than the answer
+        try:
+            await self._log.record(changed)
+        except OSError as error:
+            logger.debug("a change was not noted, and is again: %s", error)
+            if self._own[changed]:
+                self._forget_own(changed)
+            else:  # the hint that was taken for ours may be of another replica, where the same has changed
+                self._notify_observers(changed)
+            return False
+        return True
+
+    def _forget_own(self, changed: frozenset[str]) -> None:
+        self._own[changed] -= 1
+        if not self._own[changed]:
+            del self._own[changed]
+
+    async def _record_rest(self) -> None:
+        """Note the rest, as far as the storage works."""
+        left = self._recording.union(self._pending)
+        if left:
+            with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
+                await self._record(left)
+
+    # What changes on other replicas
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Tell, in both directions, until cancelled. Started once no change is missed any more."""
+        async with self._log.watch() as hints, trio.open_nursery() as nursery:
+            self._observers.add(self)
+            try:
+                try:
+                    self._cursor = (await self._log.read_since(None)).cursor
+                except OSError as error:  # once the log can be asked, everything is told
+                    logger.debug("the log of changes could not be asked: %s", error)
+                nursery.start_soon(self._record_pending)
+                nursery.start_soon(self._poll)
+                task_status.started()
+                async for hint in hints:
+                    self._on_hint(hint if isinstance(hint, ChangeHint) else None)
+            finally:
+                self._observers.discard(self)
+                await self._record_rest()
+
+    def _on_hint(self, hint: ChangeHint | None) -> None:
+        if hint is not None and hint.cursor == self._cursor:
+            return
+        if hint is None or hint.previous != self._cursor or self._is_lost:
+            self._is_lost = True
+            self._signal.notify()
+            return
+        self._cursor = hint.cursor
+        changed = frozenset(hint.changed)
+        if self._own[changed]:
+            self._forget_own(changed)
+        else:
+            self._notify_observers(changed)
+
+    async def _poll(self) -> None:
+        """Ask the log where hints were lost, and from time to time, since nobody may know that."""
+        attempt = 1
+        while True:
+            await self._signal.next_poll()
+            self._is_lost = True  # what is hinted at from now on may be in the answer, or not
+            try:
+                changes = await self._log.read_since(self._cursor)
+            except OSError as error:
+                logger.debug("the log of changes could not be asked: %s", error)
+                await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
+                attempt += 1
+                self._signal.notify()
+                continue
+            attempt = 1
+            self._cursor, self._is_lost = changes.cursor, False
+            self._own.clear()
+            self._notify_observers([EVERYTHING] if changes.everything else changes.changed)
+
+    def _notify_observers(self, changed: Collection[str]) -> None:
+        for observer in tuple(self._observers):
+            if not isinstance(observer, ChangeReplicator):  # of the same server, served twice: it has been told, too
+                notify_changes(observer, changed)
+        if self._notifications is None:
+            return
+        for row, params in self._notifications.decode_new(changed, self._observers.source):
+            for observer in tuple(self._observers):
+                if not isinstance(observer, ChangeReplicator):
+                    observer.send_extension_notification(row, params)
+
+
+def notify_changes(observer: Observer, changed: Collection[str]) -> None:
+    """Tell ``observer`` of the things that have ``changed``."""
+    if EVERYTHING in changed:
+        observer.everything_changed()
+        return
+    for thing in changed:
+        if thing.startswith(_RESOURCE):
+            observer.resource_updated(thing.removeprefix(_RESOURCE))
+        elif thing in _LISTS:
+            observer.list_changed(f"notifications/{thing}/list_changed")

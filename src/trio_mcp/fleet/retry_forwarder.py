@@ -1,0 +1,324 @@
+"""Carrier carries retries to the replicas in which their handlers are parked, and relays the lines of the handlers to
+the clients.
+
+The taker of a retry has checked everything, as for any retry, and runs the retry as an ordinary request, which takes a
+slot, and whose cancel scope is the abort signal. The owner runs the handler. Each tells the other the end; and since
+letters get lost with their writers, each asks from time to time after the calls that are open.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+import trio
+
+from ..concurrency.wakeups import Sleeper
+from ..jsonrpc.codec import decode, pack_value
+from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError
+from ..jsonrpc.messages import ErrorResponse, Response
+from ..protocol.errors import REPLICA_LOST
+from ..protocol.revisions import CORE, Vocabulary
+from ..runtime.cancellation import REMAINING_MS, CancelCause
+from ..stores.decoding import decode_stored
+from ..stores.task_store import UnreadableRecord
+from .messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage
+from .retry_messages import (
+    CANCEL,
+    CHECK,
+    LINES,
+    RETRY,
+    CancelMessage,
+    CheckAck,
+    CheckMessage,
+    ForwardedAuth,
+    LinesMessage,
+    MessageSeal,
+    RetryMessage,
+)
+from .retry_receiver import BATCH_WINDOW, STORAGE_TIMEOUT, RetryReceiver, replica_lost
+
+if TYPE_CHECKING:
+    from ..runtime.requests.host import RequestHost
+    from ..runtime.requests.scope import RequestScope
+    from ..server.request_state import RemoteRetry, StateCipher
+
+logger = logging.getLogger("trio_mcp")
+
+_CHECK_INTERVAL: Final = 1.0
+_SEND_TIMEOUT: Final = 1.0
+"""Seconds for which the storage may fail before a retry was sent: its client waits, and may come again."""
+_CANCEL_TIME: Final = 2.0
+"""Seconds that a cancel may take on its way. One that is lost is noticed by the next check."""
+_FAREWELL_TIMEOUT: Final = 1.0
+"""Seconds in which the ends of retries that run here go out when the server ends."""
+_UNREACHABLE: Final = "Too busy: the process that runs this call cannot be reached now; try again later"
+
+
+_check_acks: Final = msgspec.msgpack.Decoder(CheckAck)
+
+
+class _ForwardedCall:
+    """A call that was carried to ``owner``."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.is_accepted = False
+        """True once the owner has the retry."""
+        self.is_over = False
+        """True once nothing comes from the owner any more."""
+        self.batches: dict[int, tuple[ReplicaMessage, LinesMessage]] = {}
+        """Batches without a receipt, by their places, since messages may arrive out of order."""
+        self.next_index = 0
+        """Number of the next batch."""
+        self._failure: CodedError | None = None
+        self._sleeper = Sleeper()
+
+    def deliver(self, message: ReplicaMessage, batch: LinesMessage) -> None:
+        """Take a batch that has come."""
+        if batch.index < self.next_index:  # a repetition of a batch that was already received
+            message.ack()
+        elif batch.index >= self.next_index + BATCH_WINDOW:
+            message.refuse("there is no room for so many")
+        else:
+            self.batches[batch.index] = message, batch
+            self._sleeper.wake()
+
+    def fail(self, error: CodedError) -> None:
+        """Have `next_batch` raise ``error``, since no batch comes any more."""
+        self.is_over, self._failure = True, error
+        self._sleeper.wake()
+
+    async def next_batch(self) -> LinesMessage:
+        """Wait for the next batch. It stays in ``batches`` until `ack` is called."""
+        while self.next_index not in self.batches:
+            if self._failure is not None:
+                raise self._failure
+            await self._sleeper.sleep()
+        return self.batches[self.next_index][1]
+
+    def ack(self) -> None:
+        """Let the owner send the next batch."""
+        letter, _ = self.batches.pop(self.next_index)
+        self.next_index += 1
+        letter.ack()
+
+    def refuse_batches(self) -> None:
+        """Let the owner know that nobody waits for more."""
+        for letter, _ in self.batches.values():
+            letter.refuse("the client has left")
+        self.batches.clear()
+
+
+class RetryForwarder:
+    """The retries that this replica, ``host``, carries to others, and, in `receiver`, the ones that others carry
+    here."""
+
+    def __init__(
+        self, host: RequestHost, messenger: Messenger, cipher: StateCipher, vocabulary: Vocabulary = CORE
+    ) -> None:
+        self._host = host
+        self._messenger = messenger
+        self._seal = MessageSeal(cipher, messenger.replica.id)
+        self._check_wakeup = Sleeper()
+        self.receiver = RetryReceiver(host, messenger, self._seal, self._check_wakeup.wake, vocabulary)
+        self._last = 0
+        self._forwarded: dict[int, _ForwardedCall] = {}
+        """The calls that were carried and have not ended, by their numbers."""
+        self._drain_scope = trio.CancelScope()
+        """Scope of the time that calls and parked handlers have when the server ends."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True while no call is carried, in either direction."""
+        return not (self._forwarded or self.receiver.exchanges)
+
+    # Life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carry until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._messenger.register(LINES, self._read_lines)
+            self._messenger.register(CHECK, self._read_check)
+            nursery.start_soon(self._check)
+            await self.receiver.run(task_status=task_status)
+
+    def shut_down(self, *, hurry: bool = False) -> None:
+        """Let retries of others, and parked handlers, go on for `Limits.drain_timeout`: clients may bring the answers
+        to any replica. ``hurry``: less than a second is left for everything."""
+        end = trio.current_time() + (0.0 if hurry else self._host.limits.drain_timeout)
+        self._drain_scope.deadline = min(self._drain_scope.deadline, end)
+
+    async def drain(self) -> None:
+        """Shut down, and wait until nothing is parked here, and no retry of others runs here."""
+        self.shut_down()
+        with self._drain_scope:
+            while self._host.parking or self.receiver.exchanges:
+                await self._host.parking.emptied()
+                await self.receiver.wait_finished()
+        self.receiver.cancel_all("the server is shutting down")
+        for scope in self._host.parking:
+            scope.abort(CancelCause.SHUTDOWN, "the server is shutting down")
+        with trio.move_on_after(_FAREWELL_TIMEOUT):
+            await self.receiver.wait_finished()
+
+    # Retries that come here, and belong elsewhere
+
+    async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
+        """Have the owner of ``retry``, the request of ``scope``, go on with its handler, and return the result, plain
+        data. The lines of the handler go to the client. The end of this call, for any reason, ends the handler.
+
+        Raises `CodedError`: the error of the handler; -31003 where its replica has ended; -31000 where the storage
+        fails.
+        """
+        self._last += 1
+        self._host.load.carried += 1
+        number, call = self._last, _ForwardedCall(retry.replica)
+        self._forwarded[number] = call
+        self._check_wakeup.wake()
+        try:
+            await self._send(scope, retry, number, call)
+            return await self._relay_lines(scope, call)
+        finally:
+            del self._forwarded[number]
+            call.refuse_batches()
+            if not call.is_over:
+                await self._cancel(scope, number, call.owner)
+
+    async def _send(self, scope: RequestScope, retry: RemoteRetry, number: int, call: _ForwardedCall) -> None:
+        letter = self._seal.seal(RETRY, call.owner, _retry_message(scope, retry, number))
+        try:
+            await self._messenger.send(call.owner, RETRY, letter, patience=_SEND_TIMEOUT)
+        except ReplicaDead:
+            call.is_over = True
+            raise replica_lost() from None
+        except MessageRefused as error:
+            call.is_over = True
+            words = f"the process that ran this call does not go on: {error}; call again"
+            raise CodedError(REPLICA_LOST, words) from None
+        except OSError as error:  # the storage logs its outages, and any client can come here
+            logger.debug("a retry could not be carried to the replica %s: %s", call.owner, error)
+            raise scope.exchange.unavailable(_UNREACHABLE) from None
+        call.is_accepted = True
+
+    async def _relay_lines(self, scope: RequestScope, call: _ForwardedCall) -> Any:
+        lines = bytearray()
+        while True:
+            batch = await call.next_batch()
+            before = len(lines)  # bytes of a partly received line
+            lines += batch.lines
+            # Of the last batch, the last line is the reply; of others, it may have come in part.
+            end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
+            if end:
+                scope.put(bytes(lines[:end]))
+                del lines[:end]
+            if batch.is_last:
+                call.is_over = True
+                call.ack()
+                return _result_in(lines, scope)
+            await scope.outbox.room()
+            call.ack()
+
+    async def _cancel(self, scope: RequestScope, number: int, owner: str) -> None:
+        cancellation = scope.cancellation
+        is_late = cancellation is not None and cancellation.cause is CancelCause.DEADLINE
+        reason = "the request has ended" if cancellation is None else cancellation.text
+        letter = self._seal.seal(CANCEL, owner, CancelMessage(number, is_late, reason))
+        try:
+            with trio.move_on_after(_CANCEL_TIME, shield=True):
+                await self._messenger.send(owner, CANCEL, letter, patience=0)
+        except (ReplicaDead, MessageRefused, OSError) as error:  # it ends there all the same, if not as soon
+            logger.debug("the cancel of a carried retry was not brought to the replica %s: %s", owner, error)
+
+    # Letters
+
+    def _read_lines(self, message: ReplicaMessage) -> None:
+        batch = self._seal.open(LINES, message, LinesMessage)
+        if batch is None:
+            return
+        call = self._forwarded.get(batch.number)
+        if call is None or call.owner != message.sender:
+            message.refuse("the client has left")
+        else:
+            call.deliver(message, batch)
+
+    def _read_check(self, message: ReplicaMessage) -> None:
+        check = self._seal.open(CHECK, message, CheckMessage)
+        if check is not None:
+            carried = self.receiver.unknown_calls(message.sender, check.forwarded)
+            running = [number for number in check.running if number not in self._forwarded]
+            message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
+
+    async def _check(self) -> None:
+        """Ask after open calls, from time to time."""
+        while True:
+            while self.is_idle:
+                await self._check_wakeup.sleep()
+            await trio.sleep(_CHECK_INTERVAL)
+            async with trio.open_nursery() as nursery:
+                for replica in {call.owner for call in self._forwarded.values()} | {
+                    taker for taker, _ in self.receiver.exchanges
+                }:
+                    nursery.start_soon(self._check_with, replica)
+
+    async def _check_with(self, replica: str) -> None:
+        carried = [number for number, call in self._forwarded.items() if call.owner == replica and call.is_accepted]
+        running = [number for taker, number in self.receiver.exchanges if taker == replica]
+        check, error, reason = CheckMessage(carried, running), replica_lost(), "the client has left"
+        try:
+            content = self._seal.seal(CHECK, replica, check)
+            receipt = await self._messenger.send(replica, CHECK, content, patience=STORAGE_TIMEOUT)
+            unknown = decode_stored("a receipt", _check_acks.decode, receipt)
+        except ReplicaDead:
+            unknown, reason = CheckAck(carried, running), "the replica that took the request has ended"
+        except (MessageRefused, UnreadableRecord) as refused:
+            unknown, reason = CheckAck(carried, running), str(refused)
+        except OSError as failed:
+            logger.warning(
+                "calls between the replica %s and this one end, since it cannot be reached: %s", replica, failed
+            )
+            unknown, reason = CheckAck(carried, running), "the replica that took the request cannot be reached"
+            error = CodedError(TOO_BUSY, _UNREACHABLE)
+        for number in unknown.forwarded:
+            if number in self._forwarded:
+                self._forwarded[number].fail(error)
+        for number in unknown.running:
+            exchange = self.receiver.exchanges.get((replica, number))
+            if exchange is not None:
+                exchange.cancel(CancelCause.DISCONNECT, reason)
+
+
+def _retry_message(scope: RequestScope, retry: RemoteRetry, number: int) -> RetryMessage:
+    request, peer = scope.request, scope.exchange.peer
+    params = request.params
+    if scope.due < math.inf:
+        left = scope.due - scope.runner.limits.deadline_grace - trio.current_time()
+        params = {**params, "_meta": {**request.meta, REMAINING_MS: max(0, math.ceil(left * 1000))}}
+    return RetryMessage(
+        number,
+        retry.handle,
+        request.id,
+        request.method.name,
+        pack_value(params),
+        request.size,
+        peer.principal,
+        None if peer.auth is None else ForwardedAuth.of(peer.auth),
+        None if peer.headers is None else dict(peer.headers),
+    )
+
+
+def _result_in(line: bytearray, scope: RequestScope) -> Any:
+    """Return the result in ``line``, the reply to the request of ``scope``. Raises `CodedError` for an error."""
+    if not line:
+        raise replica_lost()
+    match decode(line):
+        case Response(_, result) if type(result) is dict:  # nothing else is a result in MCP
+            found = cast("dict[str, Any]", result)
+            scope.request.failed = found.get("isError") is True
+            return found
+        case ErrorResponse(_, code, message, data):
+            raise CodedError(code, message, data)
+        case _:
+            raise CodedError(INTERNAL_ERROR, "Internal error: the replica that ran this call gave no reply")

@@ -1,0 +1,282 @@
+"""Retries that other replicas have taken, for handlers that are parked here: `RetryReceiver` resumes the handlers, and
+each `ForwardedExchange` brings the lines of its handler to the replica that waits for the lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ..concurrency.bounded_dict import BoundedDict
+from ..jsonrpc.codec import decode_value
+from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ..jsonrpc.messages import ErrorResponse, Request
+from ..protocol.errors import REPLICA_LOST
+from ..protocol.revisions import CORE, Vocabulary
+from ..runtime.cancellation import CancelCause
+from ..runtime.exchange import Exchange
+from ..runtime.outbox import Outbox
+from ..runtime.peer import ANY_CLIENT, Headers, Peer
+from ..runtime.replies import error_line
+from ..runtime.requests.rounds import Retry
+from ..runtime.requests.runner import unknown_state
+from ..state.events import RequestReceived
+from ..state.stateless import StatelessState
+from ..stores.decoding import decode_stored
+from ..stores.task_store import UnreadableRecord
+from .messenger import LEASE_SECONDS, MessageRefused, Messenger, ReplicaDead, ReplicaMessage
+from .retry_messages import CANCEL, LINES, RETRY, CancelMessage, LinesMessage, MessageSeal, RetryMessage
+
+if TYPE_CHECKING:
+    from ..runtime.outbox import Owner
+    from ..runtime.requests.host import RequestHost
+    from ..state.connection import ConnectionState
+    from ..state.requests import InboundRequest
+
+STORAGE_TIMEOUT: Final = LEASE_SECONDS
+"""Seconds for which the storage may fail while a retry is carried."""
+_BATCH_BYTES_LIMIT: Final = 128 * 1024
+BATCH_WINDOW: Final = 8
+"""Maximum batches of one call that are sent without a receipt."""
+_CANCELLED_LIMIT: Final = 1000
+
+_REPLICA_LOST_TEXT: Final = "the process that ran this call has ended; call again"
+
+
+def replica_lost() -> CodedError:
+    """Return the error for a call of a replica that has ended."""
+    return CodedError(REPLICA_LOST, _REPLICA_LOST_TEXT)
+
+
+class ForwardedExchange(Exchange):
+    """The exchange of a retry that ``forwarder`` has carried here as its call ``number``."""
+
+    __slots__ = ("abort_writing", "forwarder", "is_over", "number")
+
+    def __init__(self, state: ConnectionState, outbox: Outbox, forwarder: str, number: int) -> None:
+        super().__init__(state, outbox, ANY_CLIENT)
+        self.forwarder = forwarder
+        self.number = number
+        self.is_over = False
+        """True once nothing more is said."""
+        self.abort_writing = trio.CancelScope()
+
+    @property
+    def party(self) -> object:
+        return ANY_CLIENT if self.peer.principal is None else self.peer.principal
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The name of the call, which no other call has."""
+        return self.forwarder, self.number
+
+    def cancel(self, cause: CancelCause, reason: str) -> None:
+        """Cancel the request, for which nobody waits any more."""
+        self._close_silently()
+        self.cancel_all(cause, reason)
+
+    def _close_silently(self) -> None:
+        self.is_over = True
+        self.outbox.close()
+        self.abort_writing.cancel(reason="nobody waits for this")
+
+    def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
+        if self.is_over:
+            return
+        if cause is CancelCause.DEADLINE:  # which has passed for the taker, too
+            self._close_silently()
+        else:
+            self.reply(error_line(ErrorResponse(request.id, REPLICA_LOST, _REPLICA_LOST_TEXT)))
+
+    def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
+        if self.is_over:
+            return
+        self.is_over = True
+        if line is not None:
+            self.outbox.put(line, owner)
+        self.outbox.nudge()
+
+    def reply_at_once(self, line: bytes | None) -> None:
+        self.reply(line)
+
+
+class RetryReceiver:
+    """The retries that other replicas have carried to the handlers parked in ``host``, while `run` runs. ``on_open`` is
+    called when one comes. ``vocabulary``: the methods that there are."""
+
+    def __init__(
+        self,
+        host: RequestHost,
+        messenger: Messenger,
+        seal: MessageSeal,
+        on_open: Callable[[], object],
+        vocabulary: Vocabulary = CORE,
+    ) -> None:
+        self._host = host
+        self._messenger = messenger
+        self._seal = seal
+        self._state = StatelessState(vocabulary)
+        self.exchanges: dict[tuple[str, int], ForwardedExchange] = {}
+        """The exchanges that have not ended, by the names of their calls."""
+        self._cancelled = BoundedDict[tuple[str, int], None](_CANCELLED_LIMIT)
+        """Calls that were cancelled, perhaps before their coming."""
+        self._on_open = on_open
+        self._nursery: trio.Nursery | None = None
+        self._all_finished = trio.lowlevel.ParkingLot()
+        """The task that waits until no exchange is open."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take retries until cancelled. Retries that run then are cancelled, before any handler runs, with the
+        cause."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._messenger.register(RETRY, self._read_retry)
+                self._messenger.register(CANCEL, self._read_cancel)
+                task_status.started()
+                await self._sleep_until_cancelled()
+        finally:
+            self._nursery = None
+
+    async def _sleep_until_cancelled(self) -> None:
+        def abort(_: Any) -> trio.lowlevel.Abort:  # called by trio before any task is woken
+            self._nursery = None
+            self.cancel_all("the server has ended")
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def cancel_all(self, reason: str) -> None:
+        """Cancel all retries that run here, because the server ends. Their takers are told, as far as there is time."""
+        for exchange in tuple(self.exchanges.values()):
+            exchange.cancel_all(CancelCause.SHUTDOWN, reason)
+
+    async def wait_finished(self) -> None:
+        """Wait until no retry runs here, and no end of one is on its way."""
+        while self.exchanges:
+            await self._all_finished.park()
+
+    def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
+        """Return the calls of ``forwarder``, out of ``numbers``, for which nothing runs here, or ends."""
+        return [number for number in numbers if (forwarder, number) not in self.exchanges]
+
+    # Letters
+
+    def _read_retry(self, message: ReplicaMessage) -> None:
+        retry = self._seal.open(RETRY, message, RetryMessage)
+        if retry is None:
+            return
+        if self._nursery is None:
+            message.refuse("it ends")
+        elif (message.sender, retry.number) in self._cancelled:  # letters overtake each other
+            message.refuse("its client has left")
+        else:
+            self._accept(message, retry, self._nursery)
+
+    def _accept(self, message: ReplicaMessage, retry: RetryMessage, nursery: trio.Nursery) -> None:
+        try:
+            params = decode_stored("a retry", decode_value, retry.params)
+        except UnreadableRecord as error:
+            message.refuse(str(error))
+            return
+        event = self._state.receive(Request(retry.id, retry.method, params, retry.size))
+        if not isinstance(event, RequestReceived):  # it was received elsewhere, by other rules
+            message.refuse("it has another version")
+            return
+        message.ack()
+        self._host.load.carried_here += 1
+        request = event.request
+        exchange = ForwardedExchange(self._state, Outbox(self._host.limits.high_water), message.sender, retry.number)
+        self.exchanges[exchange.key] = exchange
+        nursery.start_soon(self._forward_lines, exchange)
+        self._on_open()
+        try:
+            self._resume_handler(exchange, request, retry)
+        except Exception:
+            exchange.reply_at_once(error_line(ErrorResponse(request.id, INTERNAL_ERROR, "Internal error")))
+            raise  # for the log
+
+    def _resume_handler(self, exchange: ForwardedExchange, request: InboundRequest, retry: RetryMessage) -> None:
+        party = ANY_CLIENT if retry.principal is None else retry.principal
+        parked = self._host.parking.find(retry.handle, party)
+        if parked is None:
+            self._state.finish(request)
+            error = unknown_state()
+            exchange.reply_at_once(error_line(ErrorResponse(request.id, error.code, error.message)))
+            return
+        before = parked.exchange.peer
+        exchange.peer = Peer(
+            headers=None if retry.headers is None else Headers.of_lower_case(retry.headers),
+            principal=retry.principal,
+            auth=None if retry.auth is None else retry.auth.auth(before.auth),
+            caller=parked.ticket.caller,
+            check_scopes=before.check_scopes,
+        )
+        parked.runner.go_on(request, exchange, Retry(retry.handle, request.params.get("inputResponses") or {}))
+
+    def _read_cancel(self, message: ReplicaMessage) -> None:
+        cancel = self._seal.open(CANCEL, message, CancelMessage)
+        if cancel is None:
+            return
+        message.ack()
+        key = message.sender, cancel.number
+        self._cancelled[key] = None
+        exchange = self.exchanges.get(key)
+        if exchange is not None:
+            exchange.cancel(CancelCause.DEADLINE if cancel.is_late else CancelCause.DISCONNECT, cancel.reason)
+
+    async def _forward_lines(self, exchange: ForwardedExchange) -> None:
+        """Bring the lines of ``exchange`` to its taker, until its end."""
+        lost: str | None = None
+        try:
+            with exchange.abort_writing:
+                await self._send_all(exchange)
+        except ReplicaDead:
+            lost = "the replica that took the request has ended"
+        except MessageRefused as error:
+            lost = f"the replica that took the request waits for it no more: {error}"
+        except OSError as error:
+            lost = f"the replica that took the request cannot be reached: {error}"
+        finally:
+            del self.exchanges[exchange.key]
+            if lost is not None:
+                exchange.cancel(CancelCause.DISCONNECT, lost)
+            if not self.exchanges:
+                self._all_finished.unpark_all()
+
+    async def _send_all(self, exchange: ForwardedExchange) -> None:
+        failed = list[Exception]()
+        window = trio.Semaphore(BATCH_WINDOW)
+
+        async def send(batch: LinesMessage) -> None:
+            content = self._seal.seal(LINES, exchange.forwarder, batch)
+            try:
+                await self._messenger.send(exchange.forwarder, LINES, content, patience=STORAGE_TIMEOUT)
+            except (ReplicaDead, MessageRefused, OSError) as error:
+                failed.append(error)
+                nursery.cancel_scope.cancel(reason="a batch of lines could not be sent")
+            window.release()
+
+        async with trio.open_nursery() as nursery:
+            await self._send_batches(exchange, window, partial(nursery.start_soon, send))
+        if failed:
+            raise failed[0]
+
+    async def _send_batches(
+        self, exchange: ForwardedExchange, window: trio.Semaphore, send: Callable[[LinesMessage], None]
+    ) -> None:
+        place, is_last = 0, False
+        while not is_last:
+            lines = await exchange.outbox.take()
+            while len(lines) < _BATCH_BYTES_LIMIT and (more := exchange.outbox.take_nowait()):
+                lines += more
+            is_last = exchange.is_over and not exchange.outbox.size
+            for start in range(0, max(len(lines), 1), _BATCH_BYTES_LIMIT):
+                end = start + _BATCH_BYTES_LIMIT
+                batch = LinesMessage(exchange.number, place, bytes(lines[start:end]), is_last and end >= len(lines))
+                await window.acquire()
+                send(batch)
+                place += 1

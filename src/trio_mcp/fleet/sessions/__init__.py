@@ -1,0 +1,1 @@
+"""Legacy sessions that every replica serves: their state, streams and messages, in shared storage."""

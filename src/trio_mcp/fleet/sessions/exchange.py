@@ -1,0 +1,198 @@
+"""SharedExchange is the exchange of a POST to a session that all replicas serve, and InitializeExchange that of the
+POST which opens one. The changes of a request are written for all replicas before the request is answered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+
+import attrs
+
+from ...jsonrpc.codec import encode_value
+from ...jsonrpc.errors import TOO_BUSY
+from ...jsonrpc.messages import ErrorResponse
+from ...runtime.cancellation import CancelCause
+from ...runtime.exchange import Exchange
+from ...runtime.replies import error_line
+from ...serving.http.exchanges import FinishedStream, HttpRequest
+from ...serving.http.responses import JSON, busy, invalid, unavailable
+from ...serving.http.session_exchange import ClientSession, SessionExchange
+from ...state.connection import ConnectionState
+from ...stores.task_store import StoreFull
+from ...transports.sse import STREAM_HEADERS
+from .event_log import forget_events, lost_line
+from .pending_changes import PendingChange, Refusal
+from .shared_state import UNREACHABLE_TEXT, SessionHost, SessionStateTooLong, SharedSessionState
+
+if TYPE_CHECKING:
+    from ...runtime.requests.scope import RequestScope
+    from ...state.requests import InboundRequest
+
+logger = logging.getLogger("trio_mcp")
+
+_NOT_OPENED_TEXT: Final = "the session was not opened"
+
+Start: TypeAlias = "Callable[[Callable[[], Awaitable[None]]], None]"
+
+
+class SharedExchange(SessionExchange):
+    """The exchange of a POST of ``session``. ``start_write`` returns the write of the changes until then, and ``start``
+    runs a function in a task."""
+
+    __slots__ = ("_requests", "_start", "_start_write")
+
+    def __init__(
+        self,
+        session: ClientSession,
+        connection: Exchange,
+        posted: HttpRequest,
+        request: InboundRequest | None,
+        high_water: int,
+        start_write: Callable[[], PendingChange | None],
+        start: Start,
+    ) -> None:
+        super().__init__(session, connection, posted, request, high_water)
+        self._start_write = start_write
+        self._start = start
+        self._requests: tuple[InboundRequest, ...] = ()
+        """The requests that were taken up: more than one in a batch."""
+
+    @property
+    def request_id(self) -> bytes:
+        """The id of the request as JSON text; of a batch, an array of ids."""
+        ids = [request.id for request in self._requests]
+        return encode_value(ids if self.request is None else self.request.id)
+
+    def hold(self, request: InboundRequest, held: RequestScope) -> None:
+        super().hold(request, held)
+        self._requests = (*self._requests, request)
+
+    def abort(self, cause: CancelCause, reason: str) -> None:
+        """Cancel the requests."""
+        for request in self._requests:
+            held = self.find(request)
+            if held is not None:
+                held.abort(cause, reason)
+
+    # Replies
+
+    def reply_at_once(self, line: bytes | None) -> None:
+        write = self._start_write()
+        if write is None:
+            super().reply_at_once(line)
+        else:
+            self._start(partial(self._reply_when_written, line, write))
+
+    async def _reply_when_written(self, line: bytes | None, write: PendingChange) -> None:
+        refusal = await write.outcome()
+        if refusal is None:
+            super().reply_at_once(line)
+        else:
+            self.refuse_with(refusal)
+
+    def refuse_with(self, refusal: Refusal) -> None:
+        """Answer that the request cannot be served now."""
+        if self.is_stream:
+            answer = refusal(b"")
+            request_id = None if self.request is None else self.request.id
+            words = answer.body.decode(errors="replace")[:1000]
+            self.reply(error_line(ErrorResponse(request_id, TOO_BUSY, words)))
+        elif not self.is_over:
+            self.close()
+            self.response.answer(refusal(self.extra))
+
+    def reply(self, line: bytes | None, owner: object = None) -> None:
+        if line is None and not (self.is_stream or self.is_over or self.accepts == JSON):
+            # Nothing is to come, so there is nothing to come back for.
+            self.close()
+            self.response.stream(HTTPStatus.OK, STREAM_HEADERS + self.extra, FinishedStream(b""))
+            self._session.send_late_lines(self.outbox)
+        else:
+            super().reply(line, owner)  # pyright: ignore[reportArgumentType]
+
+    def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
+        if cause is CancelCause.SHUTDOWN and self.is_stream and not self.is_over and request is self.request:
+            # Who resumes the stream, at another replica, learns that nothing more comes.
+            self.outbox.put(lost_line(self.request_id))
+        super().cancelled(request, cause)
+
+
+class InitializeExchange(SharedExchange):
+    """The exchange of the POST that opens the session, with ``session_state`` for all replicas, once ``state`` has
+    settled the revision. A session whose opening fails ends at once, and so does one whose client does not learn its
+    id."""
+
+    __slots__ = ("_host", "_session_state", "_state")
+
+    may_prime: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        session: ClientSession,
+        connection: Exchange,
+        posted: HttpRequest,
+        request: InboundRequest | None,
+        high_water: int,
+        host: SessionHost,
+        session_state: SharedSessionState,
+        state: ConnectionState,
+    ) -> None:
+        super().__init__(session, connection, posted, request, high_water, lambda: None, host.start_soon)
+        self._host = host
+        self._session_state = session_state
+        self._state = state
+
+    def commit(self) -> None:
+        """Do nothing: the client learns the id of the session with the answer."""
+
+    def reply_at_once(self, line: bytes | None) -> None:
+        if line is not None and self.request is not None and self.request.error is None:
+            self._start(partial(self._reply_when_open, line))
+        else:
+            super().reply_at_once(line)
+            self._session.close(_NOT_OPENED_TEXT)
+
+    def refuse(self, code: int, line: bytes) -> None:
+        super().refuse(code, line)
+        self._session.close(_NOT_OPENED_TEXT)
+
+    async def _reply_when_open(self, line: bytes) -> None:
+        refusal = None if self.response.is_gone else await self._open()
+        if refusal is not None:
+            self.refuse_with(refusal)
+            self._session.close(_NOT_OPENED_TEXT)
+        elif self.response.is_gone:
+            self.close()
+            await self._delete()
+        else:
+            self.extra += b"Mcp-Session-Id: %b\r\n" % self._session.id.encode()
+            self.answer(HTTPStatus.OK, line)
+
+    async def _open(self) -> Refusal | None:
+        """Open the session for all replicas; return the refusal where that is impossible."""
+        revision = self._state.revision
+        assert revision is not None, "initialize has settled it"
+        facts = attrs.evolve(self._session_state.current, revision=revision.name, cursor=self._host.changes.cursor)
+        try:
+            ended = await self._session_state.open(facts, self._session.caller)
+        except StoreFull:
+            return partial(busy, "Too busy: too many sessions; try again later")
+        except SessionStateTooLong:
+            return partial(invalid, HTTPStatus.BAD_REQUEST, "the client says too much of itself in initialize")
+        except OSError as failed:
+            logger.debug("a session could not be opened: %s", failed)
+            return partial(unavailable, UNREACHABLE_TEXT)
+        if ended is not None:
+            self._host.start_soon(forget_events, self._host.replica.events, ended)
+        return None
+
+    async def _delete(self) -> None:
+        try:
+            if self._session_state.is_open:
+                await self._session_state.delete()
+        except OSError as failed:
+            logger.debug("a session could not be ended: %s", failed)
+        self._session.close(_NOT_OPENED_TEXT)

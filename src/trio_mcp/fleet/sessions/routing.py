@@ -1,0 +1,182 @@
+"""Messages to a session that are about requests of other replicas: answers and progress, which name the replica, and
+cancels, whose requests may run anywhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+
+from ...concurrency.bounded_dict import BoundedDict
+from ...jsonrpc.codec import encode_value
+from ...jsonrpc.errors import NotSerializable
+from ...jsonrpc.messages import (
+    Batch,
+    ErrorResponse,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    Unreadable,
+    is_request_id,
+)
+from ...serving.http.exchanges import HttpRequest
+from ...serving.http.responses import invalid, unavailable
+from ...state.connection import ConnectionState
+from ..messenger import MessageRefused, ReplicaDead
+from .shared_state import (
+    SESSION_ENDED_TEXT,
+    UNREACHABLE_TEXT,
+    SessionEnded,
+    SessionHost,
+    SessionStateTooLong,
+    SharedSessionState,
+)
+from .state import MAX_CANCELLED_ID, add_cancel
+
+logger = logging.getLogger("trio_mcp")
+
+FORWARDED_MESSAGE: Final = "session.message"
+"""Kind of the letters with a message for a request of the replica that reads it."""
+UNREADABLE_MESSAGE: Final = "session.unreadable"
+"""Kind of the letters that say that the answer to a request cannot be read."""
+_RECEIVED_IDS_LIMIT: Final = 100
+_TOO_LATE_TEXT: Final = "the process that ran the request has ended, and takes no answer any more"
+
+Delivery: TypeAlias = Callable[[], Awaitable[object]]
+"""A function that brings a message to another replica, or reads what others have written. Raises as `Messenger.send`
+and `SharedSessionState.change`."""
+
+
+def forward_unreadable(host: SessionHost, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
+    """Tell the replica ``owner`` that the answer to a request of its cannot be read. Raises as `Messenger.send`."""
+    return host.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
+
+
+class SessionRouter:
+    """The way to other replicas for messages to the session ``session_id``. ``state`` knows the requests that run
+    here."""
+
+    def __init__(
+        self, host: SessionHost, session_id: str, session_state: SharedSessionState, state: ConnectionState
+    ) -> None:
+        self._host = host
+        self._id = session_id
+        self._session_state = session_state
+        self._state = state
+        self._received_ids = BoundedDict[int, None](_RECEIVED_IDS_LIMIT)
+        """Hashes of the ids of the newest requests that came here."""
+
+    def route(self, message: Message | Batch, body: bytes) -> tuple[list[Delivery], Message | Batch | None]:
+        """Return the steps to take before the rest of a message is served here, and the rest, if any.
+
+        The id of a request is used once in a session (2025-11-25 basic, Requests). Where a client uses one again, the
+        cancels that were kept so far are for the former request: they are read before the later one begins."""
+        if not isinstance(message, Batch):
+            step = None if isinstance(message, Request) else self.delivery_for(message, body)
+            steps, rest = ([], message) if step is None else ([step], None)
+        else:
+            steps, rest = self._route_batch(message, body)
+        members = rest.members if isinstance(rest, Batch) else (rest,)
+        came = {hash((type(each.id), each.id)) for each in members if isinstance(each, Request)}
+        if not came.isdisjoint(self._received_ids):
+            steps.append(self._read)
+        for each in came:
+            self._received_ids[each] = None
+        return steps, rest
+
+    async def _read(self) -> None:
+        if not await self._session_state.read():
+            raise SessionEnded
+
+    def _route_batch(self, batch: Batch, body: bytes) -> tuple[list[Delivery], Batch | None]:
+        """Return the steps for other replicas, and the rest of the batch, if any."""
+        bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
+        comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
+        steps = [
+            # A request that comes in the batch runs here, and so does its cancel.
+            None if _cancelled_id(member) in comes else self.delivery_for(member, bytes(raw))
+            for member, raw in zip(batch.members, bodies, strict=True)
+        ]
+        rest = [member for member, step in zip(batch.members, steps, strict=True) if step is None]
+        return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
+
+    def delivery_for(self, message: Message | Unreadable, body: bytes) -> Delivery | None:
+        """Return the step for other replicas; `None`: there is none."""
+        named: object = None
+        match message:
+            case Response() | ErrorResponse():
+                named = message.id
+            case Notification("notifications/progress"):
+                named = _params(message).get("progressToken")
+            case Notification("notifications/cancelled"):
+                return self._cancel_delivery(_params(message))
+            case Unreadable():
+                if owner := self._host.owning_replica(message.settles):
+                    return partial(forward_unreadable, self._host, self._id, owner, message)
+            case _:
+                pass
+        owner = self._host.owning_replica(named)
+        if not owner:
+            return None
+        return partial(self._host.send, owner, FORWARDED_MESSAGE, (self._id, body))
+
+    def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
+        """Return the step that tells other replicas of a cancel; `None` for a request that runs here, or has no id."""
+        request_id, reason = params.get("requestId"), params.get("reason")
+        if not is_request_id(request_id) or self._state.knows(request_id):
+            return None
+        try:
+            if len(encode_value(request_id)) > MAX_CANCELLED_ID:
+                return None
+        except NotSerializable:
+            return None
+        told = reason if isinstance(reason, str) else None
+        return partial(self._session_state.change, add_cancel(self._host.new_id(), request_id, told))
+
+    async def deliver_all(self, deliveries: list[Delivery], posted: HttpRequest) -> bool:
+        """Do ``route`` for the ``posted`` message. Return false where a step fails, and all is answered."""
+        response, extra = posted.response, posted.extra
+        try:
+            for step in deliveries:
+                await step()
+        except ReplicaDead:
+            response.answer(invalid(HTTPStatus.BAD_REQUEST, _TOO_LATE_TEXT, extra))
+        except MessageRefused as error:
+            reason = f"the process that runs the request takes no answer: {error}"
+            response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
+        except SessionEnded:
+            response.answer(invalid(HTTPStatus.NOT_FOUND, SESSION_ENDED_TEXT, extra))
+        except ValueError as error:
+            response.answer(invalid(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), extra))
+        except (OSError, SessionStateTooLong) as error:
+            logger.debug("a message could not be passed on: %s", error)
+            response.answer(unavailable(UNREACHABLE_TEXT, extra))
+        else:
+            return True
+        return False
+
+    async def deliver_or_log(self, delivery: Delivery) -> None:
+        """Do ``delivery_for``, of which nobody waits to be told."""
+        try:
+            await delivery()
+        except (ReplicaDead, MessageRefused, OSError) as error:
+            logger.debug("an answer that cannot be read could not be told of: %s", error)
+
+
+def _cancelled_id(message: Message | Unreadable) -> tuple[type, RequestId] | None:
+    """Return the id that a cancel names, with its type, since 1 and "1" differ; `None` for other messages."""
+    if not (isinstance(message, Notification) and message.method == "notifications/cancelled"):
+        return None
+    named: object = _params(message).get("requestId")
+    return (type(named), named) if is_request_id(named) else None
+
+
+def _params(message: Notification) -> dict[str, Any]:
+    params: Any = message.params
+    return cast("dict[str, Any]", params) if isinstance(params, dict) else {}

@@ -1,0 +1,384 @@
+"""SharedSession is a replica's view of a legacy session that all replicas serve: the facts of the session, as last
+read, a connection that goes on from these facts, and the requests that run here.
+
+Nothing is refused on old facts. Two things hold within one replica alone: that an id is used once (a cancel may reach
+two requests with the id, at a time or one after the other), and the order of two messages of a client that does not
+wait for the answer to the first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import trio
+
+from ...concurrency.fair_share import Caller
+from ...jsonrpc.codec import decode, decode_value
+from ...jsonrpc.errors import INTERNAL_ERROR
+from ...jsonrpc.messages import (
+    Batch,
+    Message,
+    Notification,
+    Unreadable,
+)
+from ...protocol.revisions import REVISIONS
+from ...runtime.cancellation import CancelCause
+from ...runtime.peer import Peer, PrincipalId
+from ...server.connection import ServerConnection
+from ...serving.http.exchanges import HttpRequest
+from ...serving.http.responses import empty, error, unavailable
+from ...serving.http.session_exchange import ClientSession, SessionExchange
+from ...state.connection import ConnectionState
+from .event_log import StreamLog, forget_events, new_holder, new_stream_name
+from .exchange import InitializeExchange, SharedExchange
+from .pending_changes import PendingChange, PendingChanges
+from .resumed_streams import ResumedStreams
+from .routing import Delivery, SessionRouter
+from .shared_state import FRESH_SECONDS, UNREACHABLE_TEXT, SessionHost, SharedSessionState, to_milliseconds
+from .standalone_streams import StandaloneStreams
+from .state import Cancel, SessionState, initialize_params
+from .streams import SharedStream
+
+if TYPE_CHECKING:
+    from ...state.requests import InboundRequest
+
+logger = logging.getLogger("trio_mcp")
+
+_IDLE: Final = 60.0
+"""Seconds after which a view goes that nobody uses."""
+_LONGEST_LOOK: Final = 30.0
+"""Seconds between two looks at a session whose client has a response open, or has left requests here, at most."""
+_LAST_LINES: Final = 2.0
+_HURRIED_LINES: Final = 0.1
+"""Seconds that a replica which ends has to write its last lines to the log, and to send its last answers."""
+
+
+class SharedSession(ClientSession):
+    """The view of the session ``session_id``. ``peer`` came first; ``opening`` has the parameters of ``initialize``, as
+    JSON text, in the replica that opens the session."""
+
+    def __init__(
+        self,
+        host: SessionHost,
+        session_id: str,
+        peer: Peer,
+        caller: Caller,
+        on_end: Callable[[ClientSession], None],
+        opening: bytes = b"",
+    ) -> None:
+        server = host.running.server
+        state = ConnectionState("server", server.vocabulary, require_initialized=server.require_initialized)
+        state.new_id = host.new_id
+        super().__init__(host.running, session_id, peer, caller, host.retry_interval, on_end, state)
+        self._host = host
+        limits = self._limits
+        most, keep = max(limits.max_replay_bytes * 3 // 4, 1), to_milliseconds(limits.replay_timeout)
+        owner = principal_text(peer.principal)
+        self._log = StreamLog(host.replica.events, session_id, most, keep, host.keys, owner)
+        """The log of the streams that answer requests."""
+        unknown = SessionState(opening, "", owner, new_stream_name())
+        self.session_state = SharedSessionState(host, session_id, unknown, self._apply_state, self.close)
+        served = cast("ServerConnection", self._connection.served)
+        self._subscriptions = served.subscriptions
+        self._resumed_streams = ResumedStreams(host, session_id, self._log, self.close_resumed)
+        self.standalone_streams = StandaloneStreams(
+            host, session_id, self.session_state, served, self._outbox, self._log, self._resumed_streams
+        )
+        self._pending_changes = PendingChanges(host, self.session_state, state, self._subscriptions)
+        self._router = SessionRouter(host, session_id, self.session_state, state)
+        self._streams: set[SharedStream] = set()
+        """The streams that are not finished."""
+        self._left = trio.lowlevel.ParkingLot()
+        self._finished = trio.Event()
+        self._shutdown_scope = trio.CancelScope()
+        self._looked_at = self._touched_at = self.used_at
+        self._was_reached = False
+        self._is_unused = bool(opening)
+        """True while the client hasn't used the session, so that other replicas don't know of any use."""
+        self._uses = 0
+        """Number of the requests that are being read or written for."""
+        self._context = copy_context()
+
+    # Life
+
+    async def run(self) -> None:
+        """Serve until the session ends, or nobody uses this view."""
+        try:
+            await self._connection.run()
+            if self._connection.connection.lost is None:
+                self._shutdown_scope.deadline = min(self._shutdown_scope.deadline, trio.current_time() + _LAST_LINES)
+                with self._shutdown_scope:
+                    while self._streams or self._uses:
+                        await self._left.park()
+        finally:
+            for stream in self._streams:
+                stream.scope.cancel(reason="the session is over in this process")
+            self.standalone_streams.close()
+            self._outbox.close()
+            self._finished.set()
+
+    def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
+        """End when the requests are done, and the responses to GETs now: their clients listen elsewhere."""
+        if hurry:
+            self._shutdown_scope.deadline = trio.current_time() + _HURRIED_LINES
+        self.standalone_streams.end_responses()
+        super().shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
+
+    async def ended(self) -> None:
+        """Wait until the last request is over, and its lines are in the log."""
+        await self._finished.wait()
+
+    # Facts
+
+    @property
+    def is_fresh(self) -> bool:
+        """True while nothing needs to be read for a request."""
+        state = self._connection.state
+        return self.session_state.is_fresh and (state.initialized or not state.require_initialized)
+
+    def on_hint(self) -> None:
+        """Note that the facts may have changed: read the facts, or end a view that nobody uses."""
+        self.session_state.is_hinted = True
+        if self._is_needed:
+            self.session_state.read_soon()
+        else:
+            self.close("the session was changed in another process")
+
+    def _apply_state(self, before: SessionState | None) -> None:
+        """Go on from the facts that are known now."""
+        facts, state = self.session_state.current, self._connection.state
+        if self.is_over:
+            return
+        if state.revision is None:
+            state.resume(REVISIONS[facts.revision], initialize_params(facts))
+        self._pending_changes.apply()
+        self.standalone_streams.check_listener(facts.listener)
+        if before is not None:  # what was cancelled before this view was there does not run here
+            known, here = {cancel.mark for cancel in before.cancels}, f"{self._host.replica.id}."
+            for cancel in facts.cancels:  # one that came here has found no request, and is for none that came later
+                if cancel.mark not in known and not cancel.mark.startswith(here):
+                    self._cancel(cancel)
+
+    def _cancel(self, cancel: Cancel) -> None:
+        params = {"requestId": decode_value(cancel.request_id), "reason": cancel.reason}
+        event = self._connection.state.receive(Notification("notifications/cancelled", params))
+        self._connection.feed(event, b"", self._connection.exchange)
+
+    # Changes by requests
+
+    def _accept(self, posted: HttpRequest) -> None:
+        write = self._pending_changes.start()
+        if write is None:
+            super()._accept(posted)
+        else:
+            self._host.start_soon(self._accept_when_written, posted, write)
+
+    async def _accept_when_written(self, posted: HttpRequest, write: PendingChange) -> None:
+        refusal = await write.outcome()
+        if refusal is None:
+            super()._accept(posted)
+        else:
+            posted.response.answer(refusal(posted.extra))
+
+    # Messages
+
+    def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
+        """Take a message, or a batch, that was ``posted``. Messages about requests of other replicas go there."""
+        steps, rest = self._router.route(message, posted.body)
+        if not steps:
+            super().post(message, posted, opens=opens)
+            if self._is_unused and not opens:
+                self._is_unused = False
+                if not self._pending_changes:
+                    self.session_state.read_soon()  # otherwise the session could be ended for another one
+        else:
+            self.used_at = trio.current_time()
+            self._start_use(posted, self._deliver_then_post, steps, rest)
+
+    async def _deliver_then_post(
+        self, deliveries: list[Delivery], rest: Message | Batch | None, posted: HttpRequest
+    ) -> None:
+        if not await self._router.deliver_all(deliveries, posted):
+            return
+        if rest is None:
+            self._accept(posted)
+        else:
+            super().post(rest, posted)
+
+    def receive_message(self, body: bytes) -> None:
+        """Take a message about a request of this replica, which came to another one."""
+        self.used_at = trio.current_time()
+        event = self._connection.state.receive(decode(body))
+        self._connection.feed(event, body, self._connection.exchange)
+
+    def receive_unreadable(self, request_id: str, reason: str) -> None:
+        """Fail a request of this replica, whose answer came to another one and cannot be read."""
+        message = Unreadable(reason, None, request_id, is_answer=True)
+        self._connection.feed(self._connection.state.receive(message), b"", self._connection.exchange)
+
+    def fail_question(self, message: Unreadable, body: bytes) -> None:
+        """Fail the request of ours that ``message`` was meant to answer, here or elsewhere."""
+        step = self._router.delivery_for(message, body)
+        if step is None:
+            super().fail_question(message, body)
+        else:
+            self._host.start_soon(self._router.deliver_or_log, step)
+
+    def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
+        connection, high_water = self._connection.exchange, self._limits.high_water
+        start = self._host.start_soon
+        if opens:
+            state = self._connection.state
+            return InitializeExchange(
+                self, connection, posted, request, high_water, self._host, self.session_state, state
+            )
+        return SharedExchange(self, connection, posted, request, high_water, self._pending_changes.start, start)
+
+    # Streams
+
+    def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SharedStream:
+        """Return a stream for the lines of ``exchange``, which begins in a task of its own."""
+        assert isinstance(exchange, SharedExchange), "this session has no others"
+        holder, request_id = new_holder(self._host.replica), exchange.request_id
+        lost = partial(self._abort_exchange, exchange)
+        longest = self._limits.max_message_bytes
+        finished = partial(self.send_late_lines, exchange.outbox)
+        stream = SharedStream(self._log, exchange.outbox, holder, request_id, lost, finished, longest, primes=primes)
+        self._streams.add(stream)
+        self._context.run(self._host.start_soon, self._run_stream, stream)
+        return stream
+
+    async def _run_stream(self, stream: SharedStream) -> None:
+        try:
+            await stream.run()
+        finally:
+            self._streams.discard(stream)
+            self._left.unpark_all()
+
+    async def _abort_exchange(self, exchange: SharedExchange) -> None:
+        """Cancel the requests of a stream with which this replica may not go on."""
+        try:
+            if not await self.session_state.read():
+                return
+        except OSError as failed:
+            logger.debug("a session could not be read: %s", failed)
+        exchange.abort(CancelCause.LEASE, "the events of this call cannot be kept by this process any more")
+
+    def close_resumed(self, name: str, replica: str) -> None:
+        """End the response of the stream ``name``, for which the client has come back to ``replica``, wherever that
+        response is."""
+        for stream in self._streams:
+            if stream.name == name:
+                before, stream.response_at = stream.response_at, replica
+                stream.detach()
+                if before not in ("", self._host.replica.id, replica):
+                    self._resumed_streams.notify_resumed(before, name, replica)
+        if replica != self._host.replica.id:
+            self._resumed_streams.close_stream(name)
+
+    @property
+    def is_listened_to(self) -> bool:
+        """True while a response takes the lines that belong to no request, here or, as far as is known, elsewhere."""
+        return not self.is_over and (self.standalone_streams.is_open or self.standalone_streams.is_elsewhere)
+
+    # Time
+
+    @property
+    def _is_reached(self) -> bool:
+        return (
+            any(stream.is_open for stream in self._streams)
+            or any(post.is_open for post in self.posts)
+            or self.standalone_streams.is_reached
+        )
+
+    @property
+    def _is_needed(self) -> bool:
+        """True while anything runs here, or waits."""
+        state = self._connection.state
+        has_requests = state.inbound or state.outbound or self.posts or self._streams
+        return bool(has_requests or self._pending_changes or self._uses) or self.standalone_streams.is_needed
+
+    def _start_use(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run ``function``, which answers ``posted``, and keep the view until its end."""
+        self._uses += 1
+        self._host.start_soon(self._run_used, posted, function, *args)
+
+    async def _run_used(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        try:
+            await function(*args, posted)
+        except Exception:  # a defect, which concerns this request alone
+            logger.exception("an HTTP request failed")
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
+        finally:
+            self._uses -= 1
+            self._left.unpark_all()
+
+    def expire(self, now: float) -> None:
+        """Look at the session now and then while its client is here, or has left requests here; end the view where the
+        session has ended, or nobody uses the view."""
+        self.standalone_streams.expire(now)
+        if not self.session_state.is_open or self.is_over:
+            return
+        timeout = self._limits.session_timeout
+        was_reached, self._was_reached = self._was_reached, self._is_reached
+        if (was_reached and not self._was_reached) or (self.session_state.is_hinted and self._is_needed):
+            self.session_state.read_soon()  # the time of the session begins now, or a reading has failed
+        if self._was_reached:
+            self.used_at = now
+            longest = FRESH_SECONDS if self._connection.state.inbound else _LONGEST_LOOK
+            if now - max(self.session_state.read_at, self._looked_at) >= min(timeout / 4, longest):
+                self._looked_at = now
+                self.session_state.read_soon()
+        elif not self._is_needed:
+            if now - self.used_at >= min(_IDLE, timeout):
+                self.close("nobody uses the session in this process")
+        elif now - self._looked_at >= min(timeout / 30, _LONGEST_LOOK):
+            self._looked_at = now
+            self._host.start_soon(self.session_state.check_exists)
+        if self._streams and now - self._touched_at >= self._limits.replay_timeout / 3:
+            self._touched_at = now
+            self._host.start_soon(self._touch, next(iter(self._streams)).name)
+
+    async def _touch(self, name: str) -> None:
+        try:
+            await self._log.touch(name)
+        except OSError as failed:
+            logger.debug("the events of a session could not be kept: %s", failed)
+
+    def send_keep_alive(self) -> None:
+        """Have streams that were silent send comments: see `PostExchange.send_keep_alive`."""
+        for post in tuple(self.posts):
+            post.send_keep_alive()
+        self.standalone_streams.send_keep_alive()
+
+    # GET and DELETE
+
+    def get(self, asked: HttpRequest) -> None:
+        """Answer a GET. See `StandaloneStreams.get`."""
+        self.used_at = trio.current_time()
+        self._start_use(asked, self.standalone_streams.get)
+
+    def delete(self, asked: HttpRequest) -> None:
+        """Answer a DELETE: end the session for all replicas."""
+        self._start_use(asked, self._delete)
+
+    async def _delete(self, asked: HttpRequest) -> None:
+        try:
+            await self.session_state.delete()
+        except OSError as failed:
+            logger.debug("a session could not be ended: %s", failed)
+            asked.response.answer(unavailable(UNREACHABLE_TEXT, asked.extra))
+            return
+        await forget_events(self._host.replica.events, self.id)
+        asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))
+
+
+def principal_text(principal: PrincipalId | None) -> str:
+    """Return a principal in the form of facts."""
+    return "" if principal is None else principal.to_json()

@@ -1,0 +1,344 @@
+"""SharedSessionState are the facts of one session, as known to one replica and written for all.
+
+Known facts are as old as the last reading: `FRESH` seconds at most, while requests come, and until a hint says that
+the facts have changed. `SessionHost` is common to all sessions of a replica.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+import trio
+
+from ...classes import define, frozen
+from ...concurrency.fair_share import Caller
+from ...concurrency.wakeups import ChangeSignal
+from ...server.server import RunningServer
+from ...stores.decoding import decode_stored
+from ...stores.record_codec import encoded
+from ...stores.sealing import BadSeal, SealingKey
+from ...stores.shared import Replica
+from ...stores.task_store import StoreFull, Uncertain, UnreadableRecord, new_mark
+from ..change_replicator import ChangeReplicator
+from ..messenger import Messenger, ReplicaMessage
+from ..retry_messages import MessageSeal
+from .state import MAX_STATE_BYTES, Change, SessionState, decode_state, encode_state, initialize_params
+
+logger = logging.getLogger("trio_mcp")
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+FRESH_SECONDS: Final = 5.0
+"""Seconds for which facts hold that were read."""
+_WRITE_ATTEMPTS: Final = 20
+"""Tries of a write that others are quicker than."""
+_SEND_TIMEOUT: Final = 5.0
+_UNUSED_LIFETIME: Final = 60.0
+"""Seconds after which a session ends that its client has opened and not used."""
+UNREACHABLE_TEXT: Final = "the sessions of this server cannot be reached; try again later"
+SESSION_ENDED_TEXT: Final = "there is no such session: it has ended; send initialize"
+
+
+class SessionEnded(Exception):
+    """The session has ended, on whichever replica."""
+
+
+class SessionStateTooLong(Exception):
+    """The facts of a session would exceed their bound."""
+
+
+@frozen(eq=False)
+class SessionHost:
+    """The parts that the sessions of a replica have in common."""
+
+    running: RunningServer
+    replica: Replica
+    messenger: Messenger
+    nursery: trio.Nursery
+    retry_interval: float
+    """Seconds after which clients shall come back when a response breaks."""
+    new_id: Callable[[], str]
+    """Maker of the ids of requests to clients, which name this replica."""
+    owning_replica: Callable[[object], str]
+    """Returns the other replica that an id, or a token of progress, names; empty for all others."""
+    watch_stream: Callable[[str, str], ChangeSignal]
+    """Returns a signal of the changes of a stream, until `unwatch_stream`."""
+    unwatch_stream: Callable[[str, str, ChangeSignal], None]
+    caller_key: Callable[[Caller], bytes]
+    """Returns the name under which all replicas count the sessions of a caller."""
+    changes: ChangeReplicator
+    """Tells the clients of this replica of changes on others."""
+    seal: MessageSeal | None = None
+    """Seals the letters about sessions; `None` where the author has given no secrets."""
+    keys: Sequence[SealingKey] = ()
+    """Keys of the events of sessions; none where the author has given no secrets."""
+    state_keys: Sequence[SealingKey] = ()
+    """Keys that seal the facts of sessions: the first one seals, and each one opens."""
+
+    def send(self, replica: str, kind: str, content: tuple[object, ...]) -> Awaitable[bytes]:
+        """Bring ``content`` to the reader of this ``kind`` in ``replica``: see `Messenger.send`."""
+        encoded = msgspec.msgpack.encode(content) if self.seal is None else self.seal.seal(kind, replica, content)
+        return self.messenger.send(replica, kind, encoded, patience=_SEND_TIMEOUT)
+
+    def open_message(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
+        """Return the content of ``message``; `None`, and the letter is refused, where that cannot be read."""
+        if self.seal is None:
+            try:
+                return decode_stored("a letter", partial(msgspec.msgpack.decode, type=form), message.content)
+            except UnreadableRecord as error:
+                logger.warning("%s", error)
+                message.refuse("this replica cannot read the message: it is of another version")
+                return None
+        return self.seal.open(kind, message, form)
+
+    def seal_state(self, session_id: str, text: bytes) -> bytes:
+        """Return the facts ``text`` sealed for this session, as the storage keeps them."""
+        return self.state_keys[0].seal(text, encoded(session_id)) if self.state_keys else text
+
+    def read_state(self, session_id: str, stored: bytes) -> SessionState | None:
+        """Return the facts of a session from the storage. `None` if they were changed or never sealed; the client then
+        has to open another session. Raises `SessionStateUnreadable`."""
+        if not self.state_keys:
+            return decode_state(stored)
+        for key in self.state_keys:
+            with suppress(BadSeal):
+                return decode_state(key.open(stored, encoded(session_id)))
+        logger.warning("the data of a session was changed, or not sealed with a secret of this replica")
+        return None
+
+    def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run ``function`` in a task of its own. A failure is a defect, which concerns one request alone."""
+
+        async def run() -> None:
+            try:
+                await function(*args)
+            except Exception:
+                logger.exception("a part of an HTTP request failed")
+
+        self.nursery.start_soon(run)
+
+
+@define(eq=False)
+class _QueuedChange:
+    """A change that its caller waits for."""
+
+    change: Change
+    is_over: bool = False
+    error: Exception | None = None
+
+
+class SharedSessionState:
+    """The facts of the session ``session_id``. ``on_changed`` is called with the facts that were known before, `None`
+    at first, when other ones are known, and ``on_ended`` when the session has ended."""
+
+    def __init__(
+        self,
+        host: SessionHost,
+        session_id: str,
+        state: SessionState,
+        on_changed: Callable[[SessionState | None], None],
+        on_ended: Callable[[str], None],
+    ) -> None:
+        limits = host.running.limits
+        self.current = state
+        """The facts as last read or written."""
+        self._sessions = host.replica.sessions
+        self._host = host
+        self._id = session_id
+        self._on_changed = on_changed
+        self._on_ended = on_ended
+        self._timeout = limits.session_timeout
+        self._limit = limits.max_sessions
+        self._idle_ms = to_milliseconds(limits.session_timeout)
+        self._mark: bytes | None = None
+        self.read_at = -math.inf
+        """Time of the last reading, or writing."""
+        self.is_hinted = False
+        """True when the facts may have changed since the last reading began."""
+        self._own_hints = 0
+        """Number of hints of our own writes that haven't arrived yet."""
+        self._own_hints_until = -math.inf
+        """Time after which they count as lost."""
+        self._is_reading = False
+        self._lock = trio.Lock()
+        """Held while facts are read or written, so that older ones never follow newer ones."""
+        self._queued: list[_QueuedChange] = []
+        """The changes whose callers wait, in order."""
+
+    @property
+    def is_open(self) -> bool:
+        """True once the session is open."""
+        return self._mark is not None
+
+    @property
+    def is_fresh(self) -> bool:
+        """True while the facts hold without another reading."""
+        return not self.is_hinted and trio.current_time() - self.read_at < min(FRESH_SECONDS, self._timeout / 4)
+
+    # Reading
+
+    def read_soon(self) -> None:
+        """Read the facts, unless that is about to begin."""
+        if not self._is_reading:
+            self._is_reading = True
+            self._host.start_soon(self._read_now)
+
+    def is_own_hint(self) -> bool:
+        """Return whether a received hint belongs to our own write, and so is not news. If another replica has written
+        meanwhile, another hint follows."""
+        if trio.current_time() > self._own_hints_until:
+            self._own_hints = 0
+        if not self._own_hints:
+            return False
+        self._own_hints -= 1
+        return True
+
+    def forget_hints(self) -> None:
+        """Stop expecting hints of our own writes, since hints were lost."""
+        self._own_hints = 0
+
+    async def _read_now(self) -> None:
+        self._is_reading = False
+        try:
+            await self.read()
+        except OSError as error:  # the next look comes; the storage logs its outages
+            logger.debug("a session could not be read: %s", error)
+
+    async def read(self) -> bool:
+        """Read the facts, for a client that is here, and return whether the session lasts. Raises `OSError`."""
+        async with self._lock:
+            return await self._read()
+
+    async def _read(self) -> bool:
+        self.is_hinted = False
+        try:
+            stored = await self._sessions.read(self._id, idle_ms=self._idle_ms)
+            facts = None if stored is None else self._host.read_state(self._id, stored.state)
+        except BaseException:
+            self.is_hinted = True
+            raise
+        if stored is None or facts is None:
+            self._on_ended("the session has ended")
+            return False
+        self.adopt(facts, stored.mark)
+        return True
+
+    def adopt(self, state: SessionState, mark: bytes) -> None:
+        """Use the facts that were read or written under ``mark`` from now on."""
+        before = None if self._mark is None else self.current
+        if before is None:
+            initialize_params(state)  # raises if the view can't use the facts
+        self.current, self._mark, self.read_at = state, mark, trio.current_time()
+        self._on_changed(before)
+
+    async def check_exists(self) -> None:
+        """Look whether the session lasts, which lasts no longer by this."""
+        try:
+            # A directory that may have no session at all has no room for one, but tells of one with this id.
+            await self._sessions.open(self._id, b"", caller=b"", mark=new_mark(), idle_ms=1, limit=0)
+        except StoreFull:
+            self._on_ended(f"the client has not come back for {self._timeout:g} seconds")
+        except ValueError:
+            return
+        except OSError as error:
+            logger.debug("a session could not be looked for: %s", error)
+
+    # Writing
+
+    async def open(self, state: SessionState, caller: Caller) -> str | None:
+        """Open the session of ``caller`` for all replicas. Until its client uses it, the session ends before others.
+        Returns the id of the session that was ended for it, if any: see `SessionDirectory.open`. Raises `StoreFull`,
+        `SessionStateTooLong`, and `OSError` if the storage is unavailable."""
+        text, mark, name = _encode_within(state, MAX_STATE_BYTES // 2), new_mark(), self._host.caller_key(caller)
+        idle, text = min(self._idle_ms, to_milliseconds(_UNUSED_LIFETIME)), self._host.seal_state(self._id, text)
+        try:
+            ended = await self._sessions.open(self._id, text, caller=name, mark=mark, idle_ms=idle, limit=self._limit)
+        except Uncertain:
+            await self._sessions.delete(self._id)
+            raise
+        self.adopt(state, mark)
+        return ended
+
+    async def change(self, change: Change) -> None:
+        """Have the facts changed for all replicas. Changes that come while another one is written are written together:
+        a client that sends many costs the storage, and other clients, no more than one that sends few.
+
+        Raises `SessionEnded`, `SessionStateTooLong`, and `OSError` where the storage cannot be reached, or others write
+        all the time: the change may have happened then."""
+        waiting = _QueuedChange(change)
+        self._queued.append(waiting)
+        try:
+            async with self._lock:
+                if not waiting.is_over:
+                    await self._write([each for each in self._queued if not each.is_over])
+        finally:
+            self._queued.remove(waiting)
+        if waiting.error is not None:
+            raise type(waiting.error)(*waiting.error.args)  # one of its own for each
+
+    async def _write(self, changes: list[_QueuedChange]) -> None:
+        error: Exception | None = None
+        try:
+            await self._write_all(changes)
+        except (OSError, SessionEnded) as failed:
+            error = failed
+        for each in changes:
+            each.is_over, each.error = True, each.error or error
+
+    async def _write_all(self, changes: list[_QueuedChange]) -> None:
+        for _ in range(_WRITE_ATTEMPTS):
+            facts, text, mark = self.current, b"", new_mark()
+            for each in changes:
+                following = facts if each.error is not None else each.change(facts)
+                if following == facts:
+                    continue
+                try:
+                    text = _encode_within(following, MAX_STATE_BYTES)
+                except SessionStateTooLong as error:
+                    each.error = error
+                else:
+                    facts = following
+            if facts == self.current:
+                return
+            self._own_hints += 1  # before the write, since the hint may arrive before the answer
+            self._own_hints_until = trio.current_time() + FRESH_SECONDS
+            is_done = False
+            try:
+                was, sealed = self._mark or b"", self._host.seal_state(self._id, text)
+                is_done = await self._sessions.change(
+                    self._id, sealed, expected_mark=was, mark=mark, idle_ms=self._idle_ms
+                )
+            except Uncertain:
+                pass  # the next read finds out
+            finally:
+                if not is_done:
+                    self.is_own_hint()
+            if is_done:
+                self.adopt(facts, mark)
+                return
+            if not await self._read():
+                raise SessionEnded
+        raise Uncertain("a session could not be changed, since it changes all the time")
+
+    async def delete(self) -> None:
+        """End the session for all replicas. Raises `OSError`."""
+        await self._sessions.delete(self._id)
+        self._on_ended("the client has ended the session")
+
+
+def _encode_within(state: SessionState, limit: int) -> bytes:
+    text = encode_state(state)
+    if len(text) > limit:
+        raise SessionStateTooLong
+    return text
+
+
+def to_milliseconds(seconds: float) -> int:
+    """Return a length of time in the unit of storages."""
+    return max(1, min(round(seconds * 1000), 10**12))

@@ -1,0 +1,358 @@
+"""StandaloneStreams answers the GETs to a session that all replicas serve, and sends the lines that belong to no
+request.
+
+One replica at a time has the session's own stream: the one that took the latest GET. That one alone makes lines
+of changes, while the response is open. A change while nobody listens is told to the next GET, by the place in the log
+of changes that is noted beside the stream. Other lines go by letter to the replica that has the stream, or, where there
+is none, into the log, for the next GET.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from http import HTTPStatus
+from itertools import count
+from typing import Final
+
+import trio
+
+from ...concurrency.time_limits import growing_delay
+from ...runtime.outbox import Outbox
+from ...server.connection import ServerConnection
+from ...serving.callers import token_expiry
+from ...serving.http.exchanges import FinishedStream, HttpRequest
+from ...serving.http.responses import empty, invalid, unavailable
+from ...stores.shared import ChangeCursor
+from ...transports.sse import STREAM_HEADERS, numbered_events, priming_event, retry_line
+from ..change_replicator import EVERYTHING, notify_changes
+from ..messenger import MessageRefused, ReplicaDead
+from .event_log import STORAGE_TIMEOUT, StreamLog, new_holder, parse_cursor, replica_of, standalone_log_id
+from .resumed_streams import ResumedStreams, StandaloneStream
+from .shared_state import (
+    SESSION_ENDED_TEXT,
+    UNREACHABLE_TEXT,
+    SessionEnded,
+    SessionHost,
+    SharedSessionState,
+    to_milliseconds,
+)
+from .state import change_listener
+from .streams import SSEResponse, respond
+
+logger = logging.getLogger("trio_mcp")
+
+LINES_MESSAGE: Final = "session.lines"
+"""Kind of the letters with lines for the own stream of a session."""
+_FIRST_REPEAT: Final = 0.1
+_LONGEST_REPEAT: Final = 2.0
+_NOT_KEPT: Final = "events behind this event id are no longer kept"
+_UNKNOWN: Final = "no stream of this session has this event id, or none has any more"
+
+
+class StandaloneStreams:
+    """The streams that the client of one session asks for by GET. ``outbox`` has the lines that belong to no request;
+    ``log`` the streams that answer requests, and ``resumed`` those that the client has come back for here."""
+
+    def __init__(
+        self,
+        host: SessionHost,
+        session_id: str,
+        session_state: SharedSessionState,
+        served: ServerConnection,
+        outbox: Outbox,
+        log: StreamLog,
+        resumed: ResumedStreams,
+    ) -> None:
+        limits = host.running.limits
+        self._host = host
+        self._id = session_id
+        self._session_state = session_state
+        self._served = served
+        self._subscriptions = served.subscriptions
+        self._outbox = outbox
+        self._log = log
+        self._resumed = resumed
+        self._limits = limits
+        keep = to_milliseconds(limits.session_timeout)
+        most, log_id = max(limits.max_replay_bytes // 4, 1), standalone_log_id(session_id)
+        self.standalone_log = StreamLog(host.replica.events, log_id, most, keep, host.keys, log.owner)
+        """The log of the session's own stream, which lasts as long as the session."""
+        self._stream: StandaloneStream | None = None
+        """The own stream; `None` while this replica has none."""
+        self._stream_lock = trio.Lock()
+        """Held while the own stream is taken or written."""
+        self._sending = trio.CancelScope()
+        self._has_started = self._is_sending = False
+        self._notified_cursor = ""
+        """Place in the log of changes at which the response ended; empty once noted."""
+        self._touched_at = trio.current_time()
+        self._is_ending = False
+        """True once no more responses may begin."""
+        self._subscriptions.notifies_legacy = False
+        outbox.call_writer(self._start_sending)
+
+    # What there is
+
+    @property
+    def is_open(self) -> bool:
+        """True while a response takes the lines that belong to no request."""
+        return self._stream is not None and self._stream.is_open
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True where another replica has the own stream, as far as is known."""
+        return replica_of(self._session_state.current.listener) not in ("", self._host.replica.id)
+
+    @property
+    def is_reached(self) -> bool:
+        """True while the client has a response open."""
+        return self.is_open or bool(self._resumed)
+
+    @property
+    def is_needed(self) -> bool:
+        """True while lines wait, or a response is open."""
+        return self._is_sending or bool(self._outbox.size) or self.is_reached
+
+    def check_listener(self, listener: str) -> None:
+        """Let the own stream go where there is another holder by now."""
+        if self._stream is not None and self._stream.holder != listener:
+            self._abandon_stream()
+
+    def _abandon_stream(self) -> None:
+        own, self._stream = self._stream, None
+        if own is not None:
+            own.close()
+
+    def expire(self, now: float) -> None:
+        """End responses whose token has ended, and have the log last."""
+        self._resumed.expire(now)
+        own = self._stream
+        if own is None or own.pipe is None or not own.is_open:
+            return
+        if now >= own.pipe.until:
+            own.close()
+        elif now - self._touched_at >= self._limits.session_timeout / 3:
+            self._touched_at = now
+            self._host.start_soon(self._touch, own)
+
+    async def _touch(self, stream: StandaloneStream) -> None:
+        try:
+            await stream.touch()
+        except OSError as error:
+            logger.debug("the events of a session could not be kept: %s", error)
+
+    def send_keep_alive(self) -> None:
+        """Have the own stream send a comment, unless something was sent since the last call."""
+        if self._stream is not None and self._stream.pipe is not None:
+            self._stream.pipe.send_keep_alive()
+
+    def end_responses(self) -> None:
+        """End all responses, including those that begin from now on, because the process ends."""
+        self._is_ending = True
+        if self._stream is not None:
+            self._stream.close()
+        self._resumed.close_all()
+
+    def close(self) -> None:
+        """End all responses, and send nothing more: the session is over here."""
+        self._sending.cancel(reason="the session is over in this process")
+        self.end_responses()
+        self._abandon_stream()
+
+    # GET
+
+    async def get(self, asked: HttpRequest) -> None:
+        """Answer a GET: with the stream that the cursor names, from there on, or with the own stream, from where no
+        response took it. A response that has the stream already ends, on whichever replica that is; one that resumes
+        a stream, where it is on this one."""
+        response, extra = asked.response, asked.extra
+        try:
+            with trio.move_on_after(STORAGE_TIMEOUT) as scope:
+                await self._answer(asked)
+            if scope.cancelled_caught:
+                response.answer(unavailable(UNREACHABLE_TEXT, extra))
+        except SessionEnded:
+            response.answer(invalid(HTTPStatus.NOT_FOUND, SESSION_ENDED_TEXT, extra))
+        except OSError as error:
+            logger.debug("the streams of a session could not be read: %s", error)
+            response.answer(unavailable(UNREACHABLE_TEXT, extra))
+        if self._is_ending:  # meanwhile
+            self.end_responses()
+
+    async def _answer(self, asked: HttpRequest) -> None:
+        cursor = asked.head.headers.get("last-event-id")
+        if cursor is None:
+            await self._listen(asked, None)
+            return
+        response, extra, parsed = asked.response, asked.extra, parse_cursor(cursor)
+        read, number = None, 0
+        if parsed is not None:
+            name, number = parsed
+            is_own = name == self._session_state.current.standalone_stream
+            read = await (self.standalone_log if is_own else self._log).read_after(name, number)
+        if read is None or number > read.stream.last or number < read.stream.dropped:
+            # An empty stream would let the client believe that nothing was missed.
+            is_gone = read is not None and number < read.stream.dropped
+            response.answer(invalid(HTTPStatus.BAD_REQUEST, _NOT_KEPT if is_gone else _UNKNOWN, extra))
+        elif read.stream.name == self._session_state.current.standalone_stream:
+            await self._listen(asked, number)
+        elif not read.stream.is_finished:
+            self._resumed.resume(asked, read, self._retry_line)
+        elif read.lines:
+            events = numbered_events(read.stream.name, read.first, read.lines)
+            response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(events))
+        else:  # see `HttpSession.get`
+            response.answer(empty(HTTPStatus.NO_CONTENT, extra))
+
+    @property
+    def _retry_line(self) -> bytes:
+        revision = self._served.state.revision
+        polls = revision is not None and revision.polling
+        return retry_line(round(self._host.retry_interval * 1000)) if polls else b""
+
+    # The own stream
+
+    async def _listen(self, asked: HttpRequest, after: int | None) -> None:
+        """Answer with the own stream, ``after`` a number, or from the first event that no response took."""
+        async with self._stream_lock:
+            had_listener = bool(self._session_state.current.listener)
+            own = await self._take_over()
+            found = await own.unsent(after)
+            if found is None:
+                asked.response.answer(invalid(HTTPStatus.BAD_REQUEST, _NOT_KEPT, asked.extra))
+                return
+            events, is_gap = found
+            first = self._retry_line
+            if first and after is None:
+                first += priming_event(own.sent_cursor)
+            self._subscriptions.notifies_legacy = True  # so that a change is in the answer, or told behind it
+            try:
+                place, changed = await self._changes(
+                    own.cursor or self._session_state.current.cursor, is_known=not had_listener
+                )
+                pipe = SSEResponse(self._outbox.high_water, token_expiry(asked.auth), self._stop_notifying)
+                pipe.put(first + events)
+                self._stream, self._notified_cursor = own, ""
+                own.pipe = pipe
+                respond(asked.response, asked.extra, pipe)
+            finally:
+                self._subscriptions.notifies_legacy = self.is_open
+            if not await self._append(own, [], place):
+                return
+        self._start_sending()
+        notify_changes(self._subscriptions, [EVERYTHING] if is_gap else changed)
+
+    async def _take_over(self) -> StandaloneStream:
+        """Take the own stream from its present holder, who learns of that by the facts, also where that is this
+        replica."""
+        name, holder = self._session_state.current.standalone_stream, new_holder(self._host.replica)
+        stream = await self.standalone_log.take_over(name, holder)
+        await self._session_state.change(change_listener(holder))
+        return StandaloneStream(self.standalone_log, name, holder, stream)
+
+    def _stop_notifying(self) -> None:
+        if self.is_open or not self._subscriptions.notifies_legacy:
+            return
+        self._subscriptions.notifies_legacy = False
+        self._notified_cursor = self._host.changes.cursor
+        self._outbox.nudge()
+
+    async def _changes(self, cursor: str, *, is_known: bool) -> tuple[ChangeCursor, Collection[str]]:
+        """Return the changes behind ``cursor``, and the place behind that. ``is_known``: where there is no place,
+        nothing was missed."""
+        told, log = self._host.changes, self._host.replica.changes
+        unnoted = told.unrecorded
+        if told.cursor and (cursor == told.cursor or (is_known and not cursor)):
+            return told.cursor, unnoted
+        changes = await log.read_since(cursor or None)
+        is_lost = changes.everything or not (cursor or is_known)
+        return changes.cursor, [EVERYTHING] if is_lost else {*changes.changed, *unnoted}
+
+    # Lines that belong to no request
+
+    def put_lines(self, lines: bytes) -> bool:
+        """Send ``lines``, which come from another replica. Return false where this one has not the own stream."""
+        if self._stream is None:
+            return False
+        self._outbox.put(lines)
+        return True
+
+    def _start_sending(self) -> None:
+        if not self._has_started:
+            self._has_started = True
+            self._outbox.call_writer(None)
+            self._host.start_soon(self._send)
+
+    async def _send(self) -> None:
+        outbox = self._outbox
+        with self._sending:
+            while True:
+                lines = bytes(await outbox.take())
+                place = ""
+                if not outbox.size:  # lines were made of all changes up to here
+                    place, self._notified_cursor = (
+                        self._host.changes.cursor if self.is_open else self._notified_cursor,
+                        "",
+                    )
+                self._is_sending = True
+                try:
+                    if lines or place:
+                        await self._deliver(lines.splitlines(keepends=True), place)
+                    if self._stream is not None and self._stream.pipe is not None:
+                        await self._stream.pipe.wait_for_room()
+                finally:
+                    self._is_sending = False
+
+    async def _deliver(self, lines: Sequence[bytes], cursor: str) -> None:
+        for attempt in count(1):
+            try:
+                if await self._write(lines, cursor) or not lines or await self._forward(lines):
+                    return
+            except SessionEnded:
+                return
+            except OSError as error:
+                logger.debug("a message of a session waits: %s", error)
+            await _pause(attempt)
+
+    async def _write(self, lines: Sequence[bytes], cursor: str) -> bool:
+        """Write to the own stream. Return false where another replica has the stream."""
+        async with self._stream_lock:
+            return self._stream is not None and await self._append(self._stream, lines, cursor)
+
+    async def _append(self, stream: StandaloneStream, lines: Sequence[bytes], cursor: str) -> bool:
+        """Write to ``stream``. Return false where another replica has the stream by now."""
+        for attempt in count(1):
+            if self._stream is not stream:
+                break
+            if await stream.write(lines, cursor):
+                return True
+            if not await self._session_state.read():
+                raise SessionEnded
+            if self._stream is stream:  # somebody has taken the stream, but not by the facts, which decide
+                stream.resume(
+                    await self.standalone_log.take_over(self._session_state.current.standalone_stream, stream.holder)
+                )
+            await _pause(attempt)
+        return False
+
+    async def _forward(self, lines: Sequence[bytes]) -> bool:
+        """Send to the replica that has the own stream; where there is none, take the stream, and return false."""
+        listener = self._session_state.current.listener
+        if self.is_elsewhere:
+            try:
+                await self._host.send(replica_of(listener), LINES_MESSAGE, (self._id, b"".join(lines)))
+            except (ReplicaDead, MessageRefused):
+                if not await self._session_state.read():
+                    raise SessionEnded from None
+            else:
+                return True
+        async with self._stream_lock:
+            if self._stream is None and self._session_state.current.listener == listener:
+                self._stream = await self._take_over()
+        return False
+
+
+async def _pause(attempt: int) -> None:
+    """Wait before the next attempt; before the second one, no time: what others have changed is known now."""
+    await trio.sleep(growing_delay(attempt - 1, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT) if attempt > 1 else 0)

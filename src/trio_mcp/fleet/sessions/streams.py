@@ -1,0 +1,250 @@
+"""SharedStream is the stream that answers a POST: its lines are in the log that all replicas share before they go to
+the client, by an `SSEResponse`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from ...classes import define
+from ...concurrency.wakeups import Sleeper
+from ...runtime.outbox import Outbox
+from ...serving.http.responses import unavailable
+from ...transports.http.application import ResponseHandle, do_nothing
+from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, numbered_events, priming_event, retry_line
+from .event_log import StreamLog, new_stream_name, retry_while_unavailable
+
+_MILLISECONDS: Final = 1000
+
+
+class SSEResponse:
+    """The events of a stream on their way to one response, which ends at ``until`` at the latest: see `ResponseBody`.
+    ``on_closed`` is called when the response has ended."""
+
+    def __init__(self, high_water: int, until: float = math.inf, on_closed: Callable[[], None] = do_nothing) -> None:
+        self.until = until
+        self._on_closed = on_closed
+        self._high_water = high_water
+        self._waiting = bytearray()
+        self._reader = Sleeper()
+        self._writers = trio.lowlevel.ParkingLot()
+        self._was_silent = False
+        self._sends_keep_alive = False
+        self.is_open = True
+        """True while events that are put go to the client."""
+
+    def put(self, events: bytes) -> None:
+        """Send ``events``, unless the response has ended."""
+        if self.is_open:
+            self._waiting += events
+            self._reader.wake()
+
+    def close(self) -> None:
+        """End the response behind the last event. Idempotent."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._on_closed()
+        self._reader.wake()
+        self._writers.unpark_all()
+
+    async def wait_for_room(self) -> None:
+        """Wait until few bytes wait, or the response has ended."""
+        while self.is_open and len(self._waiting) >= self._high_water:
+            await self._writers.park()
+
+    def send_keep_alive(self) -> None:
+        """Send a comment, unless something was sent since the last call."""
+        if self._was_silent:
+            self._sends_keep_alive = True
+            self._reader.wake()
+        self._was_silent = True
+
+    async def next_chunk(self) -> bytes | bytearray:
+        """Wait for the next events, or a comment. See `ResponseBody.next_chunk`."""
+        while not self._waiting:
+            if not self.is_open:
+                return b""
+            if self._sends_keep_alive:
+                self._sends_keep_alive = False
+                return KEEP_ALIVE
+            await self._reader.sleep()
+        events, self._waiting = self._waiting, bytearray()
+        self._was_silent = self._sends_keep_alive = False
+        self._writers.unpark_all()
+        return events
+
+
+def respond(response: ResponseHandle, extra: bytes, sse_response: SSEResponse) -> None:
+    """Answer with the events of ``sse_response``."""
+    response.on_gone = sse_response.close
+    response.stream(200, STREAM_HEADERS + extra, sse_response)
+    if response.is_gone:
+        sse_response.close()
+
+
+@define(eq=False)
+class _AttachedResponse:
+    """A response that waits for its stream."""
+
+    response: ResponseHandle
+    extra: bytes
+    retry: float | None
+
+
+class SharedStream:
+    """The lines in ``outbox``, which answer the requests with ``request_id``, on their way to the log and then to the
+    response. ``on_lost`` is called when somebody else has ended the stream, or the beginning has failed;
+    ``on_finished`` when later lines are none of this stream. See `ResumableStream`.
+
+    While the log cannot be reached, nothing goes to the client. After `PATIENCE` the response ends, and the lines wait,
+    as many as the outbox takes: the handler waits then, too. A stream that was not begun by then is none: the client is
+    told to try again later.
+    """
+
+    def __init__(
+        self,
+        log: StreamLog,
+        outbox: Outbox,
+        holder: str,
+        request_id: bytes,
+        on_lost: Callable[[], Awaitable[None]],
+        on_finished: Callable[[], None],
+        max_line: int,
+        *,
+        primes: bool,
+    ) -> None:
+        self._on_finished = on_finished
+        self._max_line = max_line
+        self.name = new_stream_name()
+        self._log = log
+        self._outbox = outbox
+        self._holder = holder
+        self._request_id = request_id
+        self._on_lost = on_lost
+        self._primes = primes
+        self._sse_response = SSEResponse(outbox.high_water)
+        self._attached: _AttachedResponse | None = None
+        self._last = 0
+        self._is_finished = False
+        self._closing: float | None = None
+        """Seconds after which the client shall come back, once the response has the lines in ``_ahead``."""
+        self._ahead = bytearray()
+        """Lines that come before the outbox."""
+        self._rest = bytearray()
+        """The last lines of a stream that is finished."""
+        self.response_at = ""
+        """The replica with the response that takes the lines, as far as is known; empty: this one."""
+        self.scope = trio.CancelScope()
+        """Scope of `run`."""
+        outbox.call_writer(None)
+
+    @property
+    def is_open(self) -> bool:
+        """True while a response takes the lines."""
+        return self._sse_response.is_open and self._attached is not None
+
+    def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> None:
+        """Send the stream by ``response``, once begun. See `ResumableStream.attach`."""
+        self._attached = _AttachedResponse(response, extra, retry)
+        response.on_gone = self._sse_response.close
+
+    def detach(self) -> None:
+        """Keep the lines in the log alone."""
+        self._sse_response.close()
+
+    def close_response(self, retry: float) -> bool:
+        """End the response behind the lines that were put. See `ResumableStream.close_response`."""
+        if not self.is_open or not self._primes or self._is_finished:
+            return False
+        self._closing = retry
+        self._ahead += self._take_pending()
+        self._outbox.nudge()
+        return True
+
+    def _take_pending(self) -> bytearray:
+        """Take all lines that wait."""
+        waiting = bytearray()
+        while lines := self._outbox.take_nowait():
+            waiting += lines
+        return waiting
+
+    def finish(self, keep_until: float) -> None:
+        """End the stream behind the last line. The log knows how long events are kept. Idempotent."""
+        if not self._is_finished:
+            self._is_finished = True
+            self._rest = self._take_pending()
+            self._outbox.nudge()
+            self._on_finished()
+
+    def send_keep_alive(self) -> None:
+        """Send a comment, unless something was sent since the last call."""
+        self._sse_response.send_keep_alive()
+
+    async def run(self) -> None:
+        """Carry the lines until the stream is finished, or lost."""
+        begun = self._attached
+        with self.scope:
+            try:
+                if await self._open():
+                    if begun is not None:
+                        self._respond(begun)
+                    if await self._forward_lines():
+                        return
+                await self._on_lost()
+            finally:
+                self._sse_response.close()
+                if begun is not None:  # nothing happens where the response has begun
+                    begun.response.answer(unavailable("the events cannot be kept; try again later", begun.extra))
+
+    async def _open(self) -> bool:
+        try:
+            await retry_while_unavailable(partial(self._log.open, self.name, self._holder, self._request_id), _raise)
+        except OSError:
+            return False
+        return True
+
+    def _respond(self, attached: _AttachedResponse) -> None:
+        first = b"" if attached.retry is None else retry_line(round(attached.retry * _MILLISECONDS))
+        if self._primes:
+            self._sse_response.put(first + priming_event(f"{self.name}-0"))
+        respond(attached.response, attached.extra, self._sse_response)
+
+    async def _forward_lines(self) -> bool:
+        """Carry the lines, and return true behind the last one; false when another one has ended the stream."""
+        outbox, pipe = self._outbox, self._sse_response
+        while True:
+            if not (self._ahead or self._is_finished or self._closing is not None):
+                self._ahead += await outbox.take()
+            finish = self._is_finished and self._closing is None
+            lines, self._ahead = bytes(self._ahead + self._rest if finish else self._ahead), bytearray()
+            if (lines or finish) and not await self._append(lines.splitlines(keepends=True), finish=finish):
+                outbox.close()
+                return False
+            if finish:
+                return True
+            if self._closing is not None and not self._ahead:
+                retry, self._closing = retry_line(round(self._closing * _MILLISECONDS)), None
+                pipe.put(retry + priming_event(f"{self.name}-{self._last}"))
+                pipe.close()
+            await pipe.wait_for_room()
+
+    async def _append(self, lines: Sequence[bytes], *, finish: bool) -> bool:
+        """Keep lines, then send the same. Return as `EventLog.append`."""
+        pipe, first = self._sse_response, self._last + 1
+        # The result of a call whose client is away may have the size of any message, as other results.
+        more = 0 if pipe.is_open else min(sum(map(len, lines)), self._max_line)
+        append = partial(self._log.append, self.name, self._holder, first, lines, finish=finish, more=more)
+        if not await retry_while_unavailable(append, lambda _: pipe.close()):
+            return False
+        self._last += len(lines)
+        pipe.put(numbered_events(self.name, first, lines))
+        return True
+
+
+def _raise(error: OSError) -> None:
+    raise error

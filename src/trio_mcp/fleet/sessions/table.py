@@ -1,0 +1,404 @@
+"""SharedSessionTable are the legacy sessions that all replicas serve, each known by the id in its headers: a table of
+the views of this replica, which are made when requests come, and go when nobody uses them."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import math
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+from itertools import count
+from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
+
+import attrs
+import msgspec
+import trio
+
+from ...concurrency.fair_share import Caller
+from ...concurrency.wakeups import ChangeSignal
+from ...jsonrpc.codec import encode_value
+from ...jsonrpc.errors import INTERNAL_ERROR
+from ...jsonrpc.messages import Request, Unreadable
+from ...runtime.peer import Headers, Peer, PrincipalId
+from ...server.server import RunningServer
+from ...serving.http.exchanges import HttpRequest
+from ...serving.http.responses import error, unavailable
+from ...serving.http.session_exchange import ClientSession
+from ...stores.shared import StoredSession
+from ...stores.task_store import HintsLost
+from ..messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage
+from ..retry_messages import MessageSeal
+from .resumed_streams import RESUMED_MESSAGE, new_signal
+from .routing import FORWARDED_MESSAGE, UNREADABLE_MESSAGE, forward_unreadable
+from .session import SharedSession, principal_text
+from .shared_state import UNREACHABLE_TEXT, SessionHost, to_milliseconds
+from .standalone_streams import LINES_MESSAGE
+from .state import SessionState, SessionStateUnreadable
+
+logger = logging.getLogger("trio_mcp")
+
+_ID_BYTES: Final = 16
+"""128 bits, which nobody guesses; as visible ASCII."""
+_LONGEST_ID: Final = 100
+_REPLICA_ID: Final = 8
+"""Characters of the id of a replica: see `new_replica_id`."""
+_MOST_DIGITS: Final = 18
+_NOT_HERE: Final = "this replica has no part of the session"
+
+
+# The contents of letters: a further field at the end, of a later version, is ignored.
+
+
+class _ForwardedMessage(msgspec.Struct, frozen=True, array_like=True):
+    session_id: str
+    body: bytes
+
+
+class _UnreadableMessage(msgspec.Struct, frozen=True, array_like=True):
+    session_id: str
+    request_id: str
+    reason: str
+
+
+class _StandaloneLinesMessage(msgspec.Struct, frozen=True, array_like=True):
+    session_id: str
+    lines: bytes
+
+
+class _ResumedMessage(msgspec.Struct, frozen=True, array_like=True):
+    session_id: str
+    stream: str
+    replica: str
+
+
+class _SessionRead:
+    """A session that is being read, for a view to be made."""
+
+    def __init__(self) -> None:
+        self.readers = 0
+        self.is_hinted = False
+
+
+class SharedSessionTable:
+    """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``, with ``messenger`` to other replicas.
+    Clients come back ``retry_interval`` seconds after a response broke."""
+
+    def __init__(
+        self, running: RunningServer, messenger: Messenger, nursery: trio.Nursery, retry_interval: float
+    ) -> None:
+        changes = running.changes
+        assert changes is not None, "letters are for those who share"
+        self._replica = messenger.replica
+        self._numbers = count(1)
+        self._host = SessionHost(
+            running,
+            self._replica,
+            messenger,
+            nursery,
+            retry_interval,
+            self._new_id,
+            self._owning_replica,
+            self._follow,
+            self._unfollow,
+            self._caller_key,
+            changes,
+        )
+        if running.cipher is running.server.state_cipher:  # with secrets that the storage does not know
+            self._host = attrs.evolve(
+                self._host,
+                seal=MessageSeal(running.cipher, self._replica.id),
+                keys=running.cipher.keys_for(b"trio-mcp session events 2 "),
+                fact_keys=running.cipher.keys_for(b"trio-mcp session facts 1 "),
+            )
+        self._naming_key = running.cipher.secret_for(b"trio-mcp callers 1 ")
+        self._names = WeakKeyDictionary[Caller, bytes]()
+        self._nursery = nursery
+        self._idle = to_milliseconds(running.limits.session_timeout)
+        self._views: dict[str, SharedSession] = {}
+        self._ended: set[ClientSession] = set()
+        """Views that have ended, but whose requests still clean up."""
+        self._readings: dict[str, _SessionRead] = {}
+        self._poll_schedule = 0
+        """Number of requests whose session is being looked up."""
+        self._looked_up = trio.lowlevel.ParkingLot()
+        self._drained_at = math.inf
+        """Time when the drain ends; infinite before the drain begins."""
+        self._ends_for = ""
+        """Reason why the replica ends; empty while it doesn't."""
+        self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
+        """The signals for followers of streams, by session and stream."""
+        self._is_watching = trio.Event()
+        messenger.register(FORWARDED_MESSAGE, self._read_message)
+        messenger.register(UNREADABLE_MESSAGE, self._read_unreadable)
+        messenger.register(LINES_MESSAGE, self._read_lines)
+        messenger.register(RESUMED_MESSAGE, self._read_resumed)
+        nursery.start_soon(self._watch_sessions)
+        nursery.start_soon(self._watch_events)
+
+    # Names
+
+    def _new_id(self) -> str:
+        return f"{self._replica.id}.{next(self._numbers)}"
+
+    def _owning_replica(self, value: object) -> str:
+        if not isinstance(value, str):
+            return ""
+        replica, _, digits = value.rpartition(".")
+        is_ours = len(replica) == _REPLICA_ID and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+        return replica if is_ours and replica != self._replica.id else ""
+
+    def _caller_key(self, caller: Caller) -> bytes:
+        caller = caller.whole
+        name = self._names.get(caller)
+        if name is None:
+            match caller.key:
+                case ("principal", PrincipalId() as principal):
+                    text = b"principal " + principal.to_json().encode()
+                case ("address", str(address)):
+                    text = b"address " + address.encode()
+                case ("process", str(machine), int(process)):
+                    text = f"process {process} {machine}".encode(errors="surrogateescape")
+                case _:  # each such caller is a separate party
+                    text = secrets.token_bytes(_ID_BYTES)
+            name = self._names[caller] = hmac.digest(self._naming_key, text, "sha256")
+        return name
+
+    # Views
+
+    def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
+        """Return the view of the session with this id, if the view can serve without a reading. `None`: see
+        `look_up`."""
+        view = self._views.get(session_id)
+        return view if view is not None and view.is_fresh and view.principal == principal and not view.is_over else None
+
+    def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[SharedSession | None], None]) -> None:
+        """Read the session with this id, and call ``on_found`` with the view; with `None` where there is no such
+        session, for this principal (2025-11-25 security best practices, Session Hijacking). Where the shared storage
+        cannot be reached, ``posted`` is answered instead."""
+        self._host.start_soon(self._look_up, session_id, posted, on_found)
+
+    async def _look_up(
+        self, session_id: str, posted: HttpRequest, on_found: Callable[[SharedSession | None], None]
+    ) -> None:
+        self._poll_schedule += 1
+        try:
+            on_found(await self._view(session_id, posted))
+        except OSError as failed:
+            logger.debug("a session could not be read: %s", failed)
+            words = str(failed) if isinstance(failed, SessionStateUnreadable) else UNREACHABLE_TEXT
+            posted.response.answer(unavailable(words, posted.extra))
+        except Exception:  # a defect, which concerns this request alone
+            logger.exception("an HTTP request failed")
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
+        finally:
+            self._poll_schedule -= 1
+            self._looked_up.unpark_all()
+
+    async def _view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
+        await self._is_watching.wait()
+        view = self._views.get(session_id)
+        if view is not None and not view.is_over:
+            if view.principal != posted.principal or not await view.session_state.read():
+                return None
+            if not view.is_over:
+                return view
+        return await self._create_view(session_id, posted) if len(session_id) <= _LONGEST_ID else None
+
+    async def _create_view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
+        """Read the session, and return its view, which may be one that was made meanwhile."""
+        reading = self._readings.setdefault(session_id, _SessionRead())
+        reading.readers += 1
+        try:
+            stored = await self._replica.sessions.read(session_id, idle_ms=self._idle)
+        finally:
+            reading.readers -= 1
+            if not reading.readers:
+                del self._readings[session_id]
+        facts = self._read_state(session_id, stored, posted.principal)
+        if stored is None or facts is None:
+            return None
+        view = self._views.get(session_id)
+        if view is None or view.is_over:
+            view = self._add_view(session_id, posted)
+            view.session_state.adopt(facts, stored.mark)
+            if reading.is_hinted:
+                view.session_state.is_hinted = True
+                view.session_state.read_soon()  # and do not end the view, as for a hint: a request is here
+        return view
+
+    def _read_state(
+        self, session_id: str, stored: StoredSession | None, principal: PrincipalId | None
+    ) -> SessionState | None:
+        """Return the facts of a session of ``principal``; `None` if it doesn't exist. Raises
+        `SessionStateUnreadable`."""
+        facts = None if stored is None else self._host.read_state(session_id, stored.state)
+        return facts if facts is not None and facts.principal == principal_text(principal) else None
+
+    def _add_view(self, session_id: str, posted: HttpRequest, opening: bytes = b"") -> SharedSession:
+        headers = Headers.of_lower_case(posted.head.headers)
+        caller = posted.caller.connection()
+        user, check = posted.response.client.user, posted.check_scopes
+        peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=check, user=user)
+        view = SharedSession(self._host, session_id, peer, caller, self._remove_view, opening)
+        self._views[session_id] = view
+        self._nursery.start_soon(self._run, view)
+        if self._ends_for:  # created for a request that was accepted earlier
+            view.shut_down(self._ends_for, drain_timeout=self._drain_left)
+        return view
+
+    def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
+        """Fail the request of ours, in whichever replica, that ``message`` was meant to answer, where it names one, and
+        this ``principal`` has the session."""
+        if message.settles is not None:
+            self._host.start_soon(self._fail_question, session_id, principal, message)
+
+    async def _fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
+        try:
+            stored = await self._replica.sessions.read(session_id, idle_ms=self._idle)
+            if self._read_state(session_id, stored, principal) is None:
+                return
+            if owner := self._owning_replica(message.settles):
+                await forward_unreadable(self._host, session_id, owner, message)
+            elif (view := self._views.get(session_id)) is not None and not view.is_over:
+                view.fail_question(message, b"")
+        except (ReplicaDead, MessageRefused, OSError) as failed:
+            logger.debug("an answer that cannot be read could not be told of: %s", failed)
+
+    def open(self, message: Request, posted: HttpRequest) -> None:
+        """Answer ``initialize``, and open a session for the caller, once there is room among the sessions of all
+        replicas."""
+        given: Any = message.params
+        params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        names = ("protocolVersion", "capabilities", "clientInfo")
+        opening = encode_value({name: params[name] for name in names if name in params})
+        self._add_view(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
+
+    def _remove_view(self, view: ClientSession) -> None:
+        if self._views.get(view.id) is view:
+            del self._views[view.id]
+            self._ended.add(view)
+
+    async def _run(self, view: SharedSession) -> None:
+        try:
+            await view.run()
+        finally:
+            self._remove_view(view)
+            self._ended.discard(view)
+
+    def expire(self, now: float) -> None:
+        """Look at sessions, and end views that nobody uses: see `SharedSession.expire`."""
+        for view in tuple(self._views.values()):
+            view.expire(now)
+
+    def send_keep_alive(self) -> None:
+        """Have streams that were silent send comments."""
+        for view in tuple(self._views.values()):
+            view.send_keep_alive()
+
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """End each view when its requests are done, including views that are made from now on for requests accepted
+        earlier. The sessions continue."""
+        drain = 0.0 if hurry or self._ends_for else self._host.running.limits.drain_timeout
+        self._drained_at = min(self._drained_at, trio.current_time() + drain)
+        self._ends_for = reason
+        self._looked_up.unpark_all()
+        for view in (*self._views.values(), *self._ended):
+            view.shut_down(reason, hurry=hurry)
+
+    @property
+    def _drain_left(self) -> float:
+        return max(0.0, self._drained_at - trio.current_time())
+
+    async def ended(self) -> None:
+        """Wait until the sessions of all requests are looked up, at most until the drain ends. Then wait until all
+        views have ended."""
+        while self._poll_schedule and (left := self._drain_left):
+            with trio.move_on_after(left):
+                await self._looked_up.park()
+        while views := [*self._views.values(), *self._ended]:
+            for view in views:
+                await view.ended()
+
+    # Hints
+
+    async def _watch_sessions(self) -> None:
+        async with self._replica.sessions.watch() as hints:
+            self._is_watching.set()
+            async for hint in hints:
+                if isinstance(hint, HintsLost):
+                    for view in tuple(self._views.values()):
+                        view.session_state.forget_hints()
+                        view.on_hint()
+                    for reading in self._readings.values():
+                        reading.is_hinted = True
+                    continue
+                if (view := self._views.get(hint)) is not None and not view.session_state.is_own_hint():
+                    view.on_hint()
+                if (reading := self._readings.get(hint)) is not None:
+                    reading.is_hinted = True
+
+    async def _watch_events(self) -> None:
+        async with self._replica.events.watch() as hints:
+            async for hint in hints:
+                found = [*self._signals.values()] if isinstance(hint, HintsLost) else [self._signals.get(hint, ())]
+                for signals in found:
+                    for signal in signals:
+                        signal.notify()
+
+    def _follow(self, session_id: str, stream: str) -> ChangeSignal:
+        signal = new_signal()
+        self._signals.setdefault((session_id, stream), set()).add(signal)
+        return signal
+
+    def _unfollow(self, session_id: str, stream: str, signal: ChangeSignal) -> None:
+        signals = self._signals.get((session_id, stream), set())
+        signals.discard(signal)
+        if not signals:
+            self._signals.pop((session_id, stream), None)
+
+    # Letters
+
+    def _read_message(self, message: ReplicaMessage) -> None:
+        content = self._host.open_message(FORWARDED_MESSAGE, message, _ForwardedMessage)
+        if content is None:
+            return
+        view = self._views.get(content.session_id)
+        if view is None or view.is_over:
+            message.refuse(_NOT_HERE)
+        else:
+            view.receive_message(content.body)
+            message.ack()
+
+    def _read_unreadable(self, message: ReplicaMessage) -> None:
+        content = self._host.open_message(UNREADABLE_MESSAGE, message, _UnreadableMessage)
+        if content is None:
+            return
+        view = self._views.get(content.session_id)
+        if view is None or view.is_over:
+            message.refuse(_NOT_HERE)
+        else:
+            view.receive_unreadable(content.request_id, content.reason)
+            message.ack()
+
+    def _read_lines(self, message: ReplicaMessage) -> None:
+        content = self._host.open_message(LINES_MESSAGE, message, _StandaloneLinesMessage)
+        if content is None:
+            return
+        view = self._views.get(content.session_id)
+        if view is not None and view.standalone_streams.put_lines(content.lines):
+            message.ack()
+        else:
+            message.refuse(_NOT_HERE)
+
+    def _read_resumed(self, message: ReplicaMessage) -> None:
+        content = self._host.open_message(RESUMED_MESSAGE, message, _ResumedMessage)
+        if content is None:
+            return
+        view = self._views.get(content.session_id)
+        if view is not None:
+            view.close_resumed(content.stream, content.replica)
+        message.ack()

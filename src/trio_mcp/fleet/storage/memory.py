@@ -1,0 +1,287 @@
+"""Memory is the storage that replicas share which run in one trio program: servers in tests, above all."""
+
+from __future__ import annotations
+
+import math
+import secrets as randomness
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from itertools import takewhile
+from typing import Final
+
+import attrs
+
+from ...classes import frozen
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.fair_share import leaves_enough
+from ...stores.memory import MemoryTaskStore, TrioClock
+from ...stores.shared import (
+    CHANGES_LIMIT,
+    MAX_MESSAGE_BYTES,
+    SECRET_BYTES,
+    ChangeCursor,
+    ChangeHint,
+    ChangesSince,
+    Replica,
+    StoredSession,
+    new_replica_id,
+)
+from ...stores.task_store import HintQueue, HintQueues, HintsLost, StoreFull
+from .expiring import Expiring
+from .memory_events import MemoryEventLog
+
+_LOG_ID_BYTES: Final = 6
+_ROUNDING: Final = 1e-3
+"""Milliseconds that say nothing in a sum of intervals."""
+
+
+@frozen
+class _MemorySession:
+    stored: StoredSession
+    caller: bytes
+    until: int = 0
+    is_used: bool = False
+
+
+class _SessionsByCaller(Expiring[str, _MemorySession]):
+    """Sessions by id and by caller."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        super().__init__(now)
+        self.held: dict[bytes, dict[str, _MemorySession]] = {}
+        """The sessions of each caller that has any."""
+
+    def put(self, key: str, value: _MemorySession, length: int) -> None:
+        value = attrs.evolve(value, until=self._now() + length)
+        super().put(key, value, length)
+        self.held.setdefault(value.caller, {})[key] = value
+
+    def _drop(self, key: str) -> _MemorySession:
+        session = super()._drop(key)
+        held = self.held[session.caller]
+        del held[key]
+        if not held:
+            del self.held[session.caller]
+        return session
+
+
+class _MemorySessionDirectory:
+    """A `SessionDirectory` for one process."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._sessions = _SessionsByCaller(now)
+        self._hint_queues = HintQueues[str]()
+
+    async def open(
+        self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
+    ) -> str | None:
+        if self._sessions.get(session_id) is not None:
+            raise ValueError("there is a session with this id")
+        count, ended = len(self._sessions), None
+        if not leaves_enough(len(self._sessions.held.get(caller, ())), limit - count):
+            ended = self._session_to_evict(caller) if count <= limit else None
+            if ended is None:
+                raise StoreFull
+            await self.delete(ended)
+        self._sessions.put(session_id, _MemorySession(StoredSession(state, mark), caller), idle_ms)
+        return ended
+
+    def _session_to_evict(self, caller: bytes) -> str | None:
+        """Return the session to end for a new session of ``caller``. See `SessionDirectory.open`."""
+        biggest = max(self._sessions.held.values(), key=len, default=dict[str, _MemorySession]())
+        if caller in self._sessions.held or len(biggest) < 2:
+            held = [self._sessions.held[caller]] if caller in self._sessions.held else self._sessions.held.values()
+            found = {name: each for sessions in held for name, each in sessions.items() if not each.is_used}
+        else:
+            found = biggest
+        return min(found, key=lambda name: (found[name].is_used, found[name].until), default=None)
+
+    async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
+        session = self._sessions.get(session_id)
+        if session is None:
+            return None
+        self._sessions.put(session_id, attrs.evolve(session, is_used=True), idle_ms)
+        return session.stored
+
+    async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
+        session = self._sessions.get(session_id)
+        if session is None or session.stored.mark != expected_mark:
+            return False
+        self._sessions.put(session_id, attrs.evolve(session, stored=StoredSession(state, mark), is_used=True), idle_ms)
+        self._hint_queues.notify([session_id])
+        return True
+
+    async def delete(self, session_id: str) -> bool:
+        if self._sessions.pop(session_id) is None:
+            return False
+        self._hint_queues.notify([session_id])
+        return True
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[str | HintsLost]]:
+        with self._hint_queues.watch() as hints:
+            yield hints
+
+
+class _MemoryChangeLog:
+    """A `ChangeLog` for one process. Each note has a number, and a place is the name of the log and a number."""
+
+    def __init__(self) -> None:
+        self._id = randomness.token_hex(_LOG_ID_BYTES)
+        self._last = 0
+        self._changed: dict[str, int] = {}
+        """The numbers of the last notes of things, in their order."""
+        self._forgotten = 0
+        """Number of the last note that is not kept whole."""
+        self._hint_queues = HintQueues[ChangeHint]()
+
+    def _cursor(self) -> ChangeCursor:
+        return f"{self._id}.{self._last}"
+
+    async def record(self, changed: Collection[str]) -> None:
+        if not changed:
+            return
+        was, things = self._cursor(), frozenset(changed)
+        self._last += 1
+        for thing in things:
+            self._changed.pop(thing, None)
+            self._changed[thing] = self._last
+        while len(self._changed) > CHANGES_LIMIT:
+            self._forgotten = self._changed.pop(next(iter(self._changed)))
+        self._hint_queues.notify([ChangeHint(was, self._cursor(), things)])
+
+    async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
+        here = self._cursor()
+        if cursor is None or cursor == here:
+            return ChangesSince(here, ())
+        log, _, digits = cursor.partition(".")
+        is_ours = log == self._id and digits.isascii() and digits.isdigit() and len(digits) <= len(str(self._last))
+        if not is_ours or not self._forgotten <= int(digits) <= self._last:
+            return ChangesSince(here, (), everything=True)
+        newest_first, number = reversed(self._changed.items()), int(digits)
+        return ChangesSince(here, [thing for thing, _ in takewhile(lambda noted: noted[1] > number, newest_first)])
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[ChangeHint | HintsLost]]:
+        with self._hint_queues.watch() as hints:
+            yield hints
+
+
+class _Mailboxes:
+    """The part that the couriers of all replicas share."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.mailboxes: dict[str, HintQueue[bytes]] = {}
+        self.alive = Expiring[str, bool](now)
+
+
+class _MemoryCourier:
+    """A `Courier` between replicas in one process. No letter is lost but for want of room, or of a mailbox."""
+
+    def __init__(self, replica: str, mailboxes: _Mailboxes) -> None:
+        self._replica = replica
+        self._mailboxes = mailboxes
+
+    async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
+        if len(content) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"a letter has {MAX_MESSAGE_BYTES} bytes at most, not {len(content)}")
+        mailbox = self._mailboxes.mailboxes.get(replica)
+        if mailbox is not None:
+            mailbox.put(content)
+
+    @asynccontextmanager
+    async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
+        mailboxes = self._mailboxes.mailboxes
+        if self._replica in mailboxes:
+            raise RuntimeError("the mailbox of this replica is open already")
+        mailboxes[self._replica] = mailbox = HintQueue[bytes]()
+        try:
+            yield mailbox
+        finally:
+            del mailboxes[self._replica]
+
+    async def heartbeat(self, *, lease_ms: int) -> bool:
+        was_alive = self._mailboxes.alive.get(self._replica) is not None
+        self._mailboxes.alive.put(self._replica, True, lease_ms)
+        return was_alive
+
+    async def leave(self) -> None:
+        self._mailboxes.alive.pop(self._replica)
+
+    async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
+        return {replica for replica in replicas if self._mailboxes.alive.get(replica) is None}
+
+
+class _MemoryReplayGuard:
+    """A `ReplayGuard` for one process."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._digests = Expiring[bytes, bool](now)
+
+    async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
+        if self._digests.get(digest) is not None:
+            return False
+        self._digests.put(digest, True, ttl_ms)
+        return True
+
+
+class _MemoryRateLimits:
+    """A `RateLimits` for one process."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._started_at: int | None = None
+        """Time of the first call, from which all are counted: floats of times since 1970 are too coarse."""
+        self._full_at = Expiring[bytes, float](now)
+
+    async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
+        present = self._now()
+        if self._started_at is None:
+            self._started_at = present
+        now, interval = present - self._started_at, period_ms / limit
+        full_at = max(self._full_at.get(key) or now, now) + interval
+        wait = full_at - now - interval * burst
+        if wait > _ROUNDING:
+            return math.ceil(wait - _ROUNDING)
+        self._full_at.put(key, full_at, math.ceil(full_at - now))
+        return 0
+
+
+class _ServerStorage:
+    """The part that the replicas of one server share."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.secret = randomness.token_bytes(SECRET_BYTES)
+        self.tasks = MemoryTaskStore()
+        self.sessions = _MemorySessionDirectory(now)
+        self.events = MemoryEventLog(now)
+        self.changes = _MemoryChangeLog()
+        self.mailboxes = _Mailboxes(now)
+        self.replay_guard = _MemoryReplayGuard(now)
+        self.rate_limits = _MemoryRateLimits(now)
+
+
+class Memory:
+    """A storage that replicas share which run in one trio program. All of the storage is gone with this object. The
+    clock is trio's. No method waits, and none fails for want of the storage. Records of tasks leave the process
+    nowhere, so ``secrets`` seal none."""
+
+    def __init__(self) -> None:
+        now = TrioClock()
+        self._servers = defaultdict[str, _ServerStorage](lambda: _ServerStorage(now))
+
+    @asynccontextmanager
+    async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
+        """Take part as a new replica. See `SharedStorage.join`."""
+        server, replica = self._servers[name], new_replica_id()
+        yield Replica(
+            id=replica,
+            secret=server.secret,
+            tasks=server.tasks,
+            sessions=server.sessions,
+            events=server.events,
+            changes=server.changes,
+            courier=_MemoryCourier(replica, server.mailboxes),
+            replay_guard=server.replay_guard,
+            rate_limits=server.rate_limits,
+        )

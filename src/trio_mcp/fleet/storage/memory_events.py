@@ -1,0 +1,198 @@
+"""MemoryEventLog keeps the events of the legacy sessions in this process."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from itertools import islice
+
+import attrs
+
+from ...classes import define
+from ...concurrency.contexts import asynccontextmanager
+from ...stores.shared import FINISHED_STREAMS_LIMIT, StoredEvents, StoredStream
+from ...stores.task_store import HintQueues, HintsLost
+from .expiring import Expiring
+
+
+@define(eq=False)
+class _MemoryStream:
+    name: str
+    holder: str
+    request_id: bytes
+    events: deque[tuple[int, bytes]] = attrs.Factory(deque[tuple[int, bytes]])
+    """The events that are kept, each with its place among all events of the session."""
+    last: int = 0
+    note: bytes = b""
+    kept_until: int | None = None
+    """Time at which the stream is forgotten, which has been finished; `None` before."""
+
+    @property
+    def dropped(self) -> int:
+        return self.last - len(self.events)
+
+    def stored(self) -> StoredStream:
+        return StoredStream(
+            name=self.name,
+            holder=self.holder,
+            request_id=self.request_id,
+            last=self.last,
+            dropped=self.dropped,
+            note=self.note,
+            is_finished=self.kept_until is not None,
+        )
+
+
+class _SessionStreams:
+    """The streams of one session."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, _MemoryStream] = {}
+        self._finished: dict[str, int] = {}
+        """Times until which finished streams are kept, in the order of finishing."""
+        self._order: OrderedDict[int, _MemoryStream] = OrderedDict()
+        """The streams of all events that are kept, by the places of the events, oldest first."""
+        self._next_sequence = 0
+        self._size = 0
+        """Bytes of all lines that are kept."""
+
+    def find(self, name: str, now: int) -> _MemoryStream | None:
+        for finished in [name for name, until in self._finished.items() if until <= now]:
+            self._delete(finished)
+        return self._streams.get(name)
+
+    def open(self, name: str, holder: str, request_id: bytes) -> _MemoryStream:
+        self._streams[name] = stream = _MemoryStream(name, holder, request_id)
+        return stream
+
+    def append(self, stream: _MemoryStream, lines: Sequence[bytes], limit: int) -> None:
+        for line in lines:
+            stream.events.append((self._next_sequence, line))
+            self._order[self._next_sequence] = stream
+            self._next_sequence += 1
+            self._size += len(line)
+        stream.last += len(lines)
+        self._drop_oldest(limit, 1)
+        self._drop_oldest(limit, 0)
+
+    def _drop_oldest(self, limit: int, spared: int) -> None:
+        """Drop events until all lines fit into ``limit`` bytes, but the newest ``spared`` ones of each stream."""
+        dropped = list[int]()
+        for place, stream in self._order.items():
+            if self._size <= limit:
+                break
+            if len(stream.events) > spared:
+                self._size -= len(stream.events.popleft()[1])
+                dropped.append(place)
+        for place in dropped:
+            del self._order[place]
+
+    def finish(self, stream: _MemoryStream, until: int) -> None:
+        stream.kept_until = self._finished[stream.name] = until
+        if len(self._finished) > FINISHED_STREAMS_LIMIT:
+            self._delete(next(iter(self._finished)))
+
+    def _delete(self, name: str) -> None:
+        del self._finished[name]
+        for place, line in self._streams.pop(name).events:
+            del self._order[place]
+            self._size -= len(line)
+
+
+class MemoryEventLog:
+    """An `EventLog` for one process. No method waits."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._logs = Expiring[str, _SessionStreams](now)
+        self._hint_queues = HintQueues[tuple[str, str]]()
+
+    async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
+        """Begin a stream. See `EventLog.open`."""
+        log = self._logs.get(session_id) or _SessionStreams()
+        found = log.find(stream, self._now())
+        if found is None:
+            log.open(stream, holder, request_id)
+        elif found.stored() != _MemoryStream(stream, holder, request_id).stored():
+            raise ValueError("the session has a stream with this name")
+        self._logs.put(session_id, log, retention_ms)
+
+    async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
+        """Change the holder of a stream, or begin one. See `EventLog.take_over`."""
+        log = self._logs.get(session_id) or _SessionStreams()
+        found = log.find(stream, self._now()) or log.open(stream, holder, b"")
+        if found.kept_until is None:
+            found.holder = holder
+        self._logs.put(session_id, log, retention_ms)
+        self._hint_queues.notify([(session_id, stream)])
+        return found.stored()
+
+    async def append(
+        self,
+        session_id: str,
+        stream: str,
+        *,
+        holder: str,
+        first: int,
+        lines: Sequence[bytes],
+        limit: int,
+        retention_ms: int,
+        note: bytes | None = None,
+        finish: bool = False,
+    ) -> bool:
+        """Append lines to a stream. See `EventLog.append`."""
+        log, found = self._find(session_id, stream)
+        if log is None or found is None or found.holder != holder:
+            return False
+        last = first + len(lines) - 1
+        if found.kept_until is not None and not (finish and last == found.last):
+            return False
+        if first > found.last + 1:
+            raise ValueError(f"event {found.last + 1} is the next one of this stream, not {first}")
+        if last >= found.last and found.kept_until is None:
+            log.append(found, lines[found.last + 1 - first :], limit)
+            if note is not None:
+                found.note = note
+            if finish:
+                log.finish(found, self._now() + retention_ms)
+            self._hint_queues.notify([(session_id, stream)])
+        self._logs.put(session_id, log, retention_ms)
+        return True
+
+    def _find(self, session_id: str, stream: str) -> tuple[_SessionStreams | None, _MemoryStream | None]:
+        log = self._logs.get(session_id)
+        return log, None if log is None else log.find(stream, self._now())
+
+    async def finish_dead(
+        self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
+    ) -> bool:
+        """Finish a stream in place of its holder. See `EventLog.finish_dead`."""
+        log, found = self._find(session_id, stream)
+        if log is None or found is None or found.holder != dead_holder or found.kept_until is not None:
+            return False
+        found.holder = ""
+        log.append(found, [line], limit)
+        log.finish(found, self._now() + retention_ms)
+        self._logs.put(session_id, log, retention_ms)
+        self._hint_queues.notify([(session_id, stream)])
+        return True
+
+    async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
+        """Return the events of a stream behind ``number``. See `EventLog.read_after`."""
+        log, found = self._find(session_id, stream)
+        if log is None or found is None:
+            return None
+        self._logs.put(session_id, log, retention_ms)
+        before = max(number, found.dropped)
+        lines = [line for _, line in islice(found.events, min(before, found.last) - found.dropped, None)]
+        return StoredEvents(found.stored(), before + 1, lines)
+
+    async def delete(self, session_id: str) -> None:
+        """Forget the streams of a session. See `EventLog.delete`."""
+        self._logs.pop(session_id)
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[tuple[str, str] | HintsLost]]:
+        """Open a stream of hints. See `EventLog.watch`."""
+        with self._hint_queues.watch() as hints:
+            yield hints

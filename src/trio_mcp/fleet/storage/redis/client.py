@@ -1,0 +1,222 @@
+"""Connections to Redis by coredis: all that depends on the kind of the address, and all that coredis has for errors.
+
+coredis is imported with the first client: that takes 0.2 s.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+from binascii import crc_hqx
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, cast
+
+from ....concurrency.contexts import asynccontextmanager, contextmanager
+from ....concurrency.nurseries import sole_exception
+from .address import AddressKind, RedisAddress
+
+_SLOTS: Final = 16384
+_NEVER: Final = 1_000_000_000
+"""Number of errors after which coredis asks a cluster for its layout in the background."""
+_POOL: Final = 8
+"""Connections of one client to one server, at most. Commands of all callers share one that is usable."""
+
+
+@asynccontextmanager
+async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -> AsyncGenerator[RedisClient]:
+    """Open connections for calls of up to ``limit`` seconds. A connection that is silent for ``max_idle`` seconds is
+    closed. Only a cluster gets a command at once. Raises the errors in `failures`, and groups of them."""
+    from coredis import Sentinel, connection  # late: imports of 0.2 s
+    from coredis.pool import ClusterConnectionPool, ConnectionPool, SentinelConnectionPool
+
+    hosts = [connection.TCPLocation(host, port) for host, port in address.hosts]
+    secured: dict[str, Any] = {} if address.ssl_context is None else {"ssl_context": address.ssl_context}
+    options: dict[str, Any] = {"connect_timeout": limit, "max_idle_time": math.ceil(max_idle)}
+    options |= {**secured, **address.credentials}
+    if address.kind is AddressKind.CLUSTER:
+        nodes = ClusterConnectionPool(
+            hosts,
+            connection_class=_closing_buffers(connection.ClusterConnection),
+            max_connections=_POOL,
+            max_connections_per_node=True,
+            skip_full_coverage_check=True,  # by CONFIG, which users may not call
+            # Answers that name another node teach the layout, too; all nodes are asked anew by the next client.
+            reinitialize_steps=_NEVER,
+            stream_timeout=limit,  # also of the first questions, which nobody else limits
+            **options,
+        )
+        try:
+            async with nodes:
+                yield RedisClient(nodes, nodes.cluster_layout)
+        finally:
+            _close_buffers(nodes.cluster_layout)
+        return
+    options |= {"db": address.db, "max_connections": _POOL}
+    if address.kind is AddressKind.SENTINEL:
+        managed = _closing_buffers(connection.SentinelManagedConnection)
+
+        class Pool(SentinelConnectionPool):
+            async def _construct_connection(self) -> connection.SentinelManagedConnection:
+                primary = await self.get_primary_location()
+                return managed(primary, self.service_name, True, **self.connection_kwargs)
+
+        patience = limit / (len(hosts) + 1)  # several may be silent, one after the other
+        asked = {"connect_timeout": patience, "stream_timeout": patience, **secured, **address.sentinel_credentials}
+        sentinel = Sentinel(hosts, sentinel_kwargs=asked)
+        for each in sentinel.sentinels:
+            each.connection_pool.connection_class = _closing_buffers(connection.TCPConnection)
+        async with sentinel, Pool(address.service, sentinel, **options) as pool:
+            yield RedisClient(pool)
+        return
+    if address.kind is AddressKind.SOCKET:
+        kind: Any = connection.UnixDomainSocketConnection
+        location: Any = connection.UnixDomainSocketLocation(address.path)
+    else:
+        kind, location = connection.TCPConnection, hosts[0]
+    async with ConnectionPool(connection_class=_closing_buffers(kind), location=location, **options) as server:
+        yield RedisClient(server)
+
+
+class _ClosesBuffers:
+    """A connection that closes the buffers in the end: coredis leaves open the buffers of a connection that could not
+    be made, and anyio warns of each."""
+
+    async def run(self, **options: Any) -> None:
+        try:
+            await cast("Any", super()).run(**options)
+        finally:
+            _close_buffers(self)
+
+
+def _closing_buffers(kind: Any) -> Any:
+    return type(kind.__name__, (_ClosesBuffers, kind), {})
+
+
+def _close_buffers(owner: object) -> None:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+    for member in vars(owner).values():
+        for each in cast("tuple[Any, ...]", member) if isinstance(member, tuple) else (member,):
+            if isinstance(each, (MemoryObjectReceiveStream, MemoryObjectSendStream)):
+                each.close()
+
+
+class RedisClient:
+    """Connections to Redis. Of a cluster, to each node of ``layout``; a node is `None` elsewhere."""
+
+    def __init__(self, pool: Any, layout: Any = None) -> None:
+        self._pool = pool
+        self._layout = layout
+
+    def nodes(self) -> Sequence[Any]:
+        """Return the nodes that answer for keys."""
+        return [None] if self._layout is None else self._layout.primaries
+
+    def node_of(self, key: bytes | None) -> Any:
+        """Return the node of a key; any node for `None`. Raises `RedisError` where nobody has the slot of the key."""
+        if self._layout is None:
+            return None
+        return self._layout.random_node() if key is None else self._layout.node_for_slot(_slot(key))
+
+    def redirect_node(self, node: Any, answer: Any) -> Any:
+        """Return the node that ``answer`` of ``node`` names in its place, where the cluster moves keys; else `None`."""
+        if self._layout is None or not hasattr(answer, "host"):
+            return None
+        from coredis.connection import TCPLocation
+
+        self._layout.report_errors(node, answer)
+        return self._layout.node_for_location(TCPLocation(answer.host, answer.port))
+
+    async def connection(self, node: Any) -> Any:
+        """Return a connection to ``node`` that is usable now, to be given back by `release` before the next checkpoint,
+        once commands were put on the connection. Raises the errors that `failures` names where none can be
+        made. A cancel may cost a place in the pool: who cancels drops the client soon."""
+        with _silenced_coredis_logs():
+            try:
+                return await self._pool.get_connection(node=node)
+            except failures():
+                raise
+            except RuntimeError as error:  # of a pool that was closed while a place in it was waited for
+                raise OSError(errno.ENOTCONN, "the connections to Redis were closed") from error
+            except Exception as error:  # answers that coredis can't read
+                raise OSError(errno.ENOTCONN, f"could not connect to Redis: {error}") from error
+
+    def release(self, connection: Any) -> None:
+        """Give a connection back."""
+        self._pool.release(connection)
+
+    def renew_connections(self) -> None:
+        """Close all connections, so that the next call makes another one."""
+        self._pool.disconnect()
+
+
+def node_name(node: Any) -> str:
+    """Return the host and port of a node of a cluster; an empty text elsewhere."""
+    return "" if node is None else node.name
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Return the exceptions of coredis that mean that Redis cannot be used, for an ``except``. Two are of anyio: a
+    connection that is being closed counts as usable still, and takes no command."""
+    from anyio import BrokenResourceError, ClosedResourceError
+    from coredis.exceptions import RedisError
+
+    return RedisError, OSError, BrokenResourceError, ClosedResourceError
+
+
+def reason_of(failure: BaseException) -> str:
+    """Return the words for people about an exception of `failures`: its deepest cause, without credentials."""
+    failure = sole_exception(failure)
+    while failure.__cause__ is not None and isinstance(failure.__cause__, failures()):
+        failure = sole_exception(failure.__cause__)
+    words = error_text(failure) if isinstance(failure, Exception) else None
+    return words or str(failure) or type(failure).__name__
+
+
+def error_text(answer: Exception) -> str | None:
+    """Return the words of an error that Redis has answered, with the code in front; `None` for another failure."""
+    from coredis import exceptions
+    from coredis.parser import Parser
+
+    if not isinstance(answer, exceptions.RedisError) or (
+        isinstance(answer, exceptions.ConnectionError) and not isinstance(answer, exceptions.BusyLoadingError)
+    ):
+        return None
+    code = next((code for code, kind in Parser.EXCEPTION_CLASSES.items() if kind is type(answer)), "")
+    # coredis keeps the code of an error that it has no class for, but for ERR.
+    return f"{code} {answer}".strip()
+
+
+def _slot(key: bytes) -> int:
+    """Return the slot of a key in a cluster: of the part in the first braces, if any."""
+    start = key.find(b"{")
+    end = key.find(b"}", start + 1) if start >= 0 else -1
+    return crc_hqx(key[start + 1 : end] if end > start + 1 else key, 0) % _SLOTS
+
+
+_is_ours: ContextVar[bool] = ContextVar("trio_mcp.redis_connection", default=False)
+
+
+@contextmanager
+def _silenced_coredis_logs() -> Generator[None]:
+    """Have coredis log nothing of connections that are made in the block: the link tells loss and return itself, once
+    each, and coredis would add a traceback for each try."""
+    token = _is_ours.set(True)
+    try:
+        yield
+    finally:
+        _is_ours.reset(token)
+
+
+def silence_coredis_logs() -> None:
+    """Have coredis log nothing of the connections that the present task, and the tasks started by this one, make."""
+    logger = logging.getLogger("coredis")
+    if _not_ours not in logger.filters:
+        logger.addFilter(_not_ours)
+    _is_ours.set(True)
+
+
+def _not_ours(_: logging.LogRecord) -> bool:
+    return not _is_ours.get()

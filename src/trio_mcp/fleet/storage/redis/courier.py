@@ -1,0 +1,283 @@
+"""RedisCourier carries letters between replicas by the channels of Redis, and keeps their signs of life.
+
+A letter is published on the channel of its reader, and also kept in the reader's list for a few seconds. After a lost
+subscription, the reader finds there what it has missed. A long letter is kept in its own key, and the channel and the
+list only carry its name, since Redis closes the connection of a reader with too much unread data.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from typing import Final
+
+import trio
+
+from ....concurrency.contexts import asynccontextmanager
+from ....stores.decoding import LINES, decode_columns
+from ....stores.record_codec import encoded
+from ....stores.shared import MAX_MESSAGE_BYTES
+from ....stores.task_store import HINTS_LOST, HintQueue, HintsLost, UnreadableRecord
+from .link import Link, Script, Value
+
+logger = logging.getLogger("trio_mcp")
+
+_INLINE_MESSAGE_LIMIT: Final = 4 * 1024
+"""Bytes of the longest letter that is sent through the channel and the list directly."""
+_LIST_LIMIT: Final = 1000
+"""Maximum letters in the list of one reader, so that a list has at most 4 MiB."""
+_LISTED: Final = 10_000
+"""Milliseconds that a letter stays in the list: longer than it takes to notice and renew a lost subscription."""
+_RETENTION_MS: Final = 30_000
+"""Milliseconds for which a long letter waits for its reader."""
+_PIECE: Final = 256 * 1024
+"""Bytes in one piece of a long letter, when sent or fetched."""
+_MOST_PIECES: Final = 4
+"""Maximum pieces of long letters that are sent to Redis concurrently."""
+_SIGNS: Final = tuple[list[bytes | None]]
+_TAKEN: Final = tuple[int, bytes]
+_READ_AGAIN: Final = 0.25
+"""Seconds until a failed read of the list is retried."""
+_FAREWELL_TIMEOUT: Final = 1.0
+_ID_BYTES: Final = 9
+_WHOLE, _IN_KEY = b"w", b"k"
+"""First byte of a message: the letter follows, or its name."""
+
+# The list is a set sorted by time: a copy of a letter replaces the earlier one. The last piece of a long letter is
+# sent together with its name.
+_POST: Final = Script(
+    "letter_post",
+    """
+local list, channel, message = KEYS[1], ARGV[1], ARGV[2]
+local most, listed = tonumber(ARGV[3]), tonumber(ARGV[4])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if KEYS[2] then
+    redis.call('SETRANGE', KEYS[2], ARGV[5], ARGV[6])
+    redis.call('PEXPIRE', KEYS[2], ARGV[7])
+end
+redis.call('ZADD', list, now, message)
+redis.call('ZREMRANGEBYSCORE', list, '-inf', now - listed)
+redis.call('ZREMRANGEBYRANK', list, 0, -most - 1)
+redis.call('PEXPIRE', list, listed)
+redis.call('PUBLISH', channel, message)
+return 1
+""",
+)
+
+_READ: Final = Script(
+    "letters_read",
+    """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+return redis.call('ZRANGEBYSCORE', KEYS[1], now - tonumber(ARGV[1]), '+inf')
+""",
+)
+
+# Reading the last piece deletes the letter.
+_TAKE: Final = Script(
+    "letter_take",
+    """
+local start, size = tonumber(ARGV[2]), tonumber(ARGV[3])
+local whole = redis.call('STRLEN', KEYS[1])
+local piece = redis.call('GETRANGE', KEYS[1], start, start + size - 1)
+if start + size >= whole then
+    redis.call('DEL', KEYS[1])
+    redis.call('ZREM', KEYS[2], ARGV[1])
+end
+return {whole, piece}
+""",
+)
+
+
+class RedisCourier:
+    """A `Courier` for ``replica``, with keys and channels that begin with ``prefix``. `on_message` is called with each
+    message on ``channel``, and `on_messages_lost` where messages may have been lost.
+
+    `send` raises `StoreDown` and `Uncertain`; after `Uncertain`, the letter may have been sent. Letters that arrive
+    while no mailbox is open are lost. After a gap, the letters of the last seconds arrive, perhaps a second time.
+    """
+
+    def __init__(self, link: Link, prefix: str, replica: str) -> None:
+        self._link = link
+        self._prefix = prefix.encode()
+        self.heartbeat_link = link
+        """The link for heartbeats."""
+        self._bulk = trio.CapacityLimiter(_MOST_PIECES)
+        """Held while a piece of a long letter is sent, so that short letters can go in between."""
+        self._mailbox: HintQueue[bytes] | None = None
+        self._replica = replica
+        self.channel: Final = f"{prefix}:r:{replica}"
+        """The channel of the letters to this replica."""
+
+    def _heartbeat_key(self, replica: str) -> bytes:
+        # With the tag, all signs of life are in one slot.
+        return b"{%b:alive}:%b" % (self._prefix, encoded(replica))
+
+    async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
+        """Send a letter. See `Courier.send`. Raises `ValueError` for one that is too long."""
+        if len(content) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"a letter has at most {MAX_MESSAGE_BYTES} bytes, not {len(content)}")
+        base = b"%b:r:%b" % (self._prefix, encoded(replica))
+        if len(content) <= _INLINE_MESSAGE_LIMIT:
+            await self._link.script(_POST, [_list_of(base)], [base, _WHOLE + content, _LIST_LIMIT, _LISTED])
+            return
+        text = secrets.token_urlsafe(_ID_BYTES) if number is None else f"{self._replica}.{number}"
+        name = text.encode()
+        key, message = _key_of(base, name), _IN_KEY + name
+        last = (len(content) - 1) // _PIECE * _PIECE
+        for start in range(0, last, _PIECE):
+            piece = content[start : start + _PIECE]
+            async with self._bulk:
+                # A piece is written at its offset, so repeated and late writes do no harm.
+                await self._link.pipeline([[b"SETRANGE", key, start, piece], [b"PEXPIRE", key, _RETENTION_MS]])
+        async with self._bulk:
+            args: list[Value] = [base, message, _LIST_LIMIT, _LISTED, last, content[last:], _RETENTION_MS]
+            await self._link.script(_POST, [_list_of(base), key], args)
+
+    @asynccontextmanager
+    async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
+        """Open the stream of the letters to this replica. See `Courier.mailbox`."""
+        if self._mailbox is not None:
+            raise RuntimeError("the mailbox of this replica is open already")
+        self._mailbox, base = HintQueue[bytes](), encoded(self.channel)
+        try:
+            yield _RedisMailbox(self._link, base, self._mailbox)
+        finally:
+            self._mailbox = None
+            with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
+                try:
+                    await self._link.pipeline([[b"DEL", _list_of(base)]])
+                except OSError as error:  # the list expires
+                    logger.debug("could not delete unread messages: %s", error)
+
+    def on_message(self, message: bytes) -> None:
+        """Put the letter of a message into the mailbox, if one is open."""
+        if self._mailbox is not None:
+            self._mailbox.put(message)
+
+    def on_messages_lost(self) -> None:
+        """Tell the reader of the mailbox that letters may have been lost."""
+        if self._mailbox is not None:
+            self._mailbox.put(HINTS_LOST)
+
+    async def heartbeat(self, *, lease_ms: int) -> bool:
+        """Count as alive. See `Courier.heartbeat`."""
+        [before] = await self.heartbeat_link.pipeline(
+            [[b"SET", self._heartbeat_key(self._replica), b"1", b"PX", b"%d" % lease_ms, b"GET"]]
+        )
+        return before is not None
+
+    async def leave(self) -> None:
+        """Count as dead. See `Courier.leave`."""
+        await self.heartbeat_link.pipeline([[b"DEL", self._heartbeat_key(self._replica)]])
+
+    async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
+        """Return the dead among ``replicas``. See `Courier.find_dead`."""
+        if not replicas:
+            return set()
+        names = list(replicas)
+        answers = await self._link.pipeline([[b"MGET", *map(self._heartbeat_key, names)]])
+        [signs] = decode_columns("signs of life", answers, _SIGNS)
+        if len(signs) != len(names):
+            raise UnreadableRecord("cannot read heartbeats: Redis returned the wrong number of them")
+        return {name for name, sign in zip(names, signs, strict=True) if sign is None}
+
+
+class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
+    """The letters to one reader, on the channel ``base`` and in keys that begin with ``base``."""
+
+    def __init__(self, link: Link, base: bytes, messenger: HintQueue[bytes]) -> None:
+        self._link = link
+        self._base = base
+        self._queue = messenger
+        self._waiting = deque[bytes | HintsLost]()
+        """Messages from the list, which are read before others."""
+        self._fetched = deque[bytes | HintsLost]()
+        """Long letters that were fetched, in order."""
+        self._may_have_missed = False
+        """True after a gap until the list has been read."""
+
+    async def __anext__(self) -> bytes | HintsLost:
+        if self._fetched:
+            await trio.lowlevel.checkpoint()
+            return self._fetched.popleft()
+        message = await self._next()
+        if isinstance(message, HintsLost):
+            self._may_have_missed = True
+            return message
+        if message[:1] == _WHOLE:
+            return message[1:]
+        if message[:1] != _IN_KEY:  # of a version to come
+            return HINTS_LOST
+        await self._fetch(message)
+        return self._fetched.popleft()
+
+    async def _next(self) -> bytes | HintsLost:
+        while not self._waiting:
+            if self._may_have_missed:
+                await self._read_list()
+            if self._waiting:
+                break
+            # If the list can't be read, letters only arrive by the channel, and the read is retried soon.
+            with trio.move_on_after(_READ_AGAIN if self._may_have_missed else math.inf):
+                return await anext(self._queue)
+        return self._waiting.popleft()
+
+    async def _read_list(self) -> None:
+        try:
+            found = await self._link.script(_READ, [_list_of(self._base)], [_LISTED])
+            self._waiting += decode_columns("the letters of this replica", found, LINES)
+        except OSError as error:  # the link logs its outages
+            logger.debug("could not read waiting messages: %s", error)
+        else:
+            self._may_have_missed = False
+
+    async def _fetch(self, message: bytes) -> None:
+        """Fetch a long letter together with the long letters right after it."""
+        messages = [message]
+        while len(messages) < _MOST_PIECES and (more := self._next_long()) is not None:
+            messages.append(more)
+        found: list[bytes | HintsLost] = [HINTS_LOST] * len(messages)
+
+        async def fetch(place: int, message: bytes) -> None:
+            found[place] = await self._read_long(message)
+
+        async with trio.open_nursery() as nursery:
+            for place, each in enumerate(messages):
+                nursery.start_soon(fetch, place, each)
+        self._fetched += found
+
+    def _next_long(self) -> bytes | None:
+        if not self._waiting and (next_one := self._queue.get_nowait()) is not None:
+            self._waiting.append(next_one)
+        if not self._waiting or isinstance(first := self._waiting[0], HintsLost) or first[:1] != _IN_KEY:
+            return None
+        self._waiting.popleft()
+        return first
+
+    async def _read_long(self, message: bytes) -> bytes | HintsLost:
+        # The key always has our own prefix, whatever the message says.
+        key = _key_of(self._base, message[len(_IN_KEY) :])
+        letter, whole = bytearray(), 1
+        try:
+            while len(letter) < whole:
+                found = await self._link.script(_TAKE, [key, _list_of(self._base)], [message, len(letter), _PIECE])
+                whole, piece = decode_columns("a letter", found, _TAKEN)
+                if not piece or whole > MAX_MESSAGE_BYTES:  # it has expired, or isn't a letter
+                    return HINTS_LOST
+                letter += piece
+        except OSError:  # a letter that is lost, as far as its reader knows
+            return HINTS_LOST
+        return bytes(letter)
+
+
+def _list_of(base: bytes) -> bytes:
+    return b"{%b}:listed" % base
+
+
+def _key_of(base: bytes, name: bytes) -> bytes:
+    return b"{%b}:m:%b" % (base, name)

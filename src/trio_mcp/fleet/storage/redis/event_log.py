@@ -1,0 +1,127 @@
+"""RedisEventLog keeps the events of legacy sessions in Redis, for clients that come back to any replica."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from ....concurrency.contexts import asynccontextmanager
+from ....stores.decoding import LINES, STREAM, decode_columns, decode_stored
+from ....stores.record_codec import decoded, encoded
+from ....stores.shared import StoredEvents, StoredStream
+from ....stores.task_store import HintQueues, HintsLost
+from . import event_scripts as scripts
+from .link import Link, Script, Value
+
+_PARTS: Final = (b"log", b"older", b"newest", b"finished")
+
+
+class RedisEventLog:
+    """An `EventLog` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
+    there to ``watchers``.
+
+    After an `append` that ended with `Uncertain`, the same call again leaves the events of one call. After such a
+    `finish_dead`, the same call again returns false where the first call, or another replica, has finished the stream.
+    """
+
+    def __init__(self, link: Link, prefix: str, bus: str, watchers: HintQueues[tuple[str, str]]) -> None:
+        self._link = link
+        self._tag = b"{%b:s}" % prefix.encode()
+        self._bus = bus
+        self._hint_queues = watchers
+
+    def _keys(self, session_id: str) -> list[bytes]:
+        name = encoded(session_id)
+        return [b"%b:%b:%b" % (self._tag, part, name) for part in _PARTS]
+
+    async def _call(self, script: Script, session_id: str, stream: str, retention_ms: int, *args: Value) -> Any:
+        return await self._link.script(script, self._keys(session_id), [encoded(stream), b"%d" % retention_ms, *args])
+
+    async def _write(self, script: Script, session_id: str, stream: str, retention_ms: int, *args: Value) -> Any:
+        return await self._call(
+            script, session_id, stream, retention_ms, self._bus, encode_hint(session_id, stream), *args
+        )
+
+    async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
+        """Begin a stream. See `EventLog.open`."""
+        if not await self._call(scripts.OPEN, session_id, stream, retention_ms, encoded(holder), request_id):
+            raise ValueError("the session has a stream with this name")
+
+    async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
+        """Give the stream another holder. See `EventLog.take_over`."""
+        state = await self._write(scripts.TAKE_OVER, session_id, stream, retention_ms, encoded(holder))
+        return decode_stored("a stream", partial(_stream, stream), state)
+
+    async def append(
+        self,
+        session_id: str,
+        stream: str,
+        *,
+        holder: str,
+        first: int,
+        lines: Sequence[bytes],
+        limit: int,
+        retention_ms: int,
+        note: bytes | None = None,
+        finish: bool = False,
+    ) -> bool:
+        """Append events to the stream. See `EventLog.append`."""
+        numbers = [b"%d" % each for each in (limit, first, finish, note is not None)]
+        appended = await self._write(
+            scripts.APPEND, session_id, stream, retention_ms, encoded(holder), *numbers, note or b"", *lines
+        )
+        if appended < 0:
+            raise ValueError(f"events before number {first} of this stream are missing")
+        return bool(appended)
+
+    async def finish_dead(
+        self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
+    ) -> bool:
+        """Finish the stream of a dead holder. See `EventLog.finish_dead`."""
+        return bool(
+            await self._write(
+                scripts.FINISH_DEAD, session_id, stream, retention_ms, encoded(dead_holder), b"%d" % limit, line
+            )
+        )
+
+    async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
+        """Return the events behind ``number``. See `EventLog.read_after`."""
+        found = await self._call(scripts.AFTER, session_id, stream, retention_ms, b"%d" % number)
+        return None if found is None else decode_stored("a stream", partial(_events, stream, number), found)
+
+    async def delete(self, session_id: str) -> None:
+        """Forget all streams of the session. See `EventLog.delete`."""
+        await self._link.pipeline([[b"UNLINK", *self._keys(session_id)]])
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[tuple[str, str] | HintsLost]]:
+        """Open a stream of hints. See `EventLog.watch`."""
+        with self._hint_queues.watch() as hints:
+            yield hints
+
+
+def _stream(name: str, state: Sequence[Any]) -> StoredStream:
+    holder, request_id, last, dropped, until, note = state
+    holder, request_id, last, dropped, note, until = decode_columns(
+        "a stream", (holder, request_id, last, dropped, note, until), STREAM
+    )
+    return StoredStream(name, decoded(holder), request_id, last, dropped, note, is_finished=until > 0)
+
+
+def _events(name: str, number: int, found: Sequence[Any]) -> StoredEvents:
+    state, lines = found
+    stored = _stream(name, state)
+    return StoredEvents(stored, max(number, stored.dropped) + 1, decode_columns("events", lines, LINES))
+
+
+def encode_hint(session_id: str, stream: str) -> bytes:
+    """Return the message on the bus that a stream of a session has changed."""
+    session = encoded(session_id)
+    return b"l%d:%b%b" % (len(session), session, encoded(stream))
+
+
+def decode_hint(message: bytes) -> tuple[str, str]:
+    """Return the session and the stream of a message that `hint` made."""
+    length, _, names = message[1:].partition(b":")
+    return decoded(names[: int(length)]), decoded(names[int(length) :])

@@ -1,0 +1,413 @@
+"""Link is the way to Redis: scripts, commands and messages, each within a limit, and each sent once.
+
+A call fails in one of two ways. `StoreDown`: nothing has left, or Redis has refused the call as a whole, and nothing
+has changed. `Uncertain`: the call may have been carried out, or may be later, when a frozen server goes on. Nothing is
+repeated, except a script that Redis did not know, since nothing has run then.
+
+No call blocks a connection, as all callers share one; and no connection is waited for beyond the limit. Where Redis
+does not answer, all connections are dropped and new ones are made, which ask Sentinel or the cluster again.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import secrets
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+import trio
+
+from ....classes import frozen
+from ....concurrency.contexts import asynccontextmanager
+from ....concurrency.nurseries import open_service_nursery
+from ....concurrency.time_limits import growing_delay
+from ....stores.task_store import HintsLost, StoreDown, Uncertain
+from .address import RedisAddress, parse_url
+from .client import RedisClient, error_text, failures, node_name, open_client, reason_of, silence_coredis_logs
+from .commands import Script, Value, check, check_argument_types, digest, is_refusal, key_of, runs_script
+from .subscription import ChannelMessage, ChannelSubscriptions
+
+__all__ = ["ChannelMessage", "Link", "Script", "Value", "open_link"]
+
+logger = logging.getLogger("trio_mcp")
+
+_PING_EVERY: Final = 1.0
+_IDLE: Final = 2.0
+"""Seconds of silence after which a connection is closed; more, where calls may take longer."""
+_PROOF_BYTES: Final = 6
+_FIRST_DELAY: Final = 0.1
+_LONGEST_DELAY: Final = 1.0
+_LARGE_TRANSFER_BYTES: Final = 2**18
+"""Bytes of a command, or of an answer, that may take longer than the limit on its way, with all that comes behind."""
+_LATE_ANSWERS_LIMIT: Final = 2
+"""Calls in a row without an answer within the limit, after which all connections to Redis are dropped."""
+
+
+@frozen
+class _PendingCommand:
+    """A command on its way."""
+
+    command: Sequence[Value]
+    node: Any
+    request: Any
+    connection: Any
+    before: int
+    """Bytes that had come on the connection by then."""
+
+
+class Link:
+    """A way to Redis, made by `open_link`. All methods may be called by any number of tasks at a time."""
+
+    def __init__(self, address: RedisAddress, limit: float, own_channel: str, *, is_quiet: bool = False) -> None:
+        self._address = address
+        self._level = logging.DEBUG if is_quiet else logging.WARNING
+        self._limit = limit
+        self._client: RedisClient | None = None
+        """The connections; `None` while Redis cannot be used."""
+        self._up = trio.Event()
+        """Set while there are connections."""
+        self._dropped = trio.Event()
+        """Set when the connections are of no use any more."""
+        self._late: dict[Any, int] = {}
+        """By node, how many calls in a row had no answer within the limit."""
+        self._large: list[tuple[str, Any]] = []
+        """The large commands on their way, by node."""
+        self._answers = 0
+        self._down_error = f"Redis at {address} cannot be used: "
+        self._down_reason = "it was not reached yet"
+        self._is_loss_logged = False
+        self._subscriptions = ChannelSubscriptions(address, limit, own_channel, self._publish)
+        self.round_trips = 0
+        """Number of round trips that calls have made: a pipeline is one. While there are subscriptions, the link itself
+        makes one in five seconds."""
+        self.reconnects = 0
+        """Number of times that Redis was usable again after a time in which Redis was not."""
+        self.uncertain = 0
+        """Number of calls that ended with `Uncertain`, questions of the link itself among them."""
+
+    @property
+    def is_up(self) -> bool:
+        """True while Redis can be used, as far as the link knows, which asks each second."""
+        return self._client is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """True while Redis cannot be used, and the log was told why."""
+        return self._is_loss_logged
+
+    async def wait_until_up(self) -> None:
+        """Wait until Redis can be used."""
+        await self._up.wait()
+
+    @property
+    def gaps(self) -> int:
+        """Number of gaps that were told to readers."""
+        return self._subscriptions.gaps
+
+    @property
+    def address(self) -> str:
+        """Hosts and ports of Redis, without credentials."""
+        return str(self._address)
+
+    async def script(self, script: Script, keys: Sequence[Value], args: Sequence[Value] = ()) -> Any:
+        """Run ``script``, and return the result: numbers, bytes, `None` and lists of such. In a cluster, all ``keys``
+        lie in one slot.
+
+        Raises `StoreDown` where nothing has changed, with the words of Redis where the script was refused, and
+        `Uncertain` where the script may have run, or has failed: the changes before the error stay."""
+        rest = (len(keys), *keys, *args)
+        check_argument_types(rest)
+        deadline = trio.current_time() + self._limit
+        (answer,) = await self._exchange([("EVALSHA", digest(script.text), *rest)], deadline)
+        if isinstance(answer, Exception) and (error_text(answer) or "").startswith("NOSCRIPT"):
+            (answer,) = await self._exchange([("EVAL", script.text, *rest)], deadline)
+        if isinstance(answer, Exception):
+            raise self._failure(f"the script {script.name!r}", answer, is_script=True)
+        return answer
+
+    async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Send several commands in one go, and return the results in order, as RESP3 has such: a map is a `dict`. A
+        pipeline is no transaction: commands of others come between. In a cluster, the second word of a command, or the
+        first key of a script, says to which node the command is sent.
+
+        Raises `StoreDown` where no command has changed anything, and `Uncertain` where at least one may have. Raises
+        `ValueError` for a command that blocks, or that changes the state of the connection, which all share."""
+        for command in commands:
+            check(command)
+        answers = await self._exchange(commands, trio.current_time() + self._limit) if commands else []
+        failed = [
+            self._failure(f"the command {command[0]!r}", answer, is_script=runs_script(command))
+            for command, answer in zip(commands, answers, strict=True)
+            if isinstance(answer, Exception)
+        ]
+        if not failed:
+            return answers
+        worst = next((each for each in failed if isinstance(each, Uncertain)), failed[0])
+        if len(failed) < len(answers) and isinstance(worst, StoreDown):
+            worst = self._uncertain_error(f"{worst.strerror}; other commands of the pipeline were carried out")
+        raise worst
+
+    def subscribe(
+        self, channels: Sequence[str]
+    ) -> AbstractAsyncContextManager[AsyncIterator[ChannelMessage | HintsLost]]:
+        """Open a stream of the messages on ``channels`` from then on, for one reader. A gap says that messages may
+        have been lost: Redis was away, or the reader was more than 1,000 messages behind. The entry waits until Redis
+        has confirmed, for the limit at most, after which a gap says that messages come from now on. The stream has no
+        end, and raises nothing."""
+        return self._subscriptions.subscribe(channels)
+
+    async def _publish(self, channel: str, message: bytes) -> None:
+        await self.pipeline([("PUBLISH", channel, message)])
+
+    async def serve_subscriptions(self) -> None:
+        """Keep the subscriptions, until cancelled."""
+        silence_coredis_logs()
+        await self._subscriptions.serve()
+
+    async def _exchange(self, commands: Sequence[Sequence[Value]], deadline: float) -> list[Any]:
+        """Send the commands, and return the answers, or the exceptions in their places. Raises `StoreDown` where none
+        was sent, and `Uncertain` where one has no answer by the deadline."""
+        client = self._client
+        if client is None:
+            await trio.lowlevel.checkpoint()
+            raise StoreDown(errno.ENOTCONN, self._down_error + self._down_reason)
+        sent = await self._send(client, commands, deadline)
+        self.round_trips += 1
+        answers = [await self._answer(client, each, deadline) for each in sent]
+        for place, (each, answer) in enumerate(zip(sent, answers, strict=True)):
+            if isinstance(answer, Exception):
+                if (node := client.redirect_node(each.node, answer)) is not None:
+                    answers[place] = await self._follow_redirect(client, node, each.command, answer, deadline)
+                elif (error_text(answer) or "").startswith("READONLY"):
+                    client.renew_connections()  # a failover made this server a replica
+        return answers
+
+    async def _follow_redirect(
+        self, client: RedisClient, node: Any, command: Sequence[Value], answer: Exception, deadline: float
+    ) -> Any:
+        """Send a command to the node that another one has named, where nothing has run; return as `_exchange` does."""
+        is_asking = (error_text(answer) or "").startswith("ASK ")
+        try:
+            (again,) = await self._send(client, [command], deadline, node=node, is_asking=is_asking)
+        except StoreDown as error:
+            return error
+        return await self._answer(client, again, deadline)
+
+    async def _send(
+        self,
+        client: RedisClient,
+        commands: Sequence[Sequence[Value]],
+        deadline: float,
+        *,
+        node: Any = None,
+        is_asking: bool = False,
+    ) -> list[_PendingCommand]:
+        """Put the commands on connections. Raises `StoreDown`, and nothing was sent then."""
+        connections = dict[str, Any]()
+        try:
+            nodes = await self._connect(client, commands, deadline, node, connections)
+            if is_asking:
+                connections[node_name(node)].create_request(b"ASKING", raise_exceptions=False)
+            sent = [
+                _send_command(command, at, connections[node_name(at)])
+                for command, at in zip(commands, nodes, strict=True)
+            ]
+        except StoreDown:
+            raise
+        except failures() as error:
+            self._drop(client, why := reason_of(error))
+            raise StoreDown(errno.ECONNREFUSED, self._down_error + why) from error
+        finally:
+            for connection in connections.values():
+                client.release(connection)
+        large = [(node_name(each.node), each.request) for each in sent if _size(each.command) >= _LARGE_TRANSFER_BYTES]
+        if large:
+            self._large = [*self._large_ones(), *large]
+        return sent
+
+    def _large_ones(self) -> list[tuple[str, Any]]:
+        return [(name, request) for name, request in self._large if not request.complete]
+
+    async def _connect(
+        self,
+        client: RedisClient,
+        commands: Sequence[Sequence[Value]],
+        deadline: float,
+        node: Any,
+        found: dict[str, Any],
+    ) -> Sequence[Any]:
+        """Return the node of each command, ``node`` if given, and add a usable connection to each to ``found``."""
+        nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
+        # A shield, since coredis may lose a place in its pool to a cancel. The wait ends by the deadline.
+        with trio.CancelScope(deadline=deadline, shield=True) as scope:
+            for each in nodes:
+                if (name := node_name(each)) not in found:
+                    found[name] = await client.connection(each)
+        if scope.cancelled_caught:
+            self._record_late_answer(client, next(each for each in nodes if node_name(each) not in found))
+            raise StoreDown(errno.ETIMEDOUT, f"Redis at {self._address} gave no connection within {self._limit} s")
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not all(connection.usable for connection in found.values()):
+            raise StoreDown(errno.ECONNRESET, f"the connection to Redis at {self._address} was lost")
+        return nodes
+
+    async def _answer(self, client: RedisClient, sent: _PendingCommand, deadline: float) -> Any:
+        """Return the answer, or the exception in its place. The wait is not cancelled: the command has left."""
+        answer: Any = None
+        with trio.CancelScope(deadline=deadline, shield=True) as scope:
+            answer = await sent.request
+        if scope.cancelled_caught:
+            # Where this process stood still, the answer may have come meanwhile, and be read in this moment.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            if not sent.request.complete:
+                if not self._is_moving(sent):
+                    self._record_late_answer(client, sent.node)
+                raise self._uncertain_error(f"Redis at {self._address} has not answered within {self._limit} s")
+            answer = await sent.request
+        if not isinstance(answer, Exception) or error_text(answer) is not None:
+            self._late.pop(node_name(sent.node), None)
+            self._answers += 1
+        return answer
+
+    def _failure(self, what: str, answer: Exception, *, is_script: bool) -> StoreDown | Uncertain:
+        """Return the error to raise for an answer that is an exception."""
+        if isinstance(answer, StoreDown):
+            return answer
+        words = error_text(answer)
+        if words is None:
+            return self._uncertain_error(
+                f"{what}: the connection to Redis at {self._address} was lost before the answer"
+            )
+        refusal = f"Redis at {self._address} refused {what}: {words}"
+        if not is_script or is_refusal(words):
+            return StoreDown(errno.EIO, refusal)
+        return self._uncertain_error(f"{refusal}; what was changed before that stays")
+
+    def _uncertain_error(self, words: str) -> Uncertain:
+        self.uncertain += 1
+        return Uncertain(errno.EIO, words)
+
+    def _is_moving(self, sent: _PendingCommand) -> bool:
+        """Return whether an answer is late since much is on its way, to Redis or from there: that says nothing of
+        Redis. Where nothing moves, the connection ends after a while, and its commands with it."""
+        self._large = self._large_ones()
+        if sent.connection.statistics.bytes_read - sent.before >= _LARGE_TRANSFER_BYTES:
+            return True
+        return any(name == node_name(sent.node) for name, _ in self._large)
+
+    def _record_late_answer(self, client: RedisClient, node: Any) -> None:
+        name = node_name(node)
+        self._late[name] = self._late.get(name, 0) + 1
+        if self._late[name] >= _LATE_ANSWERS_LIMIT:
+            self._drop(client, f"it does not answer within {self._limit} s")
+
+    def _drop(self, client: RedisClient, why: str) -> None:
+        """Have new connections made in place of the connections of ``client``, which are closed."""
+        if self._client is client:
+            self._client, self._up = None, trio.Event()
+            self._log_loss(why)
+            self._dropped.set()
+
+    def _log_loss(self, why: str) -> None:
+        self._down_reason = why = why.removeprefix(self._down_error)
+        if not self._is_loss_logged:
+            self._is_loss_logged = True
+            logger.log(self._level, "Redis at %s cannot be used: %s", self._address, why)
+
+    def _log_recovery(self) -> None:
+        if self._is_loss_logged:
+            self._is_loss_logged = False
+            self.reconnects += 1
+            logger.log(self._level, "Redis at %s can be used again", self._address)
+
+    async def serve(self) -> None:
+        """Keep connections to Redis, until cancelled."""
+        silence_coredis_logs()
+        attempt = 1
+        while True:
+            attempt = 1 if await self._use_new_client() else attempt + 1
+            await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
+
+    async def _use_new_client(self) -> bool:
+        """Make connections for all calls, and return when the connections are lost. False: there were none."""
+        try:
+            async with open_client(self._address, limit=self._limit, max_idle=max(_IDLE, self._limit + 1)) as client:
+                try:
+                    await self._ping(client)
+                except (StoreDown, Uncertain) as error:
+                    self._log_loss(error.strerror or "")
+                    return False
+                self._client, self._dropped, self._late = client, trio.Event(), {}
+                self._up.set()
+                self._log_recovery()
+                try:
+                    await self._watch(client)
+                finally:
+                    if self._client is client:
+                        self._client, self._up, self._down_reason = None, trio.Event(), "the link was closed"
+                return True
+        except Exception as error:  # after any error, the connections are useless
+            self._log_loss(reason_of(error))
+            return False
+
+    async def _watch(self, client: RedisClient) -> None:
+        """Ask Redis for a sign of life each second, unless others ask, until the connections are dropped."""
+        while not self._dropped.is_set():
+            answers = self._answers
+            with trio.move_on_after(_PING_EVERY):
+                await self._dropped.wait()
+                break
+            if self._answers == answers or len(client.nodes()) > 1:
+                try:
+                    await self._ping(client)
+                except Uncertain:
+                    continue  # was counted, if there was no answer; where the connection was cut, the next makes one
+                except StoreDown as error:
+                    self._drop(client, error.strerror or "")
+
+    async def _ping(self, client: RedisClient) -> None:
+        for node in client.nodes():
+            deadline = trio.current_time() + self._limit
+            (sent,) = await self._send(client, [("PING",)], deadline, node=node)
+            answer = await self._answer(client, sent, deadline)
+            if isinstance(answer, Exception):
+                raise self._failure("PING", answer, is_script=False)
+
+
+@asynccontextmanager
+async def open_link(
+    url: str,
+    *,
+    limit: float = 1.0,
+    prefix: str = "trio-mcp",
+    ssl_context: ssl.SSLContext | None = None,
+    is_quiet: bool = False,
+) -> AsyncGenerator[Link]:
+    """Open a link to the Redis at ``url``, which is closed at the end of the block. The entry does not wait for Redis:
+    until Redis answers, calls raise `StoreDown`. ``limit``: seconds that a call may take. The link sends messages to
+    itself on a channel that begins with ``prefix``. See `parse_url` for addresses, and for ``ssl_context``. With
+    ``is_quiet``, the link logs outages at the level ``DEBUG``, since another link to the same Redis logs them."""
+    if not limit > 0:
+        raise ValueError(f"limit must be greater than 0, not {limit!r}")
+    own_channel = f"{prefix}:proof:{secrets.token_urlsafe(_PROOF_BYTES)}"
+    link = Link(parse_url(url, ssl_context), limit, own_channel, is_quiet=is_quiet)
+    async with open_service_nursery("the link to Redis was closed") as nursery:
+        nursery.start_soon(link.serve)
+        nursery.start_soon(link.serve_subscriptions)
+        yield link
+
+
+def _send_command(command: Sequence[Value], node: Any, connection: Any) -> _PendingCommand:
+    """Put a command on a connection."""
+    name, *words = command
+    request = connection.create_request(
+        name.encode() if isinstance(name, str) else name, *words, decode=False, raise_exceptions=False
+    )
+    return _PendingCommand(command, node, request, connection, connection.statistics.bytes_read)
+
+
+def _size(command: Sequence[Value]) -> int:
+    return sum(len(word) for word in command if isinstance(word, bytes))

@@ -1,0 +1,230 @@
+"""Redis is the storage that the replicas of a fleet share."""
+
+from __future__ import annotations
+
+import logging
+import secrets as randomness
+import ssl
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from itertools import count
+from typing import Final
+from urllib.parse import quote
+
+import trio
+
+from ....concurrency.contexts import asynccontextmanager
+from ....concurrency.nurseries import open_service_nursery
+from ....concurrency.time_limits import growing_delay
+from ....concurrency.wakeups import ChangeSignal
+from ....stores.decoding import decode_columns
+from ....stores.sealing import check_secrets
+from ....stores.shared import SECRET_BYTES, Replica, new_replica_id
+from .address import parse_url
+from .bus import Bus
+from .change_log import RedisChangeLog
+from .courier import RedisCourier
+from .event_log import RedisEventLog
+from .link import Link, Script, open_link
+from .rate_limits import RedisRateLimits, RedisReplayGuard
+from .sessions import RedisSessionDirectory
+from .task_store import RedisTaskStore
+
+logger = logging.getLogger("trio_mcp")
+
+_LAYOUT: Final = 1
+"""Version of the keys, the scripts and the messages. Replicas of different layouts share nothing."""
+_PREFIX: Final = "trio-mcp"
+_SAFE_EVICTION_POLICY: Final = b"noeviction"
+_FIRST_DELAY: Final = 0.05
+_LONGEST_DELAY: Final = 1.0
+_CHECK_INTERVAL: Final = 10.0
+"""Seconds after which the secret is looked at again, for when somebody has emptied a Redis that runs."""
+
+
+class Redis:
+    """The storage at the address ``url``, which any number of replicas share, on any machines: Redis 7, or Valkey.
+
+    Addresses are ``redis://HOST:PORT/DB``, ``unix:///PATH?db=DB``, ``redis+cluster://HOST:PORT,HOST:PORT`` and
+    ``redis+sentinel://HOST:PORT,HOST:PORT/SERVICE?db=DB``, with ``USER:PASSWORD@`` before the host; ``rediss`` in place
+    of ``redis`` is TLS, by ``ssl_context`` if given. All keys and channels begin with ``prefix``, by default
+    ``trio-mcp``, a colon, and the name of the server: deployments of one server that have a Redis in common need
+    different prefixes. ``limit``: seconds after which a call fails that Redis does not answer. Raises `ValueError` for
+    any other address.
+
+    Redis keeps all this as safely as the settings of Redis say. With a ``maxmemory-policy`` other than ``noeviction``,
+    anything may be lost at any time, and the log says so as an error. Each key but the secret goes by itself when no
+    replica needs the key any more.
+
+    All replicas have one secret, which the first replica puts into Redis. Where Redis comes back empty, running
+    replicas keep theirs, and put the secret back for replicas that start later. Only where a replica starts in the
+    moment between, there are two secrets, until either that replica or all others are started again: a client that
+    carries something from the one to the others is refused there, and the log says so as an error.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        limit: float = 1.0,
+    ) -> None:
+        parse_url(url, ssl_context)  # so that a mistake is told where it stands
+        self._url = url
+        self._prefix = _PREFIX if prefix is None else prefix
+        if "{" in self._prefix or "}" in self._prefix:
+            raise ValueError("the prefix of keys has no braces: those say which keys a cluster keeps together")
+        self._ssl_context = ssl_context
+        self._limit = limit
+
+    @asynccontextmanager
+    async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
+        """Take part as a new replica. See `SharedStorage.join`."""
+        check_secrets(secrets)
+        prefix = f"{self._prefix}:{quote(name, safe='', errors='surrogatepass')}:{_LAYOUT}"
+        replica = new_replica_id()
+        open_one = partial(open_link, self._url, limit=self._limit, prefix=prefix, ssl_context=self._ssl_context)
+        async with open_one() as link:
+            secret = _SharedSecret(link, f"{prefix}:secret")
+            await secret.agree(patience=self._limit)
+            await _check_policy(link)
+            courier = RedisCourier(link, prefix, replica)
+            looks = ChangeSignal(_CHECK_INTERVAL)
+            bus = Bus(f"{prefix}:bus", courier, looks.notify)
+            async with (
+                link.subscribe([bus.channel, courier.channel]) as messages,
+                open_one(is_quiet=True) as signs,
+                open_service_nursery("the replica has left") as nursery,
+            ):
+                # A link of their own, so that heartbeats and leases don't wait for large results.
+                courier.heartbeat_link = signs
+                with trio.move_on_after(self._limit):
+                    await signs.wait_until_up()
+                nursery.start_soon(bus.run, messages)
+                nursery.start_soon(secret.maintain, looks)
+                yield Replica(
+                    id=replica,
+                    secret=secret.value,
+                    tasks=RedisTaskStore(link, prefix.encode(), bus.channel.encode(), bus.tasks, secrets, leases=signs),
+                    sessions=RedisSessionDirectory(link, prefix, bus.channel, bus.sessions),
+                    events=RedisEventLog(link, prefix, bus.channel, bus.events),
+                    changes=RedisChangeLog(link, prefix, bus.channel, bus.changes),
+                    courier=courier,
+                    replay_guard=RedisReplayGuard(link, prefix),
+                    rate_limits=RedisRateLimits(link, prefix),
+                    counts=_LinkCounters(link, signs),
+                )
+
+
+# An existing secret of the correct length stays.
+_PUT: Final = Script(
+    "secret_put",
+    """
+local kept = redis.call('GET', KEYS[1])
+if kept and #kept == #ARGV[1] then
+    return kept
+end
+redis.call('SET', KEYS[1], ARGV[1])
+return ARGV[1]
+""",
+)
+
+
+class _LinkCounters:
+    """The counts of two links to one Redis. ``link`` logs outages, and has the subscriptions."""
+
+    def __init__(self, link: Link, signs: Link) -> None:
+        self._link = link
+        self._signs = signs
+
+    @property
+    def is_up(self) -> bool:
+        return self._link.is_up
+
+    @property
+    def round_trips(self) -> int:
+        return self._link.round_trips + self._signs.round_trips
+
+    @property
+    def reconnects(self) -> int:
+        return self._link.reconnects
+
+    @property
+    def gaps(self) -> int:
+        return self._link.gaps
+
+    @property
+    def uncertain(self) -> int:
+        return self._link.uncertain + self._signs.uncertain
+
+
+class _SharedSecret:
+    """The secret that all replicas have, in the key ``key``."""
+
+    def __init__(self, link: Link, key: str) -> None:
+        self._link = link
+        self._key = key
+        self.value = randomness.token_bytes(SECRET_BYTES)
+        self._other: bytes | None = None
+        """The last secret of others that the log has told of."""
+
+    async def agree(self, *, patience: float) -> None:
+        """Take the secret of others, or give ours to others, as soon as Redis answers. Where that takes longer
+        than ``patience`` seconds, and not for a process that is slow to start, the log says so."""
+        begun, is_told = trio.current_time(), False
+        for attempt in count(1):
+            try:
+                self.value = await self._read_or_store()
+            except OSError as error:
+                if not is_told and self._link.is_lost and trio.current_time() - begun >= patience:
+                    logger.warning("this replica waits until Redis can be used: %s", error)
+                    is_told = True
+            else:
+                break
+            await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
+        if is_told:
+            logger.warning("this replica waits no longer: Redis can be used")
+
+    async def maintain(self, looks: ChangeSignal) -> None:
+        """Put our secret back whenever the secret is gone, until cancelled."""
+        while True:
+            await looks.next_poll()
+            try:
+                kept = await self._read_or_store()
+            except OSError as error:  # the link has told it, and tells a gap when Redis can be used again
+                logger.debug("the common secret could not be looked at: %s", error)
+                continue
+            if kept not in (self.value, self._other):
+                logger.error(
+                    "Redis was emptied, and another replica has put another secret there: what clients carry between"
+                    " the two is refused; start either of them again"
+                )
+            self._other = kept
+
+    async def _read_or_store(self) -> bytes:
+        """Return the secret in Redis, which is ours where there was none."""
+        [kept] = decode_columns(
+            "the common secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
+        )
+        if kept is None or len(kept) != SECRET_BYTES:  # no secret, or not one from a replica
+            put = await self._link.script(_PUT, [self._key], [self.value])
+            [kept] = decode_columns("the common secret", [put], tuple[bytes])
+        return kept
+
+
+async def _check_policy(link: Link) -> None:
+    """Tell in the log if Redis may drop keys."""
+    try:
+        answers = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
+        [settings] = decode_columns("the settings of Redis", answers, tuple[dict[bytes, bytes]])
+    except OSError as error:  # not allowed to this user, on most services
+        logger.debug("what Redis does without memory could not be asked: %s", error)
+        return
+    policy = settings.get(b"maxmemory-policy", _SAFE_EVICTION_POLICY)
+    if policy != _SAFE_EVICTION_POLICY:
+        logger.error(
+            "Redis drops what is kept there when it has no memory left, and so may lose anything at any time: its"
+            " maxmemory-policy is %s, and has to be noeviction",
+            policy.decode(errors="replace"),
+        )

@@ -1,0 +1,318 @@
+"""RedisTaskStore keeps the records of tasks in Redis, for any number of replicas."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import secrets as randomness
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, Final, TypeAlias
+
+import attrs
+import trio
+
+from ....concurrency.contexts import asynccontextmanager, contextmanager
+from ....stores.decoding import decode_stored
+from ....stores.record_codec import RecordCodec, StoredRecord, decoded, encoded
+from ....stores.task_store import (
+    HINTS_LOST,
+    Hint,
+    HintQueue,
+    HintQueues,
+    StoreDown,
+    StoredTask,
+    StoreFull,
+    TaskCursor,
+    TaskRecord,
+    Uncertain,
+    UnreadableRecord,
+    created_record,
+)
+from . import task_scripts as scripts
+from .link import Link, Script, Value
+
+logger = logging.getLogger("trio_mcp")
+
+# Redis does nothing else while a script runs: one to four milliseconds, with the numbers below.
+_BATCH: Final = 100
+"""Records that one script returns or deletes at most."""
+_CLAIMS: Final = 25
+"""Tasks that one script claims at most."""
+_NAMES: Final = 200
+"""Ids that one script is given at most."""
+_LIMIT: Final = 10.0
+"""Seconds for which a call of several scripts goes on in spite of a cancel, and after which the call fails."""
+_ECHO_LIMIT: Final = 1.0
+"""Seconds for which a new stream of hints waits for a message of its own."""
+
+_MAX_TIME: Final = 2**52
+"""A time that Redis and Lua count exactly; later ones are never reached."""
+_MAX_POSITION: Final = 2**53
+"""A place that no record comes to. Peers may ask for greater ones."""
+
+_RunScript: TypeAlias = Callable[[Script, Sequence[Value]], Awaitable[Any]]
+
+
+class RedisTaskStore:
+    """A `TaskStore` in Redis 7, or Valkey. All keys begin with ``prefix``, and lie in one slot.
+
+    ``bus`` is the channel on which each change is told, as a message of ``t`` and the id. The owner of the store
+    subscribes, and passes the ids and the gaps on to ``watchers``, for `watch`. If ``leases`` is given, this link
+    renews the leases.
+
+    ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
+    in every process, then put in front; a record moves to the first secret with its next change. Of a record that was
+    never changed, the times can be moved by anybody who can write to Redis.
+
+    The clock is the one of Redis. A change is as safe as Redis is configured to keep changes. Where a restart or a
+    failover loses the last ones, no write succeeds that was computed on lost writes, and no holder writes whose claim
+    is lost. A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other
+    secrets or versions, which another process may read.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        prefix: bytes,
+        bus: bytes,
+        watchers: HintQueues[str],
+        secrets: Sequence[bytes] = (),
+        *,
+        leases: Link | None = None,
+    ) -> None:
+        self._link = link
+        self._leases = leases or link
+        self._base = b"{%b:t}:" % prefix
+        self._bus = bus
+        self._hint_queues = watchers
+        self._codec = RecordCodec(secrets)
+
+    async def create(
+        self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
+    ) -> TaskRecord:
+        """Keep a new record. See `TaskStore.create`."""
+        # Only Redis knows the time, and only we can seal: the times in the body are those since the creation.
+        row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
+        args = [
+            row.id,
+            limit,
+            scope_limit,
+            _time(row.kept_until, b""),
+            lease_ms,
+            _queue_of(row),
+            *_optional(new.holder),
+        ]
+        args += [row.epoch, row.version, row.mark, row.form, row.body, *self._codec.scope_keys(new.scope)]
+        reply = await self._run(scripts.CREATE, args)
+        match reply:
+            case b"full":
+                raise StoreFull
+            case b"void":
+                raise ValueError("the creation of this record was given up")
+            case b"taken":
+                raise ValueError("there is a record with this id")
+            case (now, place):
+                return created_record(new, now, place - 1, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms)
+            case _:
+                raise AssertionError(reply)
+
+    async def discard(self, task_id: str, *, retention_ms: int) -> bool:
+        """Delete a record, or refuse its creation. See `TaskStore.discard`."""
+        return bool(await self._run(scripts.DISCARD, [encoded(task_id), retention_ms]))
+
+    async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
+        """Return the record. See `TaskStore.read`."""
+        now, fields = await self._run(scripts.READ, [encoded(task_id)])
+        if fields is None:
+            return None
+        record = self._decode(fields)
+        return StoredTask(record, now) if scope in (None, record.scope) else None
+
+    async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
+        """Return the marks of records. See `TaskStore.marks`."""
+        found = dict[str, bytes]()
+        for names in _batches(list(task_ids)):
+            marks = await self._run(scripts.MARKS, [encoded(each) for each in names])
+            found.update((name, mark) for name, mark in zip(names, marks, strict=True) if mark is not None)
+        return found
+
+    async def change(
+        self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
+    ) -> bool:
+        """Keep ``record`` in place of the one before. See `TaskStore.change`."""
+        row = self._codec.encode(record)
+        args = [row.id, expected_mark, *_optional(holder), int(give_up), _time(row.kept_until, b"+inf"), _queue_of(row)]
+        args += [row.scope, row.version, row.mark, row.form, row.body]
+        return bool(await self._run(scripts.CHANGE, args))
+
+    async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
+        """Return a page of the records of ``scope``. See `TaskStore.page`."""
+        scopes, page = self._codec.scope_keys(scope), list[TaskRecord]()
+        place, name = (-1, b"") if cursor is None else (max(-1, min(cursor[0], _MAX_POSITION)), encoded(cursor[1]))
+        while (left := min(limit - len(page), _BATCH)) > 0:
+            rows, *position = await self._run(scripts.PAGE, [place, name, left, *scopes])
+            page += map(self._decode, rows)
+            if not position:
+                break
+            place, name = position
+        return page
+
+    async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
+        """Give tasks without a living holder to another. See `TaskStore.claim`."""
+        queues = [
+            _queue(form, key)
+            for name in names
+            for form, key in zip(self._codec.forms, self._codec.name_keys(name), strict=True)
+        ]
+        claimed, looked, has_more = list[TaskRecord](), 0, bool(queues)
+        with self._script_session() as step:
+            while has_more and (left := min(limit - looked, _CLAIMS)) > 0:
+                rows, has_more = await step(scripts.CLAIM, [encoded(holder), lease_ms, left, *queues])
+                looked += max(len(rows), 1)
+                claimed += self._readable(rows)
+        return claimed
+
+    def _readable(self, rows: Sequence[Sequence[Any]]) -> Iterator[TaskRecord]:
+        for fields in rows:
+            try:
+                yield self._decode(fields)
+            except UnreadableRecord:
+                # The others are claimed all the same. This one has a holder now, so that the next line is written when
+                # the lease is over.
+                logger.exception("A task that has lost its process cannot be read, and nobody runs it")
+
+    async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
+        """Lengthen the leases of tasks. See `TaskStore.renew`."""
+        lost = list[str]()
+        with self._script_session(self._leases) as step:
+            for batch in _batches(list(held.items())):
+                pairs = [encoded(text) for pair in batch for text in pair]
+                lost += map(decoded, await step(scripts.RENEW, [lease_ms, *pairs]))
+        return lost
+
+    async def expire(self, *, limit: int) -> int:
+        """Delete records that need be kept no longer. See `TaskStore.expire`."""
+        deleted = 0
+        with self._script_session() as step:
+            while (asked := min(limit - deleted, _BATCH)) > 0:
+                looked, gone = await step(scripts.EXPIRE, [asked])
+                deleted += gone
+                if looked < asked:
+                    break
+        return deleted
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
+        """Open a stream of hints. See `TaskStore.watch`. The stream begins when a message of its own has come back,
+        which all who watch see as the hint of a task that nobody has; or with a gap, where none comes back for a
+        second."""
+        with self._hint_queues.watch() as hints:
+            if not await self._echoed(hints):
+                hints.put(HINTS_LOST)
+            yield hints
+
+    async def _echoed(self, hints: HintQueue[str]) -> bool:
+        """Wait until all messages have come that were on their way, and leave these messages out."""
+        echo = f"\0{randomness.token_urlsafe(8)}"
+        with trio.move_on_after(_ECHO_LIMIT):
+            try:
+                await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
+            except OSError:  # hints may be lost, and every other method tells
+                return False
+            while await anext(hints) != echo:
+                pass
+            return True
+        return False
+
+    def _run(self, script: Script, args: Sequence[Value], link: Link | None = None) -> Awaitable[Any]:
+        return (link or self._link).script(script, [self._base], [self._bus, *args])
+
+    @contextmanager
+    def _script_session(self, link: Link | None = None) -> Generator[_RunScript]:
+        """Give the function that runs the scripts of one call. When the first script has run, the call goes on to its
+        end, in spite of a cancel; where the next ones fail, a part has happened."""
+        has_begun = False
+
+        async def step(script: Script, args: Sequence[Value]) -> Any:
+            nonlocal has_begun
+            scope.shield = has_begun
+            reply = await self._run(script, args, link)
+            has_begun = True
+            return reply
+
+        with trio.move_on_after(_LIMIT) as scope:
+            try:
+                yield step
+            except StoreDown as error:
+                if has_begun:
+                    raise Uncertain(errno.EIO, "only a part of the change has happened") from error
+                raise
+        if scope.cancelled_caught:
+            raise Uncertain(errno.ETIMEDOUT, f"the change has not happened as a whole within {_LIMIT:g} s")
+
+    def _decode(self, fields: Sequence[Any]) -> TaskRecord:
+        return decode_stored("a record", self._record, fields)
+
+    def _record(self, fields: Sequence[Any]) -> TaskRecord:
+        scope, place, holder, epoch, version, mark, form, body, since, _, leased_until, name = fields
+        record = self._codec.decode(
+            StoredRecord(
+                id=name,
+                scope=scope,
+                name="",
+                place=int(place),
+                kept_until=None,
+                is_open=holder is not None,
+                holder=None if holder is None else decoded(holder),
+                leased_until=0 if holder is None else int(leased_until),
+                epoch=int(epoch),
+                version=int(version),
+                mark=mark,
+                form=form,
+                body=body,
+            )
+        )
+        return record if since is None else _with_absolute_times(record, int(since))
+
+
+def _with_absolute_times(record: TaskRecord, since: int) -> TaskRecord:
+    """Return a record with times since the epoch, where its times count from its creation on."""
+    return attrs.evolve(
+        record,
+        created_at=record.created_at + since,
+        updated_at=record.updated_at + since,
+        expires_at=None if record.expires_at is None else record.expires_at + since,
+        kept_until=None if record.kept_until is None else record.kept_until + since,
+    )
+
+
+def _queue(form: bytes, name: str) -> bytes:
+    return f"{form.hex()}:{name}".encode()
+
+
+def _queue_of(row: StoredRecord) -> bytes:
+    return _queue(row.form, row.name) if row.is_open else b""
+
+
+def _optional(holder: str | None) -> tuple[Value, Value]:
+    """Return two arguments for a text that may be missing, and may be empty."""
+    return (0, b"") if holder is None else (1, encoded(holder))
+
+
+def _time(until: int | None, never: bytes) -> Value:
+    return never if until is None or until > _MAX_TIME else until
+
+
+def _batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), _NAMES):
+        yield items[start : start + _NAMES]

@@ -1,0 +1,1 @@
+"""Shared storage in a SQLite file, for the processes of one machine."""

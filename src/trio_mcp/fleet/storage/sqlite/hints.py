@@ -1,0 +1,250 @@
+"""HintPoller finds the changes that other replicas have written to a file, and tells the watchers of this replica.
+
+Each change of a session or of its events leaves a row with a hint, and the file keeps the numbers of the things that
+have changed; letters are rows, too. One look finds all of that.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets as randomness
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, TypeVar
+
+import trio
+
+from ....classes import frozen
+from ....concurrency.contexts import asynccontextmanager
+from ....concurrency.wakeups import Sleeper
+from ....stores.decoding import decode_columns
+from ....stores.record_codec import decoded, encoded
+from ....stores.shared import ChangeCursor, ChangeHint
+from ....stores.sqlite_database import Database, snapshot
+from ....stores.task_store import HINTS_LOST, HintQueue, HintQueues, HintsLost, UnreadableRecord
+
+logger = logging.getLogger("trio_mcp")
+
+T = TypeVar("T")
+
+_FAST: Final = 0.02
+"""Seconds between two looks while something is on its way between replicas."""
+_FAST_FOR: Final = 2.0
+"""Seconds for which something counts as on its way after the last sign of that."""
+_HINTS_KEPT: Final = 1000
+_SWEEP_EVERY: Final = 64
+"""Hints between two deletions of old ones."""
+_SWEPT: Final = {"sessions": 100, "logs": 10, "letters": 20, "replicas": 100, "seen": 100, "buckets": 100}
+"""Rows that one write deletes at most since their time is over: more than a write adds, and few enough for others that
+wait for their turn. A log has many events, and a letter may be long."""
+EXPIRING: Final = tuple(_SWEPT)
+"""The tables with rows that have an end of their time, in ``until``."""
+
+
+def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> None:
+    """Delete some of the rows that are over, in the transaction of another change."""
+    for table in tables:
+        connection.execute(
+            f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE until <= ? LIMIT ?)",  # noqa: S608 - the names are our own
+            (now, _SWEPT[table]),
+        )
+
+
+def cursor_of(file: bytes, number: int) -> ChangeCursor:
+    """Return the place in the log of changes of the file with this mark, behind the note ``number``."""
+    return f"{file.hex()}.{number}"
+
+
+@frozen
+class _FilePosition:
+    """A moment of the file."""
+
+    file: bytes
+    """Mark of the file, which another one in its place does not have."""
+    hint: int
+    """Number of the last hint."""
+    note: int
+    """Number of the last note of changes."""
+
+
+_PLACE: Final = tuple[bytes, int, int]
+_NOWHERE: Final = _FilePosition(b"", 0, 0)
+
+
+@frozen
+class _PollResult:
+    """The findings of one look behind a position."""
+
+    position: _FilePosition
+    """The position of the look."""
+    hints: list[tuple[bytes, bytes | None]]
+    """Sessions and streams that others have changed; without a stream, the facts of the session."""
+    are_missing: bool
+    """True where hints behind the position were deleted already."""
+    changed: Mapping[str, int] | None
+    """Things that have changed, with the numbers of their last notes; `None` where the log cannot tell."""
+    has_messages: bool
+
+
+class HintPoller:
+    """Looks into the file each ``interval`` seconds, and more often while something is on its way, until `run` is
+    cancelled. A look that fails loses nothing: the next one finds the same.
+
+    ``replica`` is the reader of letters, and ``on_messages`` is called when there are some.
+    """
+
+    def __init__(self, database: Database, replica: str, interval: float) -> None:
+        self.sessions = HintQueues[str]()
+        self.events = HintQueues[tuple[str, str]]()
+        self.changes = HintQueues[ChangeHint]()
+        self.on_messages: Callable[[], None] | None = None
+        self.interval = interval
+        self.writer = randomness.token_bytes(8)
+        """Our name in the rows of hints: our own watchers are told at once."""
+        self._database = database
+        self._replica = encoded(replica)
+        self._position: _FilePosition = _NOWHERE
+        self._poll_lock = trio.Lock()
+        self._fast_until = 0.0
+        self._sleeper = Sleeper()
+        self._state: tuple[int, int] | None = None
+        self._is_quiet = False
+
+    async def start(self) -> None:
+        """Begin at the present of the file. Raises `OSError`, as all reading does."""
+        self._position = await self._database.read(_current_position)
+
+    async def run(self) -> None:
+        """Look again and again, and tell."""
+        while True:
+            await self._next_poll()
+            # A look takes a thread, and is for nothing where nobody writes. One more look than there were changes,
+            # since two writes may come so close to each other that the file does not show the second.
+            was, self._state = self._state, self._database.state()
+            was_quiet, self._is_quiet = self._is_quiet, was == self._state
+            if not (was_quiet and self._is_quiet):
+                await self.poll()
+
+    async def poll(self) -> None:
+        """Look now, and tell all present watchers."""
+        async with self._poll_lock:  # or a look that comes late would tell of the past
+            try:
+                found = await self._database.read(partial(_poll, self._position, self.writer, self._replica))
+            except OSError:  # every other call tells
+                self._state = None
+            else:
+                self._notify(found)
+
+    @asynccontextmanager
+    async def watch(self, queues: HintQueues[T]) -> AsyncGenerator[HintQueue[T]]:
+        """Open a stream of the hints to ``queues``. Nothing of before is told, unless the file cannot be read
+        now."""
+        await self.poll()
+        with queues.watch() as hints:
+            yield hints
+
+    async def _next_poll(self) -> None:
+        now = begun = trio.current_time()
+        while now < (due := begun + (min(_FAST, self.interval) if now < self._fast_until else self.interval)):
+            with trio.move_on_at(due):
+                await self._sleeper.sleep()
+            now = trio.current_time()
+        await trio.lowlevel.checkpoint()  # however short the interval is
+
+    def poll_fast(self) -> None:
+        """Look more often for a while: something was sent to another replica or has come from one."""
+        now = trio.current_time()
+        if now >= self._fast_until:
+            self._sleeper.wake()
+        self._fast_until = now + _FAST_FOR
+
+    def notify_change(self, file: bytes, number: int, changed: Iterable[str]) -> None:
+        """Tell of a note of this replica, unless a look was quicker."""
+        at = self._position
+        if file == at.file and number <= at.note:
+            return
+        if file == at.file and number == at.note + 1:
+            self._position = _FilePosition(file, at.hint, number)
+        self.changes.notify([ChangeHint(cursor_of(file, number - 1), cursor_of(file, number), frozenset(changed))])
+
+    def _notify(self, found: _PollResult) -> None:
+        was, now = self._position, found.position
+        if found.are_missing:
+            self.sessions.notify([HINTS_LOST])
+            self.events.notify([HINTS_LOST])
+        for session, stream in dict.fromkeys(found.hints):
+            try:
+                if stream is None:
+                    self.sessions.notify([decoded(session)])
+                else:
+                    self.events.notify([(decoded(session), decoded(stream))])
+            except UnreadableRecord as error:  # not written by a replica
+                logger.warning("ignored an invalid hint: %s", error)
+                self.sessions.notify([HINTS_LOST])
+                self.events.notify([HINTS_LOST])
+        if was.file == now.file and now.note <= was.note:
+            # Our own note may have been told while the look was under way.
+            self._position = _FilePosition(now.file, now.hint, was.note)
+        else:
+            self.changes.notify([self._change_hint(found)])
+            self._position = now
+        if found.has_messages and self.on_messages is not None:
+            self.on_messages()
+
+    def _change_hint(self, found: _PollResult) -> ChangeHint | HintsLost:
+        was, now = self._position, found.position
+        if found.changed is None or was.file != now.file:
+            return HINTS_LOST
+        # Not those that were told of while the look was under way.
+        changed = frozenset(thing for thing, note in found.changed.items() if note > was.note)
+        return ChangeHint(cursor_of(was.file, was.note), cursor_of(now.file, now.note), changed)
+
+
+def insert_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:
+    """Leave a hint for other replicas, in the transaction of the change. Hints of long ago are deleted."""
+    number = connection.execute(
+        "INSERT INTO hints (session, stream, writer) VALUES (?, ?, ?)", (session, stream, writer)
+    ).lastrowid
+    assert number is not None
+    if number % _SWEEP_EVERY == 0:
+        connection.execute("DELETE FROM hints WHERE number <= ?", (number - _HINTS_KEPT,))
+
+
+def _current_position(connection: sqlite3.Connection) -> _FilePosition:
+    found = connection.execute(
+        "SELECT file, (SELECT coalesce(max(number), 0) FROM hints), last FROM change_log"
+    ).fetchone()
+    return _FilePosition(*decode_columns("the log of changes", found, _PLACE))
+
+
+def _poll(was: _FilePosition, writer: bytes, replica: bytes, connection: sqlite3.Connection) -> _PollResult:
+    with snapshot(connection):
+        now = _current_position(connection)
+        hints = connection.execute(
+            "SELECT session, stream FROM hints WHERE number > ? AND writer <> ? ORDER BY number", (was.hint, writer)
+        ).fetchall()
+        (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM hints").fetchone()
+        (has_letters,) = connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM letters WHERE replica = ?)", (replica,)
+        ).fetchone()
+        return _PollResult(
+            position=now,
+            hints=hints,
+            are_missing=now.file != was.file or first > was.hint + 1,
+            changed=changed_since(connection, was.note),
+            has_messages=bool(has_letters),
+        )
+
+
+def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, int] | None:
+    """Return the things that were noted as changed behind the note ``number``, with the numbers of their last notes;
+    `None` where the log cannot tell."""
+    (is_known,) = connection.execute("SELECT ? BETWEEN forgotten AND last FROM change_log", (number,)).fetchone()
+    if not is_known:
+        return None
+    rows = connection.execute("SELECT name, note FROM things WHERE note > ? ORDER BY note", (number,))
+    try:
+        return {decoded(name): note for name, note in rows}
+    except UnreadableRecord:  # otherwise readers would never get past this note
+        return None

@@ -1,0 +1,352 @@
+"""SQLite is the storage that the processes of one machine share: a file, and some beside the file."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+import secrets as randomness
+import sqlite3
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+import trio
+
+from ....concurrency.contexts import asynccontextmanager
+from ....concurrency.nurseries import open_service_nursery
+from ....stores.record_codec import encoded
+from ....stores.sealing import check_secrets
+from ....stores.shared import SECRET_BYTES, Replica, new_replica_id
+from ....stores.sqlite_database import Database, Location, Schema
+from ....stores.sqlite_store import SQLiteTaskStore
+from .hints import HintPoller, sweep
+from .messages import SQLiteChangeLog, SQLiteCourier
+from .sessions import SQLiteEventLog, SQLiteSessionDirectory
+
+logger = logging.getLogger("trio_mcp")
+
+T = TypeVar("T")
+
+SHARED: Final = Schema(
+    "shared store",
+    0x74_6D_63_72,  # "tmcr"
+    2,
+    """
+-- Whose files these are: the first server uses this one, and the others have files with their numbers.
+CREATE TABLE servers (number INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE);
+CREATE TABLE secret (number INTEGER PRIMARY KEY CHECK (number = 1), secret BLOB NOT NULL);
+
+CREATE TABLE sessions (
+    number INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    caller BLOB NOT NULL,
+    facts BLOB NOT NULL,
+    mark BLOB NOT NULL,
+    until INTEGER NOT NULL,
+    is_used INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX sessions_by_end ON sessions (until);
+CREATE INDEX sessions_by_caller ON sessions (caller, is_used, until);
+CREATE INDEX unused_sessions ON sessions (until) WHERE NOT is_used;
+-- How many sessions there are, for the shares of callers: those that are over, and not yet deleted, among them.
+CREATE TABLE session_total (sessions INTEGER NOT NULL);
+INSERT INTO session_total VALUES (0);
+CREATE TABLE callers (caller BLOB PRIMARY KEY, sessions INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX callers_by_sessions ON callers (sessions);
+CREATE TRIGGER session_in AFTER INSERT ON sessions BEGIN
+    UPDATE session_total SET sessions = sessions + 1;
+    INSERT INTO callers VALUES (new.caller, 1) ON CONFLICT (caller) DO UPDATE SET sessions = sessions + 1;
+END;
+CREATE TRIGGER session_out AFTER DELETE ON sessions BEGIN
+    UPDATE session_total SET sessions = sessions - 1;
+    UPDATE callers SET sessions = sessions - 1 WHERE caller = old.caller;
+    DELETE FROM callers WHERE caller = old.caller AND sessions = 0;
+END;
+
+CREATE TABLE logs (
+    number INTEGER PRIMARY KEY,
+    session BLOB NOT NULL UNIQUE,
+    size INTEGER NOT NULL DEFAULT 0,
+    until INTEGER NOT NULL
+);
+CREATE INDEX logs_by_end ON logs (until);
+CREATE TABLE streams (
+    number INTEGER PRIMARY KEY,
+    log INTEGER NOT NULL,
+    name BLOB NOT NULL,
+    holder BLOB NOT NULL,
+    request_id BLOB NOT NULL,
+    last INTEGER NOT NULL DEFAULT 0,
+    dropped INTEGER NOT NULL DEFAULT 0,
+    note BLOB NOT NULL DEFAULT x'',
+    finished INTEGER,
+    kept_until INTEGER,
+    UNIQUE (log, name)
+);
+CREATE INDEX streams_by_finish ON streams (log, finished) WHERE finished IS NOT NULL;
+CREATE INDEX streams_by_end ON streams (log, kept_until) WHERE kept_until IS NOT NULL;
+-- Numbers are in the order of appending, within a session at least.
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY,
+    log INTEGER NOT NULL,
+    stream INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    line BLOB NOT NULL
+);
+CREATE INDEX events_by_log ON events (log);
+CREATE INDEX events_by_place ON events (stream, place);
+CREATE TRIGGER event_in AFTER INSERT ON events BEGIN
+    UPDATE logs SET size = size + length(new.line) WHERE number = new.log;
+END;
+CREATE TRIGGER event_out AFTER DELETE ON events BEGIN
+    UPDATE logs SET size = size - length(old.line) WHERE number = old.log;
+    UPDATE streams SET dropped = dropped + 1 WHERE number = old.stream;
+END;
+CREATE TRIGGER stream_out AFTER DELETE ON streams BEGIN
+    DELETE FROM events WHERE stream = old.number;
+END;
+CREATE TRIGGER log_out AFTER DELETE ON logs BEGIN
+    DELETE FROM streams WHERE log = old.number;
+END;
+
+-- The latest changes of sessions, and of streams of sessions. Numbers only grow, since the last is never deleted.
+CREATE TABLE hints (number INTEGER PRIMARY KEY, session BLOB NOT NULL, stream BLOB, writer BLOB NOT NULL);
+
+-- The number of the last note of each thing. What was noted up to the number that is forgotten is not known whole.
+CREATE TABLE change_log (
+    file BLOB NOT NULL, last INTEGER NOT NULL, forgotten INTEGER NOT NULL, things INTEGER NOT NULL
+);
+INSERT INTO change_log VALUES (randomblob(8), 0, 0, 0);
+CREATE TABLE things (name BLOB PRIMARY KEY, note INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX things_by_note ON things (note);
+CREATE TRIGGER thing_in AFTER INSERT ON things BEGIN UPDATE change_log SET things = things + 1; END;
+CREATE TRIGGER thing_out AFTER DELETE ON things BEGIN UPDATE change_log SET things = things - 1; END;
+
+CREATE TABLE letters (number INTEGER PRIMARY KEY, replica BLOB NOT NULL, letter BLOB, until INTEGER NOT NULL);
+CREATE INDEX letters_by_replica ON letters (replica, number);
+CREATE INDEX letters_by_end ON letters (until);
+CREATE TABLE replicas (id BLOB PRIMARY KEY, until INTEGER NOT NULL);
+CREATE INDEX replicas_by_end ON replicas (until);
+
+CREATE TABLE seen (digest BLOB PRIMARY KEY, until INTEGER NOT NULL);
+CREATE INDEX seen_by_end ON seen (until);
+-- Until when a bucket of tokens is not full.
+CREATE TABLE buckets (key BLOB PRIMARY KEY, until REAL NOT NULL);
+CREATE INDEX buckets_by_end ON buckets (until);
+""",
+    "DELETE FROM replicas",
+)
+
+# An existing secret of the correct length stays.
+_PUT_ONCE: Final = """
+INSERT INTO secret VALUES (1, :new) ON CONFLICT (number) DO UPDATE SET secret = excluded.secret
+WHERE typeof(secret.secret) <> 'blob' OR length(secret.secret) <> length(:new)
+"""
+
+_HOPELESS: Final = frozenset((errno.EINVAL, errno.ENOSYS, errno.ENOTSUP))
+"""Errors of a file that is not ours, and will not be."""
+_RETRY_DELAY: Final = 0.5
+"""Seconds between two tries to open files that cannot be used yet."""
+
+
+class SQLite:
+    """The storage that the processes of one machine share: records of tasks in the file ``path``, which may be one that
+    `SQLiteTaskStore` has made, and all else in a file beside, with ``-shared`` at the end of its name. These are the
+    files of the server that joins first. A server with another name has files of its own, with its number in the names:
+    ``path-2`` and ``path-2-shared``. So a server that is renamed finds nothing of before.
+
+    The folder must exist, and be on a disk of this machine: the write-ahead log of SQLite works over no network. New
+    files can be read by their user alone. ``synchronous``: with ``"normal"``, a crash of the machine may lose the
+    changes of the last moments, and a crash of a process loses nothing; with ``"full"``, each change waits for the
+    disk. ``poll_interval``: seconds between two looks for the changes of other replicas; while letters or events are on
+    their way, a look comes each 0.02 s. ``busy_timeout``: seconds for which a change waits for other processes.
+
+    The clock is that of `SQLiteTaskStore`. If the files are deleted or replaced while in use, the next call raises
+    `StoreDown`, and then the new files are used. Replicas that join later have another secret.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Literal["normal", "full"] = "normal",
+        poll_interval: float = 0.2,
+        busy_timeout: float = 10.0,
+    ) -> None:
+        if synchronous not in ("normal", "full"):
+            raise ValueError(f'synchronous is "normal" or "full", not {synchronous!r}')
+        self._path = Path(path).absolute()
+        self._synchronous: Literal["normal", "full"] = synchronous
+        self._poll_interval = poll_interval
+        self._busy_timeout = busy_timeout
+        self._now: Callable[[], int] | None = None
+        """The clock for everything except tasks; `None`: the clock of the file."""
+
+    @asynccontextmanager
+    async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
+        """Take part as a new replica. See `SharedStorage.join`. Raises `StoreDown` at once for a file of something
+        else, or of a newer version."""
+        check_secrets(secrets)
+        path, secret = await self._enter(name)
+        database = _LoggedDatabase(self._beside(path))
+        tasks = SQLiteTaskStore(
+            path,
+            secrets=secrets,
+            synchronous=self._synchronous,
+            poll_interval=self._poll_interval,
+            busy_timeout=self._busy_timeout,
+        )
+        async with AsyncExitStack() as opened:
+            opened.push_async_callback(database.aclose)
+            await opened.enter_async_context(tasks)
+            await _retry_until_available(path, partial(tasks.marks, ()))
+            replica, now = new_replica_id(), self._now or database.now
+            hints = HintPoller(database, replica, self._poll_interval)
+            await _retry_until_available(database.path, hints.start)
+            services = await opened.enter_async_context(open_service_nursery("the replica has left what it shares"))
+            services.start_soon(hints.run)
+            yield Replica(
+                id=replica,
+                secret=secret,
+                tasks=tasks,
+                sessions=SQLiteSessionDirectory(database, hints, now),
+                events=SQLiteEventLog(database, hints, now),
+                changes=SQLiteChangeLog(database, hints),
+                courier=SQLiteCourier(database, hints, replica, now),
+                replay_guard=SQLiteReplayGuard(database, now),
+                rate_limits=SQLiteRateLimits(database, now),
+            )
+
+    async def _enter(self, name: str) -> tuple[Path, bytes]:
+        """Return the path of the tasks of a server, and the secret of its replicas."""
+        path = self._path
+        number, secret = await self._read_entry(path, name)
+        if number > 1:
+            path = Path(f"{path}-{number}")
+            _, secret = await self._read_entry(path, name)
+        return path, secret
+
+    async def _read_entry(self, path: Path, name: str) -> tuple[int, bytes]:
+        database = Database(self._beside(path))
+        try:
+            return await _retry_until_available(database.path, partial(database.write, partial(_entry, name)))
+        finally:
+            await database.aclose()
+
+    def _beside(self, path: Path) -> Location:
+        return Location(Path(f"{path}-shared"), self._synchronous, self._busy_timeout, SHARED)
+
+
+def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
+    """Return the number of a server and the secret of the file, which the first replica makes."""
+    secret = randomness.token_bytes(SECRET_BYTES)
+    connection.execute("INSERT INTO servers (name) VALUES (?) ON CONFLICT DO NOTHING", (encoded(name),))
+    connection.execute(_PUT_ONCE, {"new": secret})
+    return connection.execute(
+        "SELECT number, (SELECT secret FROM secret) FROM servers WHERE name = ?", (encoded(name),)
+    ).fetchone()
+
+
+async def _retry_until_available(path: Path, work: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of ``work``, which is tried until the file can be used. Raises `StoreDown` for a file that is
+    not ours."""
+    is_waiting = False
+    while True:
+        try:
+            result = await work()
+        except OSError as error:
+            if error.errno in _HOPELESS:
+                raise
+            if not is_waiting:
+                logger.warning("%s, which replicas share, cannot be used, and is waited for: %s", path, error)
+                is_waiting = True
+            await trio.sleep(_RETRY_DELAY)
+        else:
+            if is_waiting:
+                logger.warning("%s, which replicas share, can be used now", path)
+            return result
+
+
+class _LoggedDatabase(Database):
+    """A `Database` that raises all errors, and has one line in the log for an outage, and one for its end. Reading and
+    writing count by themselves, since a full disk can be read."""
+
+    def __init__(self, location: Location) -> None:
+        super().__init__(location)
+        self._failing = set[str]()
+
+    async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
+        return await self._logged("written", partial(super().write, change, first=first))
+
+    async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._logged("read", partial(super().read, look))
+
+    async def _logged(self, kind: str, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            result = await call()
+        except OSError as error:
+            if not self._failing:
+                logger.warning("%s, which replicas share, cannot be %s: %s", self.path, kind, error)
+            self._failing.add(kind)
+            raise
+        if kind in self._failing:
+            self._failing.discard(kind)
+            if not self._failing:
+                logger.warning("%s, which replicas share, works again", self.path)
+        return result
+
+
+class SQLiteReplayGuard:
+    """A `ReplayGuard` in a file."""
+
+    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+        self._database = database
+        self._now = now
+
+    async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
+        """Remember a digest. See `ReplayGuard.add`."""
+
+        def add(connection: sqlite3.Connection) -> bool:
+            now = self._now()
+            sweep(connection, now, ["seen"])
+            added = connection.execute(
+                "INSERT INTO seen VALUES (?, ?)"
+                " ON CONFLICT (digest) DO UPDATE SET until = excluded.until WHERE until <= ?",
+                (digest, now + ttl_ms, now),
+            )
+            return added.rowcount == 1
+
+        return await self._database.write(add)
+
+
+_ROUNDING: Final = 0.01
+"""Milliseconds that say nothing in a sum of intervals and a time of day."""
+
+
+class SQLiteRateLimits:
+    """A `RateLimits` in a file."""
+
+    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+        self._database = database
+        self._now = now
+
+    async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
+        """Take a token. See `RateLimits.acquire`."""
+
+        def take(connection: sqlite3.Connection) -> int:
+            now, interval = self._now(), period_ms / limit
+            sweep(connection, now, ["buckets"])
+            found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
+            # No bucket is emptier than empty, but the clock may have been set back.
+            full_at = now if found is None else min(max(found[0], now), now + burst * interval)
+            wait = full_at + interval - now - burst * interval
+            if wait > _ROUNDING:
+                return math.ceil(wait - _ROUNDING)
+            connection.execute("INSERT OR REPLACE INTO buckets VALUES (?, ?)", (key, full_at + interval))
+            return 0
+
+        return await self._database.write(take)

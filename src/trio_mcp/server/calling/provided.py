@@ -1,0 +1,231 @@
+"""Provisions run a handler with the values of its provided parameters.
+
+They take the place of the handler's function, so a handler without provided parameters knows nothing of this module.
+`open_server_providers` is for values that a server provides once, `provide_instead` for tests.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+import trio
+
+from ...concurrency.contexts import asynccontextmanager, contextmanager
+from ...concurrency.nurseries import sole_exception
+from ...concurrency.workers import await_result, run_in_worker
+from ...runtime.requests.host import RequestHost
+from ...runtime.requests.scope import RequestScope, current_request
+from ..context.request_context import RequestContext
+from ..context.worker_context import WorkerContext
+from .provider import Provide, Provider, name_of
+
+T = TypeVar("T")
+
+CONTEXT: Final = "*context"
+"""Argument by which `InjectedHandler.call` gets the context; no parameter has such a name."""
+
+_OPENERS: Final = frozenset(("contextlib", "trio_mcp.concurrency.contexts", "trio_mcp.concurrency.misuse"))
+"""Modules with context managers for one block; context managers of others may be values that many share."""
+
+
+class _ThreadedContextManager(Generic[T]):
+    """A plain context manager with its steps run in threads, by ``run``. Left without having been entered, the context
+    manager does nothing: a cancel may end the wait for a thread, before or after the thread has entered."""
+
+    def __init__(self, manager: Any, run: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        self._manager = manager
+        self._run = run
+        self._was_entered = False
+
+    async def enter(self) -> T:
+        """Enter in a thread, and return the value."""
+        return await self._run(self._enter)
+
+    def _enter(self) -> T:
+        value = self._manager.__enter__()
+        self._was_entered = True
+        return value
+
+    async def leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Leave in a thread. Return true for an exception that the manager has swallowed."""
+        if not self._was_entered:
+            return None
+        return await self._run(partial(self._manager.__exit__, kind, error, trace))
+
+
+class _ProvidedValues:
+    """The values of one request, or of a server, which has no ``scope``: each entered at its first use, and left
+    with ``stack``."""
+
+    def __init__(self, stack: AsyncExitStack, context: RequestContext, scope: RequestScope | None = None) -> None:
+        self._stack = stack
+        self._context = context
+        self._scope = scope
+        self.by_function: dict[Callable[..., Any], Any] = {}
+        self.cleanup = trio.CancelScope()
+        """Scope around all that is entered, for the grace of its cleanup."""
+
+    async def value(self, provider: Provider) -> Any:
+        """Return the value of ``provider``, or of its replacement."""
+        used = _overrides.get(provider.function, provider)
+        if provider.once and self._scope is not None:
+            shared = _server_values.get(self._scope.runner.host, {})
+            if used.function in shared:
+                return shared[used.function]
+            if used is provider:
+                raise RuntimeError(
+                    f"{name_of(used.function)} is provided once, with the server, and its handler was added while the "
+                    "server ran: add the handler before, or leave out once=True"
+                )
+        if used.function not in self.by_function:
+            self.by_function[used.function] = await self._enter(used)
+        return self.by_function[used.function]
+
+    async def _enter(self, provider: Provider) -> Any:
+        bound = {name: await self.value(needed) for name, needed in provider.needs.items()}
+        if provider.context_name is not None:
+            bound[provider.context_name] = WorkerContext(self._context) if provider.in_thread else self._context
+        open_value = partial(provider.open, **bound)
+        made = await self.in_thread(open_value) if provider.in_thread else open_value()
+        if inspect.iscoroutine(made):
+            made = await made
+        if not (provider.is_entered or type(made).__module__ in _OPENERS):
+            return made
+        if hasattr(made, "__aenter__"):
+            value = await self._stack.enter_async_context(made)
+        else:
+            steps = _ThreadedContextManager[Any](made, self.in_thread)
+            self._stack.push_async_exit(steps.leave)
+            self._stack.callback(self.begin_grace)
+            return await steps.enter()
+        self._stack.callback(self.begin_grace)
+        return value
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """Run ``call`` in a worker thread and return its result."""
+        scope = self._scope
+        if scope is None:
+            return await trio.to_thread.run_sync(call)
+        threads = scope.runner.workers.share(scope.ticket.caller)
+        return await run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
+
+    def begin_grace(self) -> None:
+        """Let the cleanup wait where the request was cancelled. Called before each value is left, since a cancel
+        may come in between."""
+        if self._scope is not None and trio.current_effective_deadline() <= trio.current_time():
+            self._scope.runner.graces.shield(self.cleanup)
+
+    def end_grace(self) -> None:
+        """Note that all is left."""
+        if self._scope is not None:
+            self._scope.runner.graces.unshield(self.cleanup)
+
+
+class InjectedHandler:
+    """The handler ``function``, and the providers of its parameters by their names. ``call`` takes its place."""
+
+    def __init__(self, function: Callable[..., Any], notes: Mapping[str, Provide], context_name: str | None) -> None:
+        self._function = function
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._context_name = context_name
+        self._providers = {name: Provider.of(note) for name, note in notes.items()}
+        self.once = tuple(dict.fromkeys(_server_providers_in(self._providers.values())))
+        """The providers that are entered with the server, but for providers that others need."""
+
+        @wraps(function)
+        async def call(**bound: Any) -> Any:
+            return await self._call(bound.pop(CONTEXT), bound)
+
+        self.call = call
+
+    async def _call(self, context: RequestContext, bound: dict[str, Any]) -> Any:
+        ends: list[Any] = []
+        failure: BaseException | None = None
+        stack = AsyncExitStack()
+        values = _ProvidedValues(stack, context, current_request.get())
+        try:
+            with values.cleanup:
+                async with stack:
+                    for name, provider in self._providers.items():
+                        bound[name] = await values.value(provider)
+                    try:
+                        ends.append(await self._run(context, bound, values))
+                    except BaseException as error:
+                        failure = error
+                        raise
+        except BaseExceptionGroup as group:
+            if failure is None or sole_exception(group) is not failure:
+                raise
+            raise failure from None  # a provider has a nursery, which puts what leaves it into a group
+        finally:
+            values.end_grace()
+            del failure  # its traceback refers to this frame: only the garbage collector could free the two
+        if values.cleanup.cancelled_caught:
+            await trio.lowlevel.checkpoint_if_cancelled()  # the cancel of the request, which the scope has caught too
+        if not ends:
+            raise RuntimeError(
+                f"{name_of(self._function)} raised, and one of its providers swallowed the exception: raise it again"
+            )
+        return ends.pop()
+
+    async def _run(self, context: RequestContext, bound: dict[str, Any], values: _ProvidedValues) -> Any:
+        if self._context_name is not None:
+            bound[self._context_name] = context if self._is_async else WorkerContext(context)
+        if self._is_async:
+            return await self._function(**bound)
+        return await await_result(values.in_thread(partial(self._function, **bound)))
+
+
+def _server_providers_in(providers: Any) -> Iterator[Provider]:
+    for provider in providers:
+        yield from (provider,) if provider.once else _server_providers_in(provider.needs.values())
+
+
+_server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
+"""Values that are provided once, by the homes of the handlers of the servers that run."""
+
+
+@asynccontextmanager
+async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
+    """Enter ``providers`` for the server that runs with ``host``, and leave in reverse order."""
+    async with AsyncExitStack() as stack:
+        values = _ProvidedValues(stack, RequestContext())
+        for provider in providers:
+            await values.value(provider)
+        _server_values[host] = values.by_function
+        try:
+            yield
+        finally:
+            del _server_values[host]
+
+
+_overrides: dict[Callable[..., Any], Provider] = {}
+
+
+@contextmanager
+def provide_instead(replacements: Mapping[Callable[..., Any], Callable[..., Any]]) -> Generator[None]:
+    """Have each function of a `Provide` that is a key of ``replacements`` replaced by its value, in all servers of this
+    process, until the block is left.
+
+        with provide_instead({connect: lambda: FakeDatabase()}):
+            async with open_memory(server) as client:
+                ...
+
+    A replacement is any function that `Provide` takes, with provided parameters of its own. A value that is provided
+    once, with a server, is replaced for servers that start in the block; in others the replacement is entered for each
+    request. Raises as `Provide` and as the declaration of a handler.
+    """
+    before = dict(_overrides)
+    _overrides.update({function: Provider.of(Provide(fake)) for function, fake in replacements.items()})
+    try:
+        yield
+    finally:
+        _overrides.clear()
+        _overrides.update(before)

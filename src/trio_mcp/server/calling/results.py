@@ -1,0 +1,306 @@
+"""A tool's return value becomes a result for the wire, and a handler's value plain JSON data."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import sys
+import types
+from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence
+from functools import partial
+from inspect import Parameter
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+
+import attrs
+import msgspec
+
+from ...jsonrpc.codec import encode_readable
+from ...jsonrpc.errors import NotSerializable
+from ...jsonrpc.sizes import MOST_LEVELS
+from ...protocol.converters import unstructure
+from ...protocol.fields import JSONObject, hint_parts
+from ...protocol.foreign_types import ITERATED, collected, is_model, readable, write_foreign
+from ...protocol.revisions import LATEST_MODERN
+from ...protocol.type_schemas import schema_of
+from ...protocol.types.content import (
+    AudioContent,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    UnknownContent,
+)
+from ...protocol.types.tools import CallToolResult
+from ..annotations import fielded_classes
+from ..context.input_required import InputRequired
+
+if TYPE_CHECKING:
+    from .encoders import Encoders
+
+T = TypeVar("T")
+ToResult: TypeAlias = Callable[[Any], CallToolResult]
+
+
+def text_result(text: str) -> CallToolResult:
+    """Return a result that is one piece of text."""
+    return CallToolResult([TextContent(text)])
+
+
+def error_result(text: str) -> CallToolResult:
+    """Return a failure of the tool, told to the model so that the model can mend its call (``isError``)."""
+    return CallToolResult([TextContent(text)], is_error=True)
+
+
+def encoders_of(functions: Mapping[type, Callable[[Any], Any]]) -> Encoders | None:
+    """Return the encoders that ``functions`` are, `None` where there are none. See `Encoders` for the errors."""
+    if not functions:
+        return None
+    from .encoders import Encoders  # late: few servers have any
+
+    return Encoders(functions)
+
+
+def result_maker(
+    returns: Any, output_schema: JSONObject | None, encoders: Encoders | None = None
+) -> tuple[JSONObject | None, ToResult]:
+    """Return the output schema of a tool, and how its return values become results.
+
+    An explicit schema is kept unchanged. Without a schema the return annotation decides: text, content blocks and types
+    that hold content blocks, a `CallToolResult`, nothing or no annotation mean unstructured; all other types are
+    structured, and a type that is not an object is wrapped as ``{"result": …}``. Raises `TypeError` for an annotation
+    without a JSON Schema. What makes results raises `UnreadMedia`.
+    """
+    schema, make = _schema_and_maker(returns, output_schema, encoders)
+    return schema, make if encoders is None else partial(make, encoders=encoders)
+
+
+def _schema_and_maker(
+    returns: Any, output_schema: JSONObject | None, encoders: Encoders | None
+) -> tuple[JSONObject | None, Callable[..., CallToolResult]]:
+    if output_schema is not None:
+        return output_schema, _structured
+    returns = _without_results(returns)
+    if returns in (Parameter.empty, object) or _is_text(returns):
+        return None, _unstructured
+    if _is_any_list(returns):
+        return None, _listed
+    if _names_blocks(returns):
+        return None, _content
+    if _MEDIA in sys.modules and any(kind.__module__ == _MEDIA for kind in fielded_classes(returns)):
+        raise TypeError(_NO_DATA)
+    if (parts := get_args(returns)) and _is_iterated(get_origin(returns)):
+        returns = list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]  # the items of a Generator
+    returns = readable(returns)
+    schema = schema_of(returns, read=False, encoders=encoders)
+    if not set(BLOCKS).isdisjoint(fielded_classes(returns)):
+        return None, _content
+    if schema.get("type") == "object":
+        return schema, _structured
+    definitions = schema.pop("$defs", None)
+    wrapped: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+    if definitions:
+        wrapped["$defs"] = definitions
+    return wrapped, _wrapped
+
+
+def _without_results(returns: Any) -> Any:
+    """Return an annotation without `CallToolResult`, for which no schema or content is to be made."""
+    if returns is CallToolResult:
+        return Parameter.empty
+    if get_origin(returns) in (Union, types.UnionType) and CallToolResult in get_args(returns):
+        return Union[tuple(member for member in get_args(returns) if member is not CallToolResult)]  # noqa: UP007, made
+    return returns
+
+
+def _is_text(returns: Any) -> bool:
+    """Return whether ``returns`` is text or nothing, in any spelling."""
+    origin = get_origin(returns)
+    if origin is Annotated:
+        return _is_text(get_args(returns)[0])
+    if origin in (Union, types.UnionType):
+        return all(map(_is_text, get_args(returns)))
+    return returns in (str, Any, None, type(None))
+
+
+def _is_any_list(returns: Any) -> bool:
+    """Return whether ``returns`` is a list of anything, so that its items may be content."""
+    origin, parts = get_origin(returns), get_args(returns)
+    if origin in (Union, types.UnionType):
+        return all(_is_any_list(part) or _is_text(part) for part in parts)
+    is_list = (origin or returns) in (list, tuple, Sequence) or _is_iterated(origin or returns)
+    return is_list and all(part in (Any, object, ..., NoneType) for part in parts)
+
+
+def _is_iterated(kind: Any) -> bool:
+    return kind is Iterable or (isinstance(kind, type) and issubclass(kind, ITERATED) and kind is not range)
+
+
+def _names_blocks(returns: Any) -> bool:
+    kinds = [part for part in hint_parts(returns) if isinstance(part, type)]
+    return any(kind in BLOCKS or issubclass(kind, media_kinds()) for kind in kinds)
+
+
+_MEDIA: Final = f"{__package__}.media"
+_NO_DATA: Final = (
+    "media, an Image for example, are content of a result, and no data: return them alone or in a list, "
+    "-> list[str | Image]"
+)
+
+
+class UnreadMedia(Exception):
+    """There are media in the value that is to become a result, its argument: see `read_media`."""
+
+
+def media_kinds() -> tuple[type, ...]:
+    """Return the classes of media, those of this package and of pillow, as far as they were imported."""
+    ours, pillow = sys.modules.get(_MEDIA), sys.modules.get("PIL.Image")
+    return (*(() if ours is None else (ours.Media,)), *(() if pillow is None else (pillow.Image,)))
+
+
+def _unstructured(value: Any, encoders: Encoders | None = None) -> CallToolResult:
+    """Return the result of a value whose annotation leaves the form open: a list or tuple is content when there is a
+    block inside or no item at all."""
+    if type(value) is str:
+        return CallToolResult([TextContent(value)])
+    items = _items(value)
+    if items and not _has_blocks(items):
+        return CallToolResult([_as_text(to_plain(items, encoders))])
+    return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
+
+
+def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
+    """Return the result of a list of anything: content if there is a block inside, else data."""
+    items = _items(value)
+    if items and _has_blocks(items):
+        return _blocks(items, encoders)
+    return _wrapped(value if items is None else items, encoders)
+
+
+def _items(value: Any) -> list[Any] | None:
+    """Return the items of a value that is a list, or iterates like one; `None` for any other value."""
+    if isinstance(value, list | tuple):
+        return cast("list[Any]", value)
+    if isinstance(value, _SINGLE):  # the rest takes longer
+        return None
+    return cast("list[Any]", collected(value)) if isinstance(value, ITERATED) else None
+
+
+def _has_blocks(items: list[Any]) -> bool:
+    return any(isinstance(item, (*BLOCKS, *media_kinds())) for item in items)
+
+
+def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
+    """Return ``value`` as content: the items of a list or the like one by one, text and blocks unchanged, all other
+    items as JSON."""
+    items = _items(value)
+    return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
+
+
+def _blocks(items: list[Any], encoders: Encoders | None) -> CallToolResult:
+    try:
+        return CallToolResult([_block(item, encoders) for item in items if item is not None])
+    except UnreadMedia:
+        raise UnreadMedia(items) from None  # those of a generator are gone from the value
+
+
+def _block(value: Any, encoders: Encoders | None = None) -> ContentBlock:
+    if isinstance(value, BLOCKS):
+        return value
+    if isinstance(value, media_kinds()):
+        raise UnreadMedia(value)
+    return _as_text(value if isinstance(value, str) else to_plain(value, encoders))
+
+
+def _structured(value: Any, encoders: Encoders | None = None, *, is_wrapped: bool = False) -> CallToolResult:
+    if isinstance(value, CallToolResult):
+        return value
+    plain = to_plain(value, encoders)
+    # The same as text, for clients that know no structured content (2025-06-18 tools, Structured Content: SHOULD).
+    return CallToolResult([_as_text(plain)], structured_content={"result": plain} if is_wrapped else plain)
+
+
+_wrapped: Final = partial(_structured, is_wrapped=True)
+
+
+def _as_text(plain: Any) -> TextContent:
+    return TextContent(plain if isinstance(plain, str) else encode_readable(plain).decode())
+
+
+BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, UnknownContent)
+
+_SINGLE: Final = (str, dict, *BLOCKS)
+_ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
+
+
+def to_plain(value: Any, encoders: Encoders | None = None) -> Any:
+    """Return a handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
+
+    All fields of a dataclass are included, also those that its constructor does not set, and also inside a msgspec
+    Struct. Text and numbers of foreign classes (numpy's, for example) become plain text and numbers. Content blocks
+    inside of data take the form of the specification. Raises `TypeError` for a value without JSON form, and for a
+    `CallToolResult` or `InputRequired` inside of data, since each is a whole result; `NotSerializable` for data that is
+    nested too deep.
+    """
+    write = _WRITE if encoders is None else partial(_spelled_out_by, encoders)
+    try:
+        return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=write)
+    except RecursionError:
+        raise NotSerializable(f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting") from None
+
+
+def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
+    return _spelled_out(encoders.write(value))
+
+
+def _spelled_out(value: Any) -> Any:
+    """Return ``value`` with plain data in place of all parts that msgspec would write differently."""
+    if type(value) in _ATOMS:
+        return value
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value)
+        return {key: each if type(each) in _ATOMS else _spelled_out(each) for key, each in members.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items = cast("list[Any]", value)
+        return [each if type(each) in _ATOMS else _spelled_out(each) for each in items]
+    if isinstance(value, BLOCKS):
+        return unstructure(value, LATEST_MODERN)
+    if isinstance(value, CallToolResult | InputRequired):
+        raise TypeError(f"{type(value).__name__} is the whole of what a tool returns, and no part of it")
+    kind = cast("type[Any]", type(value))
+    if dataclasses.is_dataclass(kind):
+        return (
+            write_foreign(value)
+            if is_model(kind)
+            else _fields(value, [field.name for field in dataclasses.fields(kind)])
+        )
+    if attrs.has(kind):
+        if kind.__module__ == _MEDIA:
+            raise TypeError(_NO_DATA)
+        return _fields(value, [field.name for field in attrs.fields(kind) if not field.name.startswith("_")])
+    return _struct(value) if isinstance(value, msgspec.Struct) else value
+
+
+_WRITE: Final = partial(write_foreign, inner=_spelled_out)
+
+
+def _fields(value: Any, names: list[str]) -> dict[str, Any]:
+    # A plain default of a field that is in no constructor is an attribute of the class, where msgspec does not look.
+    members = {name: getattr(value, name, msgspec.UNSET) for name in names}
+    return {name: _spelled_out(member) for name, member in members.items() if member is not msgspec.UNSET}
+
+
+def _struct(value: msgspec.Struct) -> msgspec.Struct:
+    """Return ``value``, a Struct still, with its members spelled out: names, tags and the omission of defaults are left
+    to msgspec."""
+    spelled = copy.copy(value)
+    for field in msgspec.structs.fields(value):
+        member = getattr(value, field.name)
+        if type(member) not in _ATOMS and member is not field.default and not _is_empty(member):
+            msgspec.structs.force_setattr(spelled, field.name, _spelled_out(member))
+    return spelled
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, dict | list | tuple | set | frozenset) and not value

@@ -1,0 +1,360 @@
+"""UserFunction is a handler: its arguments, their JSON Schema, where the context goes, and its call."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import sys
+import typing
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
+
+import msgspec
+from msgspec.structs import asdict
+
+from ...classes import frozen
+from ...concurrency.workers import await_result, run_in_worker
+from ...jsonrpc.sizes import is_checkable
+from ...protocol.fields import JSONObject
+from ...protocol.foreign_types import is_model, read_foreign, write_foreign
+from ...protocol.plain_classes import with_whole_numbers
+from ...protocol.type_adapters import unaliased
+from ...protocol.type_schemas import schema_of, types_in
+from ...protocol.types.lifecycle import Icon
+from ...runtime.requests.scope import RequestScope
+from ...tasks.host import TaskHost
+from ..annotations import (
+    as_msgspec,
+    check_foreign_classes,
+    check_keys,
+    check_metadata,
+    hashed_items_limit,
+    needs_options,
+)
+from ..context.request_context import LiveContext
+from ..context.worker_context import WorkerContext, is_context
+from ..options import PromptOptions
+from .docstrings import parameters_in
+
+if TYPE_CHECKING:
+    from .provider import Provide, Provider
+
+
+class BadArguments(ValueError):
+    """Arguments that do not fit the signature. The text is for the caller."""
+
+
+@frozen(eq=False)
+class UserFunction:
+    """A handler, taken apart once at its registration.
+
+    ``schema`` is the JSON Schema of its arguments; ``returns`` the annotation of its result,
+    `inspect.Parameter.empty` when there is none; ``doc`` its docstring, cleaned up.
+    """
+
+    function: Callable[..., Any]
+    is_async: bool
+    context_name: str | None
+    names: tuple[str, ...]
+    schema: JSONObject
+    returns: Any
+    doc: str | None
+    _model: type[msgspec.Struct]
+    _as_dict: Callable[[msgspec.Struct], dict[str, Any]]
+    _needs_options: bool
+    """True when an argument is of a type that msgspec does not know, or has keys to be read from strings."""
+    _hashed_items_limit: int | None
+    """Items and members that all arguments together may have; `None` for any number."""
+    once: tuple[Provider, ...] = ()
+    """Providers of its parameters that are entered with the server."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> UserFunction:
+        """Take ``function`` apart. Raises `TypeError` naming the parameter that cannot be used."""
+        name = _checked_name(function)
+        _check_no_generator(name, function)
+        hints = _hints(name, function)
+        context_name: str | None = None
+        doc, described = parameters_in(inspect.getdoc(function))
+        fields: list[Any] = []
+        provided: dict[str, Provide] = {}
+        for parameter in inspect.signature(function).parameters.values():
+            hint = hints.get(parameter.name, Any)
+            check_foreign_classes(f"{name}: parameter {parameter.name!r}", hint)
+            if is_context(hint) or (parameter.name == "ctx" and parameter.annotation is parameter.empty):
+                context_name = parameter.name
+                continue
+            if not fields:
+                _check_no_method(name, parameter)
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise TypeError(_nameless(name, parameter))
+            if (note := _provided(name, parameter, hint)) is not None:
+                provided[parameter.name] = note
+                continue
+            fields.append(_field(name, parameter, hint, described.get(parameter.name)))
+        check_foreign_classes(f"what {name} returns", hints.get("return"))
+        model, schema, found = _model(name, fields)
+        called, once = function, ()
+        if provided:
+            from .provided import CONTEXT, InjectedHandler
+
+            provisions = InjectedHandler(function, provided, context_name)
+            called, context_name, once = provisions.call, CONTEXT, provisions.once
+        return cls(
+            called,
+            inspect.iscoroutinefunction(called),
+            context_name,
+            tuple(field[0] for field in fields),
+            schema,
+            _returned(hints.get("return", inspect.Parameter.empty)),
+            doc,
+            model,
+            asdict if model.__struct_fields__ == model.__struct_encode_fields__ else _by_parameter,
+            needs_options(found),
+            hashed_items_limit(found),
+            once,
+        )
+
+    def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
+        """Return the name, the title, the description and the icons of the offer, by ``options`` or of the function."""
+        name = options.get("name") or self.function.__name__
+        description, icons = options.get("description"), options.get("icons")
+        return (
+            name,
+            options.get("title"),
+            description if description is not None else self.doc,
+            list(icons) if icons else None,
+        )
+
+    def call(
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
+    ) -> Awaitable[Any]:
+        """Run the function with ``bound`` arguments: async functions right here, plain functions in a worker thread. An
+        awaitable that a plain function returns is awaited here. ``tasks``: the host of the tasks that the function may
+        look at."""
+        if self.is_async:
+            if self.context_name is not None:
+                bound[self.context_name] = LiveContext(scope, lifespan, tasks)
+            return self.function(**bound)
+        if self.context_name is not None:
+            bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
+        call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
+        # A task has another runner in the end.
+        return await_result(run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned))
+
+    def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
+        """Return ``arguments`` converted to the annotated types. ``strict=False`` reads as `read_leniently` where
+        strict reading fails. Raises `BadArguments`."""
+        if self._hashed_items_limit is not None:  # spares most handlers the call
+            self._check_size(arguments)
+        try:
+            if strict and not self._needs_options:
+                bound = msgspec.convert(arguments, self._model)
+            else:  # each option makes the conversion slower
+                bound = msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            bound = self._repaired(arguments, strict, error)
+        return self._as_dict(bound)
+
+    def _check_size(self, arguments: JSONObject) -> None:
+        most = self._hashed_items_limit
+        if most is not None and not is_checkable(arguments, most):
+            raise BadArguments(
+                f"too large: with a set or dict of others than text, or a list of models, there are at most "
+                f"{most:,} items and members (an integer of more than 64 bits counts as a thousand of "
+                "them, or more)"
+            )
+
+    def _repaired(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:
+        from ...protocol.schema_reading import read_leniently, with_choices  # late: only faults need it
+
+        try:
+            if strict:
+                read = with_whole_numbers(arguments, self._model, fault)
+            else:
+                read = read_leniently(self.schema, arguments)
+            if read is not arguments:
+                self._check_size(read)  # there may have been JSON inside of text
+                return msgspec.convert(read, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            fault = error
+        raise BadArguments(with_choices(str(fault), self.schema)) from None
+
+
+def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of a function, resolved. Raises `TypeError` where one cannot be."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{name}: an annotation could not be resolved: {error}. Define the type at the top of its module."
+        ) from None
+
+
+def _returned(hint: Any) -> Any:
+    """Return the annotation of a result, without the ``Awaitable`` or ``Coroutine`` around it, and without an alias of
+    anything but any JSON."""
+    kind = get_origin(hint) or hint
+    if isinstance(kind, type) and kind.__module__ == "collections.abc" and issubclass(kind, Awaitable):
+        hint = get_args(hint)[-1] if get_args(hint) else inspect.Parameter.empty
+    return hint if (known := unaliased(hint)) is Any else known
+
+
+def _checked_name(function: Callable[..., Any]) -> str:
+    """Return the name of a function for errors. Raises `TypeError` for what is no function or method."""
+    if isinstance(function, functools.partial):  # first: from CPython 3.14 on, this is a routine, too
+        raise TypeError(
+            "a partial function has no name, docstring and parameters of its own: write a function around it, or "
+            "Annotated[Type, Provide(function)] for what callers do not give"
+        )
+    if inspect.isroutine(function) and callable(function):
+        return function.__qualname__
+    if inspect.isclass(function):
+        raise TypeError(
+            f"{function.__name__} is a class, and a handler is a function. Offer the methods of an object:\n"
+            f"    wrong:  @server.tool above class {function.__name__}\n"
+            f"    right:  server.tool({function.__name__}().method)"
+        )
+    if callable(function):
+        kind = type(function).__name__
+        raise TypeError(
+            f"an object of {kind} is no function: offer its method, server.tool(thing.__call__), with a name"
+        )
+    raise TypeError(f"{function!r} is no function. To name a tool or prompt, write @server.tool(name='add')")
+
+
+def _nameless(name: str, parameter: inspect.Parameter) -> str:
+    """Return what to write for a parameter that callers cannot name."""
+    written, instead = {
+        parameter.VAR_POSITIONAL: (f"*{parameter.name}", f"{parameter.name}: list[int]"),
+        parameter.VAR_KEYWORD: (f"**{parameter.name}", f"{parameter.name}: dict[str, int]"),
+    }.get(parameter.kind, (f"{parameter.name}, /", parameter.name))
+    function = name.rpartition(".")[2]
+    return (
+        f"{name}: parameter {parameter.name!r} has no name on the wire. Write ordinary parameters:\n"
+        f"    wrong:  def {function}({written})\n"
+        f"    right:  def {function}({instead})"
+    )
+
+
+def _check_no_generator(name: str, function: Callable[..., Any]) -> None:
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"{name} is a generator, and a request has one answer: return a list. What is to be seen before the end is "
+            "told by ctx.progress() or ctx.log."
+        )
+
+
+def _check_no_method(name: str, first: inspect.Parameter) -> None:
+    if first.name in ("self", "cls") and first.annotation is first.empty:
+        method = name.rpartition(".")[2]
+        raise TypeError(
+            f"{name} is a method, and {first.name!r} would be an argument of the caller. Offer that of an object:\n"
+            f"    wrong:  @server.tool above def {method}({first.name}, …)\n"
+            f"    right:  server.tool(thing.{method})"
+        )
+
+
+def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | None:
+    """Return the `Provide` of a parameter, if any. Raises `TypeError` for a `Depends` of other packages."""
+    for note in (parameter.default, *getattr(hint, "__metadata__", ())):
+        names = [kind.__name__.strip("_") for kind in type(note).__mro__]
+        if "Depends" in names or (note is parameter.default and any(name.startswith("Depend") for name in names)):
+            raise TypeError(
+                f"{name}: parameter {parameter.name!r}: Depends is of another package, and is not read here:\n"
+                f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
+                f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
+            )
+    if f"{__package__}.provider" not in sys.modules:  # and then nobody has written any
+        return None
+    from .provider import provide_of
+
+    return provide_of(name, parameter, hint)
+
+
+def _field(name: str, parameter: inspect.Parameter, hint: Any, described: str | None) -> tuple[Any, ...]:
+    try:
+        hint, default = as_msgspec(hint, parameter.default)
+    except TypeError as error:
+        raise TypeError(f"{name}: parameter {parameter.name!r}: {error}") from None
+    check_metadata(name, parameter.replace(default=default), hint)
+    if default is None and not _allows_none(hint):
+        said = parameter.annotation
+        kind = said if isinstance(said, str) else inspect.formatannotation(said)
+        raise TypeError(
+            f"{name}: parameter {parameter.name!r} is None by default, which its annotation does not have:\n"
+            f"    wrong:  {parameter.name}: {kind} = None\n"
+            f"    right:  {parameter.name}: {kind} | None = None"
+        )
+    hint = _with_descriptions(hint, described)
+    if default is parameter.empty:
+        return (parameter.name, hint)
+    if isinstance(default, list | dict | set | bytearray) or is_model(cast("Any", type(default))):
+        keep = copy.deepcopy(cast("Any", default))
+        return (parameter.name, hint, msgspec.field(default_factory=lambda: copy.deepcopy(keep)))
+    try:
+        if not isinstance(default, type(msgspec.field())):
+            msgspec.to_builtins(default, str_keys=True)
+    except TypeError:  # a path, for example, which msgspec could not put into the schema
+        with suppress(TypeError):
+            plain = msgspec.to_builtins(default, str_keys=True, enc_hook=write_foreign)
+            hint = Annotated[hint, msgspec.Meta(extra_json_schema={"default": plain})]
+        return (parameter.name, hint, msgspec.field(default_factory=lambda: default))
+    return (parameter.name, hint, default)
+
+
+def _allows_none(hint: Any) -> bool:
+    try:
+        msgspec.convert(None, hint, dec_hook=read_foreign)
+    except (msgspec.ValidationError, ValueError):
+        return False
+    except TypeError:  # no type for msgspec, which says so itself
+        return True
+    return True
+
+
+def _with_descriptions(hint: Any, described: str | None) -> Any:
+    """Return an annotation in which the plain strings of ``Annotated`` and the notes of PEP 727 (``Doc``) are
+    descriptions; ``described`` is one from elsewhere, for an annotation that has none."""
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    for note in notes:
+        text = note if isinstance(note, str) else getattr(note, "documentation", None)
+        kind = Annotated[kind, msgspec.Meta(description=text) if isinstance(text, str) else note]
+        described = None if isinstance(text, str) or getattr(note, "description", None) is not None else described
+    return kind if described is None else Annotated[kind, msgspec.Meta(description=described)]
+
+
+def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject, list[msgspec.inspect.Type]]:
+    """Return a class for the arguments, its JSON Schema, and the types that it is made of."""
+    try:
+        # In msgspec, no name of a field begins with two underscores.
+        members = [("renamed" * name.startswith("__") + name, *field) for name, *field in fields]
+        names = {member[0]: field[0] for member, field in zip(members, fields, strict=True)}
+        model = msgspec.defstruct("Arguments", members, kw_only=True, forbid_unknown_fields=True, rename=names)
+        schema = schema_of(model)
+        check_keys(found := types_in(model))
+    except TypeError as error:
+        raise TypeError(f"{name}: {_misfit(fields) or error}") from None
+    schema.pop("title", None)
+    return model, schema, found
+
+
+def _by_parameter(bound: msgspec.Struct) -> dict[str, Any]:
+    return {field.encode_name: getattr(bound, field.name) for field in msgspec.structs.fields(bound)}
+
+
+def _misfit(fields: list[Any]) -> str | None:
+    """Return the parameter that has no JSON Schema, and why; `None` when all have one."""
+    for name, hint, *_ in fields:
+        try:
+            schema_of(hint)
+            check_keys(types_in(hint))
+        except TypeError as error:
+            return (
+                f"parameter {name!r}: {error}. Annotate it as what comes over the wire: str, list[int] or a dataclass, "
+                "for example. The context is a `RequestContext`."
+            )
+    return None

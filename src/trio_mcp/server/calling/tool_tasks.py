@@ -1,0 +1,157 @@
+"""Which calls of a tool are tasks, and how such a call runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeAlias, get_args
+
+from ...jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
+from ...protocol.errors import CapabilityMissing
+from ...protocol.types.input_required import InputRequiredResult
+from ...protocol.types.tools import TASKS_CAPABILITY, CallToolParams, CallToolResult, ToolError
+from ...runtime.requests.scope import RequestScope
+from ...stores.task_store import OnRestart
+from ...tasks.host import TaskHost
+from ...tasks.request_task import NotStarted, RequestTask
+from ...tasks.task_methods import asked_ttl, milliseconds
+from ...tasks.task_state import TaskState
+from ..context.tasks import TaskContext
+from .results import error_result
+
+TaskSupport: TypeAlias = Literal["optional", "required"]
+
+
+def check_declaration(name: str, task: object, on_restart: object) -> None:
+    """Raise `ValueError` for an invalid ``task`` or ``on_restart``, or for an ``on_restart`` without effect."""
+    if not (task is None or task is False or task in get_args(TaskSupport)):
+        raise ValueError(f'tool {name!r}: task is "optional", "required" or False, not {task!r}')
+    if on_restart not in get_args(OnRestart):
+        raise ValueError(f'tool {name!r}: on_restart is "fail", "again" or "resume", not {on_restart!r}')
+    if on_restart != "fail" and not task:
+        raise ValueError(
+            f'tool {name!r}: on_restart="{on_restart}" needs a task, since any other call ends with its process: add'
+            ' task="optional" or task="required", or leave on_restart out'
+        )
+
+
+def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
+    """Return what to tell the author of a handler that has used ``ctx.task`` in a call that is no task; `None` for any
+    other ``error``."""
+    if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
+        return None
+    return (
+        "ctx.task is None in this call, which is no task: ask `if ctx.task is not None` before "
+        f'ctx.task.{error.name}, or declare the tool with task="required"'
+    )
+
+
+def task_of_call(
+    support: TaskSupport | None,
+    on_restart: OnRestart,
+    params: CallToolParams,
+    scope: RequestScope,
+    host: TaskHost | None,
+) -> RequestTask | None:
+    """Return the task that a call is, or may become; `None` for an ordinary call.
+
+    Raises `CodedError` where the tool and the call do not go together: -32601 in 2025-11-25 and before, -32021 in later
+    revisions.
+    """
+    if scope.task is not None:  # the task runs once more
+        return scope.task
+    request, form = scope.request, scope.request.revision.tasks
+    asks = form == "core" and params.task is not None
+    if support is None or host is None:
+        if asks and host is not None:
+            # 2025-11-25 tasks, Tool-Level Negotiation 2.1: SHOULD be refused.
+            raise CodedError(METHOD_NOT_FOUND, f"{params.name} is not run as a task: call it without one")
+        if support == "required":
+            raise CodedError(
+                INTERNAL_ERROR,
+                f"{params.name} is run as a task, and this server keeps none: it is run stateless, and has no store of "
+                "tasks (TaskSettings.store)",
+            )
+        return None
+    must_be = support == "required"
+    if form == "extension":
+        if request.missing((TASKS_CAPABILITY,)):
+            if must_be:
+                raise _task_needed(params.name, scope)
+            return None
+        return RequestTask(host, scope, ttl_ms=milliseconds(host.settings.ttl), on_restart=on_restart, must_be=must_be)
+    if not asks:
+        if must_be:
+            raise _task_needed(params.name, scope)
+        return None
+    return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart=on_restart, must_be=True)
+
+
+def _task_needed(name: str, scope: RequestScope) -> CodedError:
+    """Return the error for a call that cannot be answered but with a task, which this client cannot have."""
+    revision = scope.request.revision
+    if revision.tasks == "extension":
+        # extension tasks, Capability Negotiation: MUST be -32021, with the extension.
+        return CapabilityMissing(TASKS_CAPABILITY, revision)
+    # 2025-11-25 tasks, Tool-Level Negotiation 2.3: MUST be refused.
+    return CodedError(METHOD_NOT_FOUND, f"{name} is run as a task: call it with one")
+
+
+def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:
+    """Let the task of a call go on without its handler, which has returned the ``state`` of the task. Return a result
+    that nobody is told."""
+    task = scope.task
+    if task is None:
+        raise _task_needed(name, scope)
+    if not (task.is_delegated and task.id == state.id):
+        raise RuntimeError(f"{name} returned a task that is not the task of its call: see ctx.task_store.create_task")
+    task.detach()
+    return CallToolResult([])
+
+
+async def run_task(
+    task: RequestTask, scope: RequestScope, call: Callable[[], Awaitable[CallToolResult | InputRequiredResult]]
+) -> CallToolResult | InputRequiredResult:
+    """Run ``call``, which is a task or may become one, and return its result."""
+    scope.task = task
+    try:
+        if scope.request.revision.tasks == "core":
+            await task.start()  # the requestor has asked for a task, and waits for its name
+        elif not task.has_started:
+            task.start_later()
+        running = call()
+        del call  # thousands of tasks may wait
+        result = await running
+    except (CapabilityMissing, NotStarted):
+        raise
+    except Exception:
+        if task.must_be:
+            await task.start()
+        raise
+    finally:
+        if not task.has_started:
+            task.stop_alarm()
+    if isinstance(result, InputRequiredResult):
+        task.decline()
+    elif task.must_be:
+        await task.start()
+    return result
+
+
+async def run_within(task: RequestTask, scope: RequestScope, run: Callable[[], Awaitable[Any]]) -> Any:
+    """Return the result of ``run``, the arounds of a call that is a task or may become one. A call that an around
+    refuses by an error leaves no task behind; one that an around answers has a task where the requestor waits for
+    the name of one."""
+    scope.task = task
+    is_core = scope.request.revision.tasks == "core"
+    if not (is_core or task.has_started):
+        task.start_later()
+    try:
+        result = await run()
+    except ToolError as error:
+        result = error_result(str(error))
+    finally:
+        if not task.has_started:
+            task.stop_alarm()
+    if is_core:
+        await task.start()
+    return result

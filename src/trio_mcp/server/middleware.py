@@ -1,0 +1,267 @@
+"""Around: functions of authors that run around requests, to check, to change or to observe.
+
+`MiddlewareChains` composes the functions once for each method. A server without any does not import this module.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+import attrs
+
+from ..classes import frozen
+from ..jsonrpc.errors import clean
+from ..protocol.converters import structure_params, structure_result
+from ..protocol.fields import JSONObject
+from ..protocol.methods import METHODS
+from ..protocol.types.prompts import GetPromptParams
+from ..protocol.types.resources import ReadResourceParams, ResourceTemplate
+from ..protocol.types.tools import CallToolParams
+from ..runtime.peer import Auth
+from ..runtime.requests.scope import RequestScope
+from ..stores.shared import RateLimits
+from ..tasks.host import TaskHost
+from .context.input_required import Forwarded
+from .context.request_context import LiveContext, RequestContext
+from .offers.prompts import Prompts
+from .offers.resources import Resources
+from .offers.tools import Tools
+
+MIDDLEWARE_METHODS: Final = frozenset(
+    (
+        *("tools/call", "tools/list", "prompts/get", "prompts/list", "completion/complete"),
+        *("resources/read", "resources/list", "resources/templates/list", "subscriptions/listen"),
+        *("tasks/get", "tasks/result", "tasks/list", "tasks/update", "tasks/cancel"),
+    )
+)
+"""The methods of the specification whose requests have a task of their own, for functions to run around."""
+
+
+@frozen(eq=False)
+class ServerRequest:
+    """One request of a client, for a function around the request: see `Server.around`. Read-only."""
+
+    method: str
+    """Method, ``"tools/call"`` for example."""
+    params: Any = attrs.field(repr=False)
+    """Parameters as the client gave them, in the class of the specification, or of the extension: ``name`` and
+    ``arguments`` of a call or a prompt, ``uri`` of a resource, ``cursor`` of a listing. Names are unchecked: see
+    `offer`."""
+    ctx: RequestContext = attrs.field(repr=False)
+    """The context that a handler gets: who asks, ways to tell and ask the client, the task, and notice of a cancel."""
+    arguments: JSONObject = attrs.field(repr=False)
+    """Arguments of a call or of a prompt, which `with_arguments` replaces; empty in other requests."""
+    _scope: RequestScope = attrs.field(repr=False)
+    _answer: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
+    _offer: Callable[[Any, Auth | None], str | None] = attrs.field(repr=False)
+
+    @property
+    def auth(self) -> Auth | None:
+        """The caller, as authorization has found; `None` when no authentication is configured."""
+        return self.ctx.auth
+
+    @property
+    def caller(self) -> Hashable:
+        """A key for the calling party, among which a server divides its limits. It is the first that is known of: the
+        principal, the opener of the session, the network address, the process on a Unix socket, the connection."""
+        caller = self._scope.ticket.caller.whole
+        return caller if caller.key is None else caller.key
+
+    @property
+    def caller_name(self) -> str | None:
+        """The caller in a word, for people: the subject of the principal, else the network address; `None` where nobody
+        knows. Without control characters."""
+        name = self._scope.exchange.peer.name
+        return None if name is None else clean(name)
+
+    @property
+    def offer(self) -> str | None:
+        """The name of the tool or prompt, or the URI or template of the resource, as the server has declared; `None`
+        for an unknown one, and in other requests. So there are as many offers as declarations, and no client can make
+        more."""
+        return self._offer(self.params, self.auth)
+
+    @property
+    def rates(self) -> RateLimits | None:
+        """The limits of rates that all replicas of the server share; `None` where the server shares nothing."""
+        replica = self._scope.runner.host.replica
+        return None if replica is None else replica.rate_limits
+
+    @property
+    def streams(self) -> bool:
+        """True for a request that stays open for notifications, for as long as its client likes."""
+        return self._scope.request.method.streams
+
+    @property
+    def has_arguments(self) -> bool:
+        """True for a call and for a prompt."""
+        return isinstance(self.params, CallToolParams | GetPromptParams)
+
+    def move_on_after(self, seconds: float) -> AbstractContextManager[None, bool | None]:
+        """Cancel the block after ``seconds``, as `trio.move_on_after` does, but without counting the time in which the
+        user is asked by `RequestContext.elicit`. `RequestContext.cancellation` tells of the cancel, in threads, too."""
+        return self._scope.move_on_after(seconds)
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
+        """Return the same request with other arguments, checked like arguments of a client. Raises `TypeError` for a
+        request that has none."""
+        if not self.has_arguments:
+            raise TypeError(f"{self.method} has no arguments to replace: tools/call and prompts/get have")
+        return attrs.evolve(self, arguments=dict(arguments))
+
+
+Next: TypeAlias = Callable[[ServerRequest], Awaitable[Any]]
+"""The rest of the way of a request, up to its handler: returns the result."""
+
+
+class Middleware(Protocol):
+    """A function around requests."""
+
+    def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
+        """Return the result of ``request``."""
+        ...
+
+
+@runtime_checkable
+class PositionedMiddleware(Middleware, Protocol):
+    """An around that has to know its place among those of a server: the same number on all replicas."""
+
+    def at_position(self, position: int) -> Middleware:
+        """Return the around for this ``position``."""
+        ...
+
+
+def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
+    """Return the methods called ``names``; all for none, ``of_extensions``, too. Raises `ValueError` for one with
+    nothing to run around."""
+    known = MIDDLEWARE_METHODS | of_extensions
+    for name in names:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+            raise TypeError(
+                "server.middleware takes names of methods, and gives a decorator:\n"
+                '    wrong:  server.middleware("tools/call", function), server.middleware(["tools/call"])\n'
+                '    right:  server.middleware("tools/call")(function)'
+            )
+        if name in known:
+            continue
+        words = "is answered at once, without a task" if name in METHODS else "is no request of a client"
+        methods = ", ".join(sorted(known))
+        raise ValueError(f"nothing runs around {name!r}, which {words}. Methods: {methods}")
+    return frozenset(names) or known
+
+
+def check_middleware(function: object) -> None:
+    """Raise `TypeError` for anything that cannot run around requests."""
+    name = getattr(function, "__qualname__", repr(function)[:200])
+    # From CPython 3.14 on, inspect.isroutine() is true for functools.partial.
+    is_function = inspect.isroutine(function) or issubclass(type(function), partial)
+    called: Any = function if is_function else getattr(function, "__call__", function)  # noqa: B004
+    fits = inspect.iscoroutinefunction(called)
+    if fits:
+        try:
+            inspect.signature(called).bind(None, None)
+        except TypeError:
+            fits = False
+    if not fits:
+        raise TypeError(
+            f"{name} cannot run around requests. Write\n"
+            "    async def around(request: ServerRequest, next: Next) -> Any:\n"
+            "        return await next(request)"
+        )
+
+
+class MiddlewareChains:
+    """The functions around the requests of a running server. ``declared``: each with its methods, outermost first."""
+
+    def __init__(
+        self,
+        declared: Sequence[tuple[frozenset[str], Middleware]],
+        tools: Tools,
+        resources: Resources,
+        prompts: Prompts,
+    ) -> None:
+        self._tools = tools
+        self._resources = resources
+        self._prompts = prompts
+        places = dict[int, int]()
+        for place, (_, each) in enumerate(declared):
+            places.setdefault(id(each), place)  # what is declared twice is the same
+        placed = [
+            (methods, each.at_position(places[id(each)]) if isinstance(each, PositionedMiddleware) else each)
+            for methods, each in declared
+        ]
+        self._chains = {
+            method: _composed([each for methods, each in placed if method in methods])
+            for method in frozenset[str]().union(*(methods for methods, _ in declared))
+        }
+
+    def answer(
+        self, answer: Callable[..., Awaitable[Any]], scope: RequestScope, lifespan: Any, tasks: TaskHost | None
+    ) -> Awaitable[Any]:
+        """Answer a request by ``answer``, which takes its scope and, perhaps, other arguments, within the functions
+        around the request."""
+        inbound = scope.request
+        method, chain = inbound.method.name, self._chains.get(inbound.method.name)
+        if chain is None:
+            return answer(scope)
+        params = structure_params(inbound.params, inbound.method.params, inbound.revision)
+        if isinstance(params, CallToolParams):
+            params = self._tools.resolve_call(params, scope)
+        has_arguments = isinstance(params, CallToolParams | GetPromptParams)
+        arguments: JSONObject = {**(params.arguments or {})} if has_arguments else {}
+        context = LiveContext(scope, lifespan, tasks)
+        request = ServerRequest(method, params, context, arguments, scope, answer, self._offer)
+        run = partial(chain, request)
+        return self._tools.call_within(run, scope, params, tasks) if isinstance(params, CallToolParams) else run()
+
+    def applies_to(self, method: str) -> bool:
+        """Return whether a function runs around requests of ``method``, and may change their results."""
+        return method in self._chains
+
+    def _offer(self, params: Any, auth: Auth | None) -> str | None:
+        """Return the offer that ``params`` name: see `ServerRequest.offer`."""
+        match params:
+            case CallToolParams(name=name):
+                return name if self._tools.registry.get(name) is not None else None
+            case GetPromptParams(name=name):
+                return name if self._prompts.registry.get(name) is not None else None
+            case ReadResourceParams(uri=uri):
+                found = self._resources.find(uri, auth)
+                listed = None if found is None else found[0].listed
+                return listed.uri_template if isinstance(listed, ResourceTemplate) else listed and listed.uri
+            case _:
+                return None
+
+
+def _composed(middleware: Sequence[Middleware]) -> Next:
+    chain: Next = _answer
+    for each in reversed(middleware):
+        chain = _within(each, chain)
+    return chain
+
+
+def _within(middleware: Middleware, inner: Next) -> Next:
+    async def run(request: ServerRequest) -> Any:
+        result = await middleware(request, inner)
+        if result is None or inspect.iscoroutine(result):
+            name = getattr(middleware, "__qualname__", repr(middleware))
+            raise TypeError(f"{name} returned no result of {request.method}. Write: return await next(request)")
+        return result
+
+    return run
+
+
+async def _answer(request: ServerRequest) -> Any:
+    if not isinstance(request, ServerRequest):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+        raise TypeError(f"next takes the request, not {request!r}: write await next(request)")
+    scope = request._scope  # pyright: ignore[reportPrivateUsage] ours
+    if request.has_arguments:
+        result = await request._answer(scope, request.arguments)  # pyright: ignore[reportPrivateUsage] ours
+    else:
+        result = await request._answer(scope)  # pyright: ignore[reportPrivateUsage] ours
+    method = scope.request.method
+    return structure_result(method.name, dict(result), method.result) if isinstance(result, Forwarded) else result

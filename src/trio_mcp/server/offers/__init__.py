@@ -1,0 +1,1 @@
+"""What authors declare: tools, resources, prompts, skills and apps, and who sees them."""

@@ -1,0 +1,111 @@
+"""Mounting: the offers of one server, shown in another one under names with a prefix, and run with the lifespan of the
+server that they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from ...classes import frozen
+from ...runtime.requests.host import RequestHost
+from ...runtime.requests.scope import RequestScope
+from ...tasks.host import TaskHost
+from ..calling.signature import UserFunction
+from .prompts import Completions, Prompts, RegisteredPrompt
+from .registration import Mirror, Registry
+from .resources import RegisteredResource, Resources
+from .tools import RegisteredTool, Tools, check_name
+
+Offers: TypeAlias = tuple[Tools, Resources, Prompts, Completions]
+LifespanIn: TypeAlias = Callable[[RequestHost], Any]
+"""Returns the value that a server's lifespan yielded for the server that runs with this home of its handlers."""
+
+_JOINT: Final = "_"  # most providers of models take letters, digits, underscores and hyphens in names of tools, no dots
+
+
+def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
+    """Show ``offers``, whose handlers get the lifespan ``lifespan_in``, in those of another server: see
+    `Server.mount`, also for the `ValueError`."""
+    before = prefix + _JOINT if prefix else ""
+    if before:
+        check_name(before)
+    tools, resources, prompts, completions = offers
+    all_tools, all_resources, all_prompts, all_completions = shown_in
+
+    def tool_name(name: str) -> str:
+        check_name(before + name)
+        return before + name
+
+    def tool(entry: RegisteredTool) -> RegisteredTool:
+        all_tools.record_task_support(entry)
+        listed = attrs.evolve(entry.listed, name=before + entry.listed.name)
+        return attrs.evolve(entry, listed=listed, handler=MountedFunction.of_server(entry.handler, lifespan_in))
+
+    def prompt(entry: RegisteredPrompt) -> RegisteredPrompt:
+        listed = attrs.evolve(entry.listed, name=before + entry.listed.name)
+        return attrs.evolve(entry, listed=listed, handler=MountedFunction.of_server(entry.handler, lifespan_in))
+
+    def resource(entry: RegisteredResource) -> RegisteredResource:
+        return attrs.evolve(entry, handler=MountedFunction.of_server(entry.handler, lifespan_in))
+
+    mirrors: list[tuple[Registry[Any], Mirror[Any]]] = [
+        (tools.registry, Mirror(all_tools.registry, tool_name, tool)),
+        (prompts.registry, Mirror(all_prompts.registry, before.__add__, prompt)),
+        (resources.registry, Mirror(all_resources.registry, str, resource)),
+        (resources.templates, Mirror(all_resources.templates, str, resource)),
+    ]
+    for registry, mirror in mirrors:
+        for name in registry.names():
+            mirror.check_free(name)
+    for registry, mirror in mirrors:
+        registry.mirror_in(mirror)
+    all_resources.mounted.append(resources)
+    all_resources.unlisted += resources.unlisted  # which need no lifespan
+    all_completions.mounted.append(MountedCompletions(completions, before, lifespan_in))
+
+
+@frozen(eq=False)
+class MountedFunction(UserFunction):
+    """A handler of a server that is mounted in the server that runs."""
+
+    handler: UserFunction = attrs.field(kw_only=True)
+    lifespan_in: LifespanIn = attrs.field(kw_only=True)
+
+    @classmethod
+    def of_server(cls, handler: UserFunction, lifespan_in: LifespanIn) -> MountedFunction:
+        """Return ``handler``, to be called with the lifespan of its own server."""
+        taken_apart: list[Any] = [getattr(handler, field.name) for field in attrs.fields(UserFunction)]
+        return cls(*taken_apart, handler=handler, lifespan_in=lifespan_in)
+
+    def call(
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
+    ) -> Awaitable[Any]:
+        """Run the function: see `UserFunction.call`."""
+        return self.handler.call(scope, self.lifespan_in(scope.runner.host), bound, tasks)
+
+
+class MountedCompletions(Completions):
+    """The completers of a mounted server, whose prompts have ``prefix`` before their names."""
+
+    def __init__(self, completions: Completions, prefix: str, lifespan_in: LifespanIn) -> None:
+        self._own = completions
+        self._prefix = prefix
+        self._lifespan_in = lifespan_in
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def check(self) -> None:
+        """Do nothing: the mounted server checks its own completers."""
+
+    def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
+        """Return a completer: see `Completions.find`."""
+        if kind == "prompt":
+            if not name.startswith(self._prefix):
+                return None
+            name = name.removeprefix(self._prefix)
+        handler = self._own.find(kind, name, argument)
+        return None if handler is None else MountedFunction.of_server(handler, self._lifespan_in)

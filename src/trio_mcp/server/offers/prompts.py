@@ -1,0 +1,204 @@
+"""Prompts: registration, ``prompts/get``, and the completion of arguments: one completer for each prompt or template
+and argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum
+from functools import partial
+from typing import Any, cast
+
+from ...classes import frozen
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...protocol.converters import structure_params
+from ...protocol.fields import JSONObject
+from ...protocol.meta import check_meta_keys
+from ...protocol.types.content import TextContent
+from ...protocol.types.input_required import InputRequiredResult
+from ...protocol.types.prompts import (
+    MAX_COMPLETION_VALUES,
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    GetPromptParams,
+    GetPromptResult,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+    PromptReference,
+)
+from ...runtime.requests.scope import RequestScope
+from ..calling.results import BLOCKS, media_kinds
+from ..calling.signature import BadArguments, UserFunction
+from ..context.input_required import FINISHED, InputRequired, settle
+from ..options import PromptOptions
+from ..visibility import Visible, checked_scopes, checked_tags, checked_visible
+from .registration import Registry
+from .resources import Resources
+from .uris import normal_uri
+
+
+@frozen(eq=False)
+class RegisteredPrompt:
+    """A prompt with its function."""
+
+    listed: Prompt
+    handler: UserFunction
+    scopes: frozenset[str]
+    visible: Visible | None
+    tags: frozenset[str]
+
+
+class Prompts:
+    """The prompts of one server."""
+
+    def __init__(self, page_size: int | None) -> None:
+        self.registry: Registry[RegisteredPrompt] = Registry("prompt", page_size)
+
+    def add(self, function: Callable[..., Any], options: PromptOptions) -> None:
+        """Register ``function``. See `PromptOptions` and `Server.prompt`."""
+        meta = options.get("meta")
+        check_meta_keys(meta)
+        handler = UserFunction.of(function)
+        required = set(handler.schema.get("required", ()))
+        properties = cast("dict[str, JSONObject]", handler.schema.get("properties", {}))
+        arguments = [
+            PromptArgument(argument, schema.get("title"), schema.get("description"), argument in required)
+            for argument, schema in properties.items()
+        ]
+        name, title, description, icons = handler.listed(options)
+        prompt = Prompt(name, title, description, arguments or None, icons, meta)
+        tags = checked_tags(name, options.get("tags", ()))
+        scopes, visible = checked_scopes(name, options.get("scopes", ())), checked_visible(name, options.get("visible"))
+        self.registry.add(name, RegisteredPrompt(prompt, handler, scopes, visible, tags))
+
+    async def get(
+        self, scope: RequestScope, lifespan: Any, arguments: JSONObject | None = None
+    ) -> GetPromptResult | InputRequiredResult:
+        """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602. ``arguments`` take the
+        place of those of the request."""
+        params = structure_params(scope.request.params, GetPromptParams, scope.request.revision)
+        entry = self.registry.get_for(scope.exchange.peer.auth, params.name)
+        if entry is None:
+            raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
+        try:
+            # Prompt arguments are strings on the wire, also where the handler wants another type.
+            given = params.arguments or {} if arguments is None else arguments
+            bound = entry.handler.bind(cast("JSONObject", given), strict=False)
+        except BadArguments as error:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+        run = partial(entry.handler.call, scope, lifespan, bound)
+        value = await run()
+        if isinstance(value, InputRequired):
+            value = await settle(value, scope, run)
+        if isinstance(value, (GetPromptResult, *FINISHED)):
+            return value
+        messages = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
+        if any(isinstance(message, media_kinds()) for message in messages):
+            from ..calling.media import read_media  # late: few prompts return any
+
+            messages = await read_media(messages, scope)
+        return GetPromptResult([_message(message) for message in messages], entry.listed.description)
+
+
+def _message(value: Any) -> PromptMessage:
+    if isinstance(value, PromptMessage):
+        return value
+    if isinstance(value, str):
+        return PromptMessage("user", TextContent(value))
+    if isinstance(value, BLOCKS):
+        return PromptMessage("user", value)
+    raise TypeError(
+        f"a prompt returns text, content blocks, PromptMessages or a list of these, not {type(value).__name__}"
+    )
+
+
+_KNOWN = {"value", "arguments"}
+
+
+class Completions:
+    """The completers of one server."""
+
+    def __init__(self, prompts: Prompts, resources: Resources) -> None:
+        self._prompts = prompts
+        self._resources = resources
+        self._completers: dict[tuple[str, str, str], UserFunction] = {}
+        self._unchecked = set[tuple[str, str, str]]()
+        """Keys of completers whose prompt or template may be declared later."""
+        self.mounted: list[Completions] = []
+        """The completers of mounted servers, under the names that they have here."""
+
+    def __len__(self) -> int:
+        return len(self._completers) + sum(map(len, self.mounted))
+
+    def handlers(self) -> Collection[UserFunction]:
+        """Return the functions of all completers, but for those of mounted servers."""
+        return self._completers.values()
+
+    def add(self, function: Callable[..., Any], *, prompt: str | None, resource: str | None, argument: str) -> None:
+        """Register ``function``. See `Server.completion`."""
+        if (prompt is None) == (resource is None):
+            raise TypeError("a completer belongs to a prompt or to a resource template: give one of the two")
+        handler = UserFunction.of(function)
+        if "value" not in handler.names or not _KNOWN.issuperset(handler.names):
+            raise TypeError(
+                f"{function.__name__}: a completer takes value: str and, if it wants, arguments: dict[str, str]"
+            )
+        kind, name = ("prompt", prompt) if prompt is not None else ("resource", normal_uri(cast("str", resource)))
+        key = kind, name, argument
+        if key in self._completers:
+            raise ValueError(f"there is a completer for {key[1]!r}, {argument!r} already")
+        self._unchecked.add(key)
+        self._completers[key] = handler
+
+    def check(self) -> None:
+        """Raise `ValueError` for a completer whose prompt, template or argument doesn't exist at the first start."""
+        for kind, name, argument in self._unchecked:
+            prompt = self._prompts.registry.known(name) if kind == "prompt" else None
+            template = self._resources.templates.known(name) if kind == "resource" else None
+            named = prompt.handler if prompt is not None else template and template.pattern
+            names = named.names if named is not None else None
+            if names is None or argument not in names:
+                lacks = "there is none" if names is None else f"it has only {', '.join(names) or 'none'}"
+                raise ValueError(f"@server.completion: the {kind} {name!r} has no argument {argument!r}: {lacks}")
+        self._unchecked.clear()
+
+    def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
+        """Return the completer of an argument of the ``prompt`` or ``resource`` called so; `None`: there is none."""
+        own = self._completers.get((kind, name, argument))
+        if own is not None:
+            return own
+        return next(filter(None, (mounted.find(kind, name, argument) for mounted in self.mounted)), None)
+
+    async def complete(self, scope: RequestScope, lifespan: Any) -> CompleteResult:
+        """Answer ``completion/complete``. Arguments without a completer have no suggestions; an unknown
+        prompt or template is `CodedError` -32602."""
+        params = structure_params(scope.request.params, CompleteParams, scope.request.revision)
+        ref, auth = params.ref, scope.exchange.peer.auth
+        if isinstance(ref, PromptReference):
+            kind, name, known = "prompt", ref.name, self._prompts.registry.get_for(auth, ref.name)
+        else:
+            kind, name = "resource", self._resources.name_of(ref.uri)
+            known = self._resources.templates.get_for(auth, name) or self._resources.registry.get_for(auth, name)
+        if known is None:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: unknown {kind} {name[:200]!r}")
+        handler = self.find(kind, name, params.argument.name)
+        if handler is None:
+            return CompleteResult(Completion([]))
+        settled = (params.context.arguments if params.context else None) or {}
+        given = {"value": params.argument.value, "arguments": settled}
+        value = await handler.call(scope, lifespan, {key: given[key] for key in handler.names})
+        return CompleteResult(_completion(value))
+
+
+def _completion(value: Any) -> Completion:
+    """Return what a completer has returned as at most 100 texts (2025-11-25 completion, Completion Results). If values
+    were left out, ``total`` and ``has_more`` are set."""
+    if not isinstance(value, Completion):
+        value = Completion([value] if isinstance(value, str) else [] if value is None else list(value))
+    values: list[Any] = value.values[:MAX_COMPLETION_VALUES]
+    texts = [str(each.value if isinstance(each, Enum) else each) for each in values]
+    if len(texts) == len(value.values):
+        return Completion(texts, value.total, value.has_more)
+    return Completion(texts, len(value.values) if value.total is None else value.total, True)

@@ -1,0 +1,267 @@
+"""`Registry`: what a server offers of one kind, and `Mirror`, which keeps two registries the same.
+
+A listing is in the order of registration, in pages with opaque cursors. An offer may have scopes that its caller needs.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+from ...jsonrpc.base64url import decode_base64url
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...runtime.peer import Auth, Peer
+from ..visibility import Offer, depends_on_caller
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
+
+    from ...protocol.listings import CachedPage, ListedTexts
+
+    L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
+else:
+    L_co = TypeVar("L_co", covariant=True)  # a default is there from Python 3.13 on, and nothing reads it
+
+
+T = TypeVar("T", bound=Offer)
+_LISTED: Final = attrgetter("listed")
+"""Returns what clients see of an offer."""
+
+
+class Registry(Generic[T]):
+    """Named things of one ``kind`` in a stable order. A cursor stays good while things come and go: a cursor holds the
+    serial number of the last thing seen, so a listing repeats nothing and skips nothing."""
+
+    def __init__(self, kind: str, page_size: int | None) -> None:
+        self.kind = kind
+        self._page_size = page_size
+        self._items: dict[str, T] = {}
+        self._serials: dict[str, int] = {}
+        self._last_serial = 0
+        self._mirrors: list[Mirror[T]] = []
+        self._disabled: dict[str, tuple[T, int]] = {}
+        """Things that exist for nobody at present, with their serial numbers."""
+        self._disabled_tags = frozenset[str]()
+        self.tags = frozenset[str]()
+        """Tags of all things that were ever added."""
+        self._texts: ListedTexts | None = None
+        self._for_all: dict[str, T] = {}
+        self._caller_dependent: set[str] = set()
+        self.get: Callable[[str], T | None] = self._items.get
+        """Function that returns the thing called so, for all callers or for some, or `None`."""
+        self.get_for_all: Callable[[str], T | None] = self._for_all.get
+        """Function that returns the thing called so that exists for every caller: `get_for` without a look at the
+        caller."""
+        self.names: Callable[[], KeysView[str]] = self._items.keys
+        """Function that returns the present names."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._items.values()))
+
+    @property
+    def is_used(self) -> bool:
+        """True where there is something, disabled or not."""
+        return bool(self._items or self._disabled)
+
+    def including_disabled(self) -> Iterator[T]:
+        """Iterate over all things, those that are disabled at the end."""
+        return iter([*self._items.values(), *(item for item, _ in self._disabled.values())])
+
+    def add(self, name: str, item: T) -> None:
+        """Add ``item``. Raises `ValueError` when the name is taken."""
+        self.check_free(name)
+        self._last_serial += 1
+        self.tags |= item.tags
+        if item.tags.isdisjoint(self._disabled_tags):
+            self._show(name, item, self._last_serial)
+        else:
+            self._disabled[name] = item, self._last_serial
+
+    def _show(self, name: str, item: T, serial: int) -> None:
+        self._items[name], self._serials[name] = item, serial
+        if item.visible is None:
+            self._for_all[name] = item
+        if depends_on_caller(item):
+            self._caller_dependent.add(name)
+        for mirror in self._mirrors:
+            mirror.add(name, item)
+        if self._texts is not None:
+            self._texts.add(_LISTED(item))
+
+    def check_free(self, name: str) -> None:
+        """Raise `ValueError` when the name is taken, here or in a mirror."""
+        if name in self._items or name in self._disabled:
+            raise ValueError(f"there is a {self.kind} named {name!r} already; remove it first")
+        for mirror in self._mirrors:
+            mirror.check_free(name)
+
+    def mirror_in(self, mirror: Mirror[T]) -> None:
+        """Have ``mirror`` show all that is here now, and all that comes and goes from now on."""
+        self._mirrors.append(mirror)
+        for name, item in self._items.items():
+            mirror.add(name, item)
+
+    def remove(self, name: str) -> None:
+        """Remove the thing called ``name``. Raises `KeyError` when there is none."""
+        if name in self._disabled:
+            del self._disabled[name]
+        elif name in self._items:
+            self._hide(name)
+        else:
+            raise KeyError(f"there is no {self.kind} named {name!r}")
+
+    def _hide(self, name: str) -> None:
+        if self._texts is not None:
+            self._texts.drop(_LISTED(self._items[name]))
+        del self._items[name], self._serials[name]
+        self._for_all.pop(name, None)
+        self._caller_dependent.discard(name)
+        for mirror in self._mirrors:
+            mirror.remove(name)
+
+    def disable(self, tags: frozenset[str]) -> bool:
+        """Withdraw all that has one of ``tags``, until `enable`. Return whether there was any."""
+        self._disabled_tags |= tags
+        hidden = [name for name, item in self._items.items() if not item.tags.isdisjoint(tags)]
+        for name in hidden:
+            self._disabled[name] = self._items[name], self._serials[name]
+            self._hide(name)
+        return bool(hidden)
+
+    def enable(self, tags: frozenset[str]) -> bool:
+        """Offer again, in its old place, all that was disabled for ``tags`` alone. Return whether there was any. Raises
+        `ValueError`, with nothing changed, for a name that was taken in a mirror in the meantime."""
+        left = self._disabled_tags - tags
+        shown = {name: entry for name, entry in self._disabled.items() if entry[0].tags.isdisjoint(left)}
+        for name in shown:
+            for mirror in self._mirrors:
+                mirror.check_free(name)
+        self._disabled_tags = left
+        for name, entry in shown.items():
+            del self._disabled[name]
+            self._show(name, *entry)
+        if shown:
+            self._sort()
+        return bool(shown)
+
+    def _sort(self) -> None:
+        serials = sorted(self._serials.items(), key=itemgetter(1))
+        items = {name: self._items[name] for name, _ in serials}
+        for kept, found in ((self._serials, dict(serials)), (self._items, items)):
+            kept.clear()  # not replaced: `get` and `names` are methods of these
+            kept.update(cast("dict[str, Any]", found))
+
+    def known(self, name: str) -> T | None:
+        """Return the thing called so, disabled or not, or `None`."""
+        disabled = self._disabled.get(name)
+        return self._items.get(name) if disabled is None else disabled[0]
+
+    @property
+    def depends_on_caller(self) -> bool:
+        """True when listings for two callers may differ."""
+        return bool(self._caller_dependent)
+
+    def get_for(self, auth: Auth | None, name: str, *, disabled: bool = False) -> T | None:
+        """Return the thing called so, or `None` where there is none for this caller. ``disabled``: what is disabled
+        counts, too, for a request that was begun before."""
+        item = self.known(name) if disabled else self._items.get(name)
+        return item if item is None or item.visible is None or item.visible(auth) else None
+
+    def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
+        """Iterate over the names of all that listings show this caller, behind the serial number ``after``."""
+        shown: dict[frozenset[str], bool] = {}  # to ask about the scopes of a thousand tools is work
+        for name, serial in list(self._serials.items()):
+            if serial <= after:
+                continue
+            item = self._items[name]
+            if item.visible is not None:
+                is_shown = item.visible(peer.auth)
+            elif (is_shown := shown.get(item.scopes)) is None:
+                is_shown = shown[item.scopes] = peer.has_scopes(item.scopes)
+            if is_shown:
+                yield name
+
+    def page(self, cursor: str | None, peer: Peer) -> tuple[list[T], str | None]:
+        """Return the things after ``cursor`` that this caller is shown, and the cursor of the next page, `None` on the
+        last.
+
+        Raises `CodedError` -32602 for a cursor not given by this registry (2025-11-25 pagination, Error Handling).
+        """
+        after = 0 if cursor is None else self._read_cursor(cursor)
+        most = self._page_size
+        if not after and not self._caller_dependent and (most is None or len(self) <= most):
+            return list(self._items.values()), None
+        rest = list(islice(self.listed_for(peer, after), None if most is None else most + 1))
+        if most is None or len(rest) <= most:
+            return [self._items[name] for name in rest], None
+        page = rest[:most]
+        return [self._items[name] for name in page], base64.urlsafe_b64encode(
+            f"{self.kind}:{self._serials[page[-1]]}".encode()
+        ).decode()
+
+    def listing(self, cursor: str | None, peer: Peer) -> tuple[CachedPage, str | None]:
+        """Return a page of what clients see of these things, tools for example: see `page`. Its texts are kept."""
+        from ...protocol.listings import CachedPage, ListedTexts  # late: a server starts faster without
+
+        if self._texts is None:
+            self._texts = ListedTexts()
+            for item in self:
+                self._texts.add(_LISTED(item))
+        page, following = self.page(cursor, peer)
+        return CachedPage(map(_LISTED, page), self._texts), following
+
+    def _read_cursor(self, cursor: str) -> int:
+        try:
+            kind, _, serial = decode_base64url(cursor).decode().rpartition(":")
+            if kind == self.kind and serial.isascii() and serial.isdigit():
+                return int(serial)
+        except ValueError:
+            pass
+        raise CodedError(INVALID_PARAMS, "Invalid params: the cursor is not one of this list")
+
+
+def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozenset[str], *, enabled: bool) -> list[str]:
+    """Enable or disable what has ``tags`` in the ``registries`` of each kind. Return the kinds with a change. Raises
+    `ValueError` for a tag that nothing has had."""
+    known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
+    if not tags or not known.issuperset(tags):
+        words = ", ".join(sorted(map(repr, tags))) or "no tag"
+        raise ValueError(f"nothing has {words}; tags are {', '.join(sorted(known)) or 'given by tags=[...]'}")
+    changed: list[str] = []
+    for kind, of_kind in registries.items():
+        changes = [each.enable(tags) if enabled else each.disable(tags) for each in of_kind]
+        changed += [kind] if any(changes) else []
+    return changed
+
+
+class Mirror(Generic[T]):
+    """The things of one registry, shown in another one, ``shown_in``, each under the name that ``renamed`` gives, and
+    as ``changed`` gives it. ``renamed`` raises `ValueError` for a name that cannot be shown."""
+
+    def __init__(self, shown_in: Registry[T], renamed: Callable[[str], str], changed: Callable[[T], T]) -> None:
+        self._shown_in = shown_in
+        self._renamed = renamed
+        self._changed = changed
+        self._shown: dict[str, T] = {}
+
+    def check_free(self, name: str) -> None:
+        """Raise `ValueError` when the thing called ``name`` cannot be shown."""
+        self._shown_in.check_free(self._renamed(name))
+
+    def add(self, name: str, item: T) -> None:
+        """Show ``item``, which is called ``name``. Raises as `check_free`."""
+        shown = self._changed(item)
+        self._shown_in.add(self._renamed(name), shown)
+        self._shown[name] = shown
+
+    def remove(self, name: str) -> None:
+        """Show the thing called ``name`` no longer. What has its name there in the meantime stays."""
+        shown, there = self._shown.pop(name), self._renamed(name)
+        if self._shown_in.known(there) is shown:
+            self._shown_in.remove(there)

@@ -1,0 +1,246 @@
+"""Resources and resource templates: registration, ``resources/read``, and the search for the resource of a URI."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import attrs
+
+from ...classes import frozen
+from ...jsonrpc.codec import encode_readable
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError, NotSerializable, UnsendableResult
+from ...protocol.converters import structure_params
+from ...protocol.fields import JSONObject
+from ...protocol.meta import check_meta_keys
+from ...protocol.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceContents,
+    TextResourceContents,
+)
+from ...protocol.types.input_required import InputRequiredResult
+from ...protocol.types.resources import ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate
+from ...runtime.peer import Auth
+from ...runtime.requests.scope import RequestScope
+from ..calling.results import media_kinds, to_plain
+from ..calling.signature import BadArguments, UserFunction
+from ..context.input_required import FINISHED, InputRequired, settle
+from ..options import CacheHints, ResourceOptions, check_apps
+from ..visibility import Visible, checked_scopes, checked_tags, checked_visible, depends_on_caller
+from .registration import Registry
+from .uris import LONGEST_URI, UriTemplate, check_length, checked_uri, normal_uri
+
+if TYPE_CHECKING:
+    from ...protocol.types.apps import AppPolicy
+    from ..calling.encoders import Encoders
+
+
+class ResourceNotFound(MCPError):
+    """Raised by a resource handler for a URI that names nothing. The answer has the code of the request's revision:
+    -32002 in legacy revisions, -32602 in modern revisions."""
+
+
+@frozen(eq=False)
+class RegisteredResource:
+    """A resource under one URI, or, with a ``pattern``, a family of resources, with the function that reads one."""
+
+    listed: Resource | ResourceTemplate
+    handler: UserFunction
+    hints: CacheHints
+    scopes: frozenset[str]
+    visible: Visible | None
+    tags: frozenset[str]
+    pattern: UriTemplate | None = None
+    app: AppPolicy | None = None
+    """The policy of a view."""
+
+
+class UnlistedResources(Protocol):
+    """Resources that no listing shows, and that are found by their URIs."""
+
+    @property
+    def registries(self) -> tuple[Registry[Any], ...]:
+        """The registries of the resources, with scopes and tags."""
+        ...
+
+    def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
+        """Return the resource that serves ``uri`` to this caller, whose handler takes the URI; `None` where there is
+        none. ``disabled``: see `Registry.get_for`."""
+        ...
+
+
+class Resources:
+    """The resources and templates of one server."""
+
+    def __init__(self, page_size: int | None, hints: CacheHints, encoders: Encoders | None = None) -> None:
+        self._hints = hints
+        self._encoders = encoders
+        self.registry: Registry[RegisteredResource] = Registry("resource", page_size)
+        self.templates: Registry[RegisteredResource] = Registry("resource template", page_size)
+        self.page_size = page_size
+        """The number of things in a page of a listing; `None`: all."""
+        self.unlisted: list[UnlistedResources] = []
+        """Resources that no listing shows."""
+        self.mounted: list[Resources] = []
+        """The resources of mounted servers."""
+        self.has_apps = False
+        """True where resources may be views: see `Apps`."""
+
+    def add(self, uri: str, function: Callable[..., Any], options: ResourceOptions) -> None:
+        """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
+        meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
+        check_meta_keys(meta)
+        uri = checked_uri(uri)
+        needed, visible = checked_scopes(uri, scopes), checked_visible(uri, options.get("visible"))
+        tags = checked_tags(uri, options.get("tags", ()))
+        is_private = bool(needed) or visible is not None
+        if is_private and cache_scope == "public":
+            raise ValueError(f"{uri}: a cache would show to everybody what is for some: leave out cache_scope='public'")
+        hints = self._hints.replace(options.get("ttl_ms"), "private" if is_private else cache_scope)
+        handler = UserFunction.of(function)
+        name, title, description, icons = handler.listed(options)
+        mime_type, annotations = options.get("mime_type"), options.get("annotations")
+        if (app := options.get("app")) is not None:
+            check_apps("app=", self.has_apps)
+            mime_type = app.type_of(uri, mime_type)
+        names, required = set(handler.names), set(handler.schema.get("required", ()))
+        pattern = UriTemplate(uri) if UriTemplate.is_template(uri) else None
+        if pattern is None and required:
+            raise TypeError(
+                f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(required)}}} for example"
+            )
+        if pattern is not None and not required <= set(pattern.names) <= names:
+            raise TypeError(
+                f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}. "
+                "Others need a default"
+            )
+        if pattern is None:
+            size = options.get("size")
+            listed = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
+        else:
+            listed = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
+        registered = RegisteredResource(listed, handler, hints, needed, visible, tags, pattern, app)
+        (self.registry if pattern is None else self.templates).add(normal_uri(uri), registered)
+
+    @property
+    def has_scopes(self) -> bool:
+        """True when a resource or a template needs a scope."""
+        return any(each.scopes for registry in self.registries for each in registry.including_disabled())
+
+    @property
+    def registries(self) -> tuple[Registry[Any], ...]:
+        """The registries of what can be read, the unlisted ones included."""
+        return self.registry, self.templates, *(registry for each in self.unlisted for registry in each.registries)
+
+    @property
+    def is_used(self) -> bool:
+        """True where there is something to read, disabled or not, or may be some time."""
+        return self.registry.is_used or self.templates.is_used or bool(self.unlisted)
+
+    def change_watchers(self, uri: str, delta: int) -> None:
+        """Note that one client more, or less, wants to be told of changes of ``uri``, for those who have to know."""
+        for resources in self.mounted:
+            resources.change_watchers(uri, delta)
+
+    def remove(self, uri: str) -> None:
+        """Remove a resource or a template. Raises `KeyError` when there is none."""
+        (self.templates if UriTemplate.is_template(uri) else self.registry).remove(self.name_of(uri))
+
+    def name_of(self, uri: str) -> str:
+        """Return the name under which a declared resource or template is registered: its normal form, unless it came
+        from elsewhere."""
+        known = self.registry.known(uri) or self.templates.known(uri)
+        return normal_uri(uri) if known is None else uri
+
+    def find(
+        self, uri: str, auth: Auth | None, *, disabled: bool = False
+    ) -> tuple[RegisteredResource, dict[str, str]] | None:
+        """Return the entry that serves ``uri`` to this caller, and the template's values; a resource goes before
+        templates, these in the order of registration, and templates before what is not listed. `None` when there is no
+        such entry, and for a URI that is too long, which is not matched. ``disabled``: see `Registry.get_for`."""
+        if len(uri) > LONGEST_URI:
+            return None
+        resource = self.registry.get_for(auth, uri, disabled=disabled)
+        if resource is None and (normal := normal_uri(uri)) != uri:
+            resource = self.registry.get_for(auth, normal, disabled=disabled)
+        if resource is not None:
+            return resource, {}
+        for template in self.templates.including_disabled() if disabled else self.templates:
+            assert template.pattern is not None, "each template has one"
+            if (values := template.pattern.match(uri)) is not None and (
+                template.visible is None or template.visible(auth)
+            ):
+                return template, values
+        for unlisted in self.unlisted:
+            if (entry := unlisted.find(uri, auth, disabled=disabled)) is not None:
+                return entry, {"uri": uri}
+        return None
+
+    async def read(self, scope: RequestScope, lifespan: Any) -> ReadResourceResult | InputRequiredResult:
+        """Answer ``resources/read``. Raises `CodedError`, also for a URI that is too long."""
+        uri = structure_params(scope.request.params, ReadResourceParams, scope.request.revision).uri
+        check_length(uri)
+        found = self.find(uri, scope.exchange.peer.auth)
+        if found is None:
+            raise self.not_found(scope, uri)
+        entry, values = found
+        try:
+            bound = entry.handler.bind(cast("JSONObject", values), strict=False)
+            run = partial(entry.handler.call, scope, lifespan, bound)
+            value = await run()
+            if isinstance(value, InputRequired):
+                value = await settle(value, scope, run)
+        except BadArguments as error:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {error}", {"uri": uri}) from None
+        except ResourceNotFound:
+            raise self.not_found(scope, uri) from None
+        if isinstance(value, FINISHED):
+            return value
+        if isinstance(value, ReadResourceResult):
+            hints = entry.hints.replace(value.ttl_ms, "private" if depends_on_caller(entry) else value.cache_scope)
+            contents = value.contents if entry.app is None else list(map(entry.app.on, value.contents))
+            return attrs.evolve(value, contents=contents, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
+        if isinstance(value, media_kinds()):
+            from ..calling.media import read_media  # late: few resources return any
+
+            (value,) = await read_media(value, scope)
+        parts = cast("list[Any]", value) if _is_parts(value) else [value]
+        try:
+            contents = [_contents(uri, part, entry.listed.mime_type, self._encoders) for part in parts]
+        except NotSerializable as error:
+            raise UnsendableResult(str(error)) from None
+        if entry.app is not None:
+            contents = list(map(entry.app.on, contents))
+        return ReadResourceResult(contents, entry.hints.ttl_ms, entry.hints.scope)
+
+    @staticmethod
+    def not_found(scope: RequestScope, uri: str) -> CodedError:
+        """Return the error for ``uri`` in the form of the request's revision."""
+        return CodedError(scope.request.revision.resource_not_found, "Resource not found", {"uri": uri})
+
+
+def _is_parts(value: Any) -> bool:
+    """Return whether ``value`` is a list of parts, and not a list that is itself the JSON data."""
+    parts = cast("list[Any]", value) if isinstance(value, list) else []
+    return bool(parts) and all(isinstance(part, TextResourceContents | BlobResourceContents) for part in parts)
+
+
+def _contents(uri: str, value: Any, mime_type: str | None, encoders: Encoders | None) -> ResourceContents:
+    if isinstance(value, TextResourceContents | BlobResourceContents):
+        return value
+    if isinstance(value, ImageContent | AudioContent):
+        return BlobResourceContents(uri, value.data, mime_type or value.mime_type)
+    if isinstance(value, EmbeddedResource):
+        return attrs.evolve(value.resource, uri=uri, mime_type=mime_type or value.resource.mime_type)
+    if isinstance(value, str):
+        return TextResourceContents(uri, value, mime_type or "text/plain")
+    if isinstance(value, bytes):
+        return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type or "application/octet-stream")
+    return TextResourceContents(
+        uri, encode_readable(to_plain(value, encoders)).decode(), mime_type or "application/json"
+    )

@@ -1,0 +1,235 @@
+"""Searching: a server with many tools lists two, one that finds the others and one that calls them.
+
+The `ToolIndex` ranks tools by BM25 (Robertson and Zaragoza, 2009) over their names, descriptions and parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import Annotated, Any, Final, cast
+
+import msgspec
+
+from ...jsonrpc.codec import encode_value
+from ...protocol.fields import JSONObject
+from ...protocol.types.apps import UI
+from ...protocol.types.tools import Tool, ToolAnnotations, ToolError
+from ...runtime.requests.scope import current_request
+from .registration import Mirror, Registry
+from .tools import RegisteredTool, Tools
+
+SEARCH: Final = "search_tools"
+CALL: Final = "call_tool"
+_NAMES: Final = (SEARCH, CALL)
+
+_WORDS: Final = re.compile(r"[^\W_]+")
+_PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+"""The words within a name like getHTTPStatus."""
+_EVERYWHERE: Final = frozenset(
+    ("a", "an", "and", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with")
+)
+_MAX_TERMS: Final = 400
+"""Terms of a tool that count, the first ones."""
+_MAX_CHARACTERS: Final = 4000
+_MAX_PARAMETERS: Final = 50
+_MAX_QUERY_TERMS: Final = 20
+"""Different terms of a query that count."""
+_K1: Final = 1.2
+_B: Final = 0.75
+_NAME_WEIGHT: Final = 3
+_LINE: Final = 160
+_SIGNATURE: Final = 400
+
+
+class ToolSearch:
+    """The search in ``tools``, of which the ``pinned`` ones are listed besides."""
+
+    def __init__(self, tools: Tools, pinned: Collection[str]) -> None:
+        if isinstance(pinned, str):
+            raise TypeError(f"pinned are names:\n    wrong:  pinned={pinned!r}\n    right:  pinned=[{pinned!r}]")
+        self._tools = tools
+        self._index = ToolIndex()
+        self._own = Tools(None)
+        read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        self._own.add(self.search_tools, {"annotations": read_only})
+        self._own.add(call_tool, {"task": "optional"})  # as the tool that is called
+        self.listed: Registry[RegisteredTool] = Registry("tool", None)
+        """The tools that clients see."""
+        for entry in self._own.registry:
+            tools.registry.check_free(entry.listed.name)
+            self.listed.add(entry.listed.name, entry)
+        tools.registry.mirror_in(self._index)
+        tools.registry.mirror_in(PinnedTools(self.listed, frozenset(pinned)))
+
+    def resolve_call(
+        self, name: str, arguments: Any, find: Callable[[str], RegisteredTool | None]
+    ) -> tuple[str, Any, RegisteredTool | None]:
+        """Return the call that is meant by the ``name`` and ``arguments`` of one, and its tool: one of the two here, or
+        the tool that the arguments name, as far as ``find`` finds it."""
+        entry = self._own.registry.get(name)
+        if name != CALL or not isinstance(arguments, dict):
+            return name, arguments, entry
+        inner = cast("JSONObject", arguments)
+        called, given = inner.get("name"), inner.get("arguments", {})
+        tool = find(called) if isinstance(called, str) else None
+        if tool is None or not isinstance(given, dict) or not _is_for_model(tool.listed):
+            return name, inner, entry  # which says what is wrong
+        return tool.listed.name, cast("JSONObject", given), tool
+
+    async def search_tools(
+        self,
+        query: Annotated[str, "What the tool is to do, in a few words"],
+        limit: Annotated[int, msgspec.Meta(ge=1, le=20, description="The most tools to return")] = 8,
+    ) -> str:
+        """Find tools by what they do. Returns the best ones first: name, description and parameters ("?": may be left
+        out). Call one with call_tool."""
+        registry = self._tools.registry
+        shown = set(registry.listed_for(current_request.get().exchange.peer))
+        found = islice((name for name in self._index.ranked(query) if name in shown), limit)
+        lines = [in_a_line(entry.listed) for name in found if (entry := registry.get(name)) is not None]
+        return "\n".join(lines) or f"No tool fits. Try other words; there are {len(shown)} tools."
+
+
+def _is_for_model(tool: Tool) -> bool:
+    return "model" in UI.of(tool).visible_to
+
+
+async def call_tool(
+    name: Annotated[str, "Name of a tool that search_tools has found"],
+    arguments: Annotated[dict[str, Any], "Arguments for its parameters"] = {},  # noqa: B006 - copied for each call
+) -> Any:
+    """Call a tool that search_tools has found."""
+    raise ToolError(f"there is no tool {name[:200]!r}: find one with search_tools")
+
+
+class PinnedTools(Mirror[RegisteredTool]):
+    """The tools that are listed in spite of the search: by their names, also later ones, and
+    tools that are not for the model: views may call listed tools alone, and hosts hide these from the model."""
+
+    def __init__(self, listed: Registry[RegisteredTool], pinned: frozenset[str]) -> None:
+        super().__init__(listed, str, lambda entry: entry)
+        self._pinned = pinned
+
+    def check_free(self, name: str) -> None:
+        """Raise `ValueError` for the names of the two tools that are there for all others."""
+        if name in _NAMES:
+            raise ValueError(f"{name!r} is the name of a tool of server.searchable(): give this one another")
+
+    def add(self, name: str, item: RegisteredTool) -> None:
+        """List a tool that is pinned: see `Mirror.add`."""
+        if name in self._pinned or not _is_for_model(item.listed):
+            super().add(name, item)
+
+    def remove(self, name: str) -> None:
+        """List a tool no longer: see `Mirror.remove`."""
+        if name in self._shown:
+            super().remove(name)
+
+
+class ToolIndex(Mirror[RegisteredTool]):
+    """The terms of all tools for the model in a registry, kept with each change, so that a search reads nothing but its
+    own terms."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, dict[str, int]] = {}
+        """The number of times that each term stands in each tool."""
+        self._terms: dict[str, Counter[str]] = {}
+
+    def check_free(self, name: str) -> None:
+        """Do nothing: any name can be found."""
+
+    def add(self, name: str, item: RegisteredTool) -> None:
+        """Add a tool that is for the model: see `Mirror.add`."""
+        if not _is_for_model(item.listed):
+            return
+        terms = self._terms[name] = terms_of(item.listed)
+        for term, count in terms.items():
+            self._places.setdefault(term, {})[name] = count
+
+    def remove(self, name: str) -> None:
+        """Remove a tool: see `Mirror.remove`."""
+        for term in self._terms.pop(name, ()):
+            del self._places[term][name]
+            if not self._places[term]:
+                del self._places[term]
+
+    def ranked(self, query: str) -> list[str]:
+        """Return the names of the tools with a term of ``query``, the best ones first."""
+        scores: Counter[str] = Counter()
+        number = len(self._terms)
+        average = sum(len(terms) for terms in self._terms.values()) / max(number, 1)
+        for term in list(dict.fromkeys(words_in(query)))[:_MAX_QUERY_TERMS]:
+            places = self._places.get(term, {})
+            rarity = math.log(1 + (number - len(places) + 0.5) / (len(places) + 0.5))
+            for name, count in places.items():
+                length = 1 - _B + _B * len(self._terms[name]) / average
+                scores[name] += rarity * count * (_K1 + 1) / (count + _K1 * length)  # pyright: ignore[reportArgumentType] a float
+        return [name for name, _ in scores.most_common()]
+
+
+def words_in(text: str) -> Iterator[str]:
+    """Return the terms of a text: words in lower case, also those within names, without the ``s`` of a plural, and
+    without words that stand everywhere."""
+    for found in _WORDS.finditer(text[:_MAX_CHARACTERS]):
+        for part in _PARTS.findall(found[0]) if found[0].isascii() else [found[0]]:
+            word = part.lower()
+            if word not in _EVERYWHERE:
+                yield word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def terms_of(tool: Tool) -> Counter[str]:
+    """Return the terms of a tool, with the number of times that each counts."""
+    terms: Counter[str] = Counter()
+    texts = [tool.name] * _NAME_WEIGHT + [tool.title or "", tool.description or ""]
+    for name, schema in _parameters(tool.input_schema):
+        texts += [name, str(schema.get("description", ""))]
+    for text in texts:
+        for word in words_in(text):
+            if len(terms) >= _MAX_TERMS:
+                return terms
+            terms[word] += 1
+    return terms
+
+
+def in_a_line(tool: Tool) -> str:
+    """Return the name, the parameters and the first line of the description of a tool, each cut to some length."""
+    required: Any = tool.input_schema.get("required")
+    needed = cast("list[Any]", required) if isinstance(required, list) else []
+    parts = [
+        f"{name}{'' if name in needed else '?'}: {_kind(schema)}" for name, schema in _parameters(tool.input_schema)
+    ]
+    described = (tool.description or tool.title or "").strip().partition("\n")[0]
+    return f"{tool.name}({_cut(', '.join(parts), _SIGNATURE)}) - {_cut(described, _LINE)}"
+
+
+def _parameters(schema: JSONObject) -> Iterator[tuple[str, JSONObject]]:
+    properties = schema.get("properties")
+    items = cast("JSONObject", properties).items() if isinstance(properties, dict) else ()
+    for name, each in islice(items, _MAX_PARAMETERS):
+        yield name, cast("JSONObject", each) if isinstance(each, dict) else {}
+
+
+def _kind(listed: Any, depth: int = 2) -> str:
+    """Return what a model has to know of a schema, in a few characters."""
+    schema: JSONObject = cast("JSONObject", listed) if isinstance(listed, dict) else {}
+    options: Any = schema.get("enum")
+    if isinstance(options, list):
+        return "|".join(_cut(encode_value(each).decode(), 40) for each in cast("list[Any]", options)[:20])
+    unions: Any = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(unions, list) and depth:
+        return "|".join(_kind(each, depth - 1) for each in cast("list[Any]", unions)[:5])
+    if schema.get("type") == "array" and depth and isinstance(schema.get("items"), dict):
+        return f"[{_kind(schema['items'], depth - 1)}]"
+    if depth and isinstance(schema.get("properties"), dict):
+        return "{" + ", ".join(f"{name}: {_kind(each, depth - 1)}" for name, each in _parameters(schema)) + "}"
+    kind: Any = schema.get("type")
+    kinds = cast("list[Any]", kind)[:5] if isinstance(kind, list) else [kind]
+    return "|".join(each[:20] for each in kinds if isinstance(each, str)) or "any"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

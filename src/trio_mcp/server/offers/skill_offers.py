@@ -1,0 +1,282 @@
+"""SkillOffers: the skills of a server, as its clients list, get and read them (SEP-2640).
+
+The files of a skill are resources: its ``SKILL.md`` is listed among all resources, all others are found by their URIs.
+"""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
+from urllib.parse import quote, unquote
+
+import attrs
+
+from ...classes import define, show_fields
+from ...concurrency.threads import ActiveRuns
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...protocol.types.content import BlobResourceContents, TextResourceContents
+from ...protocol.types.resources import PageParams, Resource
+from ...protocol.types.skills import (
+    SKILL_FILE,
+    SKILL_SCHEME,
+    GetSkillParams,
+    GetSkillResult,
+    ListSkillsResult,
+    ReadDirectoryParams,
+    ReadDirectoryResult,
+)
+from ..calling.signature import UserFunction
+from ..context.request_context import RequestContext, scope_of
+from ..options import CacheHints, ResourceOptions
+from ..visibility import Visible, depends_on_caller
+from .registration import Registry
+from .resources import RegisteredResource, Resources
+
+if TYPE_CHECKING:
+    from ...runtime.peer import Auth
+    from ...skills.folder import SkillSource
+
+_MARKDOWN: Final = "text/markdown"
+_FOLDER: Final = "inode/directory"
+_TYPES: Final = mimetypes.MimeTypes(filenames=())
+"""The types of names that Python knows, the same on all machines."""
+_PAGE: Final = 100
+"""Skills in a page where the server has no page size: each comes with the list of its files."""
+_CHANGED: Final = "notifications/resources/list_changed"
+
+
+@show_fields
+class SkillOptions(TypedDict, total=False):
+    """Keywords of skills."""
+
+    listed: bool
+    """False: the skill is in no list, and is found by who knows the URI of its ``SKILL.md``."""
+    scopes: Sequence[str]
+    """Scopes that the token of a caller must have to get the skill and to read its files. See `ResourceOptions`."""
+    visible: Visible | None
+    """Function of the caller, which tells whether the skill exists for the caller. See `ResourceOptions`."""
+    tags: Sequence[str]
+    """Tags, by which `Server.disable` and `Server.enable` know the skill."""
+
+
+@define(eq=False)
+class _OfferedSkill:
+    """A skill as one server offers it."""
+
+    skill: SkillSource
+    options: SkillOptions
+    file: RegisteredResource
+    """Any file of the skill, as a resource."""
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes that a caller must have."""
+        return self.file.scopes
+
+    @property
+    def visible(self) -> Visible | None:
+        """The function that tells for whom the skill exists."""
+        return self.file.visible
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The words of the author."""
+        return self.file.tags
+
+
+class SkillOffers:
+    """The skills that ``server`` offers. ``contents`` returns a file by the path of its skill and its own path there;
+    ``recheck`` waits until changes are known."""
+
+    def __init__(
+        self, server: Any, contents: Callable[[str, str], Awaitable[bytes]], recheck: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._server = server
+        self._contents_of = contents
+        self._recheck = recheck
+        resources: Resources = server.resources
+        self._listed: Registry[_OfferedSkill] = Registry("skill", resources.page_size or _PAGE)
+        self._unlisted: Registry[_OfferedSkill] = Registry("skill", None)
+        self.registries: tuple[Registry[Any], ...] = (self._listed, self._unlisted)
+        """The skills by the paths of their folders in URIs: see `UnlistedResources.registries`."""
+        resources.unlisted.append(self)
+
+    # What is offered
+
+    @property
+    def active_runs(self) -> ActiveRuns:
+        """The runs of trio that serve the server."""
+        return self._server.home
+
+    def add(self, skill: SkillSource, options: SkillOptions) -> None:
+        """Offer a skill, and tell the clients. Raises `ValueError` for a URI that is taken, and for senseless options,
+        and `TypeError`."""
+        resource = self._resource(skill, options)
+        is_listed = options.get("listed", True)
+        if is_listed:
+            self._server.resources.registry.add(skill.entry.uri, resource)
+        path = skill.path
+
+        async def read(uri: str) -> TextResourceContents | BlobResourceContents:
+            return await self._contents(path, uri)
+
+        file = attrs.evolve(resource, handler=UserFunction.of(read))
+        (self._listed if is_listed else self._unlisted).add(path, _OfferedSkill(skill, options, file))
+        if is_listed:
+            self._server.list_changed(_CHANGED)
+
+    def remove(self, skill: SkillSource) -> None:
+        """Withdraw a skill, and tell the clients."""
+        if self._unlisted.known(skill.path) is not None:
+            self._unlisted.remove(skill.path)
+            return
+        self._listed.remove(skill.path)
+        self._server.resources.registry.remove(skill.entry.uri)
+        self._server.list_changed(_CHANGED)
+
+    def replace(self, before: SkillSource, skill: SkillSource) -> None:
+        """Offer a skill as it is now, and tell the clients of its ``SKILL.md``, and of each of its files that is not
+        what it was ``before``."""
+        offer = self._listed.known(skill.path) or cast("_OfferedSkill", self._unlisted.known(skill.path))
+        offer.skill = skill
+        if self._listed.known(skill.path) is not None:
+            resource = self._resource(skill, offer.options)
+            registry: Registry[RegisteredResource] = self._server.resources.registry
+            old = registry.known(skill.entry.uri)
+            if old is None or old.listed != resource.listed:
+                registry.remove(skill.entry.uri)
+                registry.add(skill.entry.uri, resource)
+                self._server.list_changed(_CHANGED)
+        files = {**before.files, **skill.files}
+        changed = [file.uri for path, file in files.items() if before.files.get(path) != skill.files.get(path)]
+        # The entry of a skill is known by its SKILL.md, so this tells of any change of the entry.
+        for uri in dict.fromkeys([skill.entry.uri, *changed]):
+            self._server.resource_updated(uri)
+
+    def _resource(self, skill: SkillSource, options: SkillOptions) -> RegisteredResource:
+        entry, size = skill.entry, skill.files[SKILL_FILE].size
+
+        async def read() -> TextResourceContents | BlobResourceContents:
+            return await self._contents(skill.path, entry.uri)
+
+        # SEP-2640, Resource Metadata
+        described: ResourceOptions = {
+            "name": entry.name,
+            "description": entry.description,
+            "mime_type": _MARKDOWN,
+            "size": size,
+            "scopes": options.get("scopes", ()),
+            "visible": options.get("visible"),
+            "tags": options.get("tags", ()),
+        }
+        alone = Resources(None, self._server.cache_hints["resources/read"])
+        alone.add(entry.uri, read, described)
+        (resource,) = alone.registry
+        return resource
+
+    # How it is found
+
+    def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
+        """Return the resource that ``uri`` is, of the innermost skill that this caller may see and that has such a file
+        or folder: see `UnlistedResources.find`."""
+        found = next(self._at(uri, auth, disabled=disabled), None)
+        return None if found is None else found[0].file
+
+    def _at(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> Iterator[tuple[_OfferedSkill, str]]:
+        """Yield the skills that have a file or folder at ``uri``, the innermost first, each with the path there; the
+        empty one for the folder of the skill."""
+        path = _path_of(uri)
+        folder, inside = path, ""
+        while folder:
+            for registry in (self._listed, self._unlisted):
+                offer = registry.get_for(auth, folder, disabled=disabled)
+                if offer is not None and (not inside or _has(offer.skill, inside)):
+                    yield offer, inside
+            folder, _, last = folder.rpartition("/")
+            inside = f"{last}/{inside}" if inside else last
+
+    async def _contents(self, path: str, uri: str) -> TextResourceContents | BlobResourceContents:
+        name = _path_of(uri).removeprefix(f"{path}/")
+        return _part(uri, name, await self._contents_of(path, name))
+
+    # Answers
+
+    def _hints(self, method: str, *, is_private: bool) -> CacheHints:
+        hints: CacheHints = self._server.cache_hints[method]
+        return hints.replace(None, "private" if is_private else None)
+
+    async def answer_list(self, params: PageParams, ctx: RequestContext) -> ListSkillsResult:
+        """Return a page of the skills that are listed for the caller."""
+        await self._recheck()
+        page, following = self._listed.page(params.cursor, scope_of(ctx).exchange.peer)
+        hints = self._hints("skills/list", is_private=self._listed.depends_on_caller)
+        return ListSkillsResult([offer.skill.entry for offer in page], following, hints.ttl_ms, hints.scope)
+
+    async def answer_get(self, params: GetSkillParams, ctx: RequestContext) -> GetSkillResult:
+        """Return a skill, listed or not. Raises `CodedError` (-32602)."""
+        await self._recheck()
+        for offer, inside in self._at(params.uri, ctx.auth):
+            if inside == SKILL_FILE:
+                hints = self._hints("skills/get", is_private=depends_on_caller(offer))
+                return GetSkillResult(offer.skill.entry, hints.ttl_ms, hints.scope)
+        raise _not_found("No skill is served", params.uri)
+
+    async def answer_directory(self, params: ReadDirectoryParams, ctx: RequestContext) -> ReadDirectoryResult:
+        """Return what is directly in a folder of a skill. Raises `CodedError` (-32602)."""
+        await self._recheck()
+        if params.cursor is not None:
+            raise CodedError(INVALID_PARAMS, "Invalid params: the cursor is not one of this list")
+        for offer, inside in self._at(params.uri, ctx.auth):
+            if inside not in offer.skill.files:
+                return ReadDirectoryResult(list(_children(offer.skill, inside, params.uri)))
+        raise _not_found("There is no folder of a skill", params.uri)
+
+
+def _not_found(what: str, uri: str) -> CodedError:
+    shown = uri[:1000]
+    return CodedError(INVALID_PARAMS, f"{what} at {shown}", {"uri": shown})
+
+
+def _path_of(uri: str) -> str:
+    """Return the path that a URI names, percent-decoded once; empty for other URIs, and for a slash behind."""
+    path = unquote(uri.removeprefix(SKILL_SCHEME)) if uri.startswith(SKILL_SCHEME) else ""
+    return "" if path.endswith("/") else path
+
+
+def _has(skill: SkillSource, path: str) -> bool:
+    """Return whether ``path`` is a file or a folder of ``skill``."""
+    return path in skill.files or any(name.startswith(f"{path}/") for name in skill.files)
+
+
+def _children(skill: SkillSource, folder: str, uri: str) -> Iterator[Resource]:
+    """Yield what is directly in a folder of ``skill``, whose URI is ``uri`` (SEP-2640, Directory Listing)."""
+    before = f"{folder}/" if folder else ""
+    seen: set[str] = set()
+    for path, file in skill.files.items():
+        name, slash, _ = path.removeprefix(before).partition("/")
+        if not path.startswith(before) or name in seen:
+            continue
+        seen.add(name)
+        if slash:
+            yield Resource(f"{uri}/{quote(name)}", name, mime_type=_FOLDER)
+        elif path == SKILL_FILE:
+            entry = skill.entry
+            yield Resource(file.uri, entry.name, None, entry.description, _MARKDOWN, size=file.size)
+        else:
+            yield Resource(file.uri, name, mime_type=_type_of(name), size=file.size)
+
+
+def _type_of(name: str) -> str | None:
+    return _MARKDOWN if name.endswith(".md") else _TYPES.guess_type(name)[0]
+
+
+def _part(uri: str, name: str, contents: bytes) -> TextResourceContents | BlobResourceContents:
+    """Return ``contents`` as text where they are text, which gives the same bytes back, else as a blob."""
+    kind = _type_of(name)
+    try:
+        return TextResourceContents(uri, contents.decode(), kind or "text/plain")
+    except UnicodeDecodeError:
+        blob = base64.b64encode(contents).decode()
+        return BlobResourceContents(uri, blob, kind or "application/octet-stream")

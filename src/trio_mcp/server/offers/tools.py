@@ -1,0 +1,422 @@
+"""Tools: registration and ``tools/call``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from ...classes import frozen
+from ...jsonrpc.codec import decode_value
+from ...jsonrpc.errors import (
+    INVALID_PARAMS,
+    CodedError,
+    NotSerializable,
+    UnsendableResult,
+)
+from ...lazy_pattern import lazy_pattern
+from ...protocol.converters import structure, structure_params
+from ...protocol.errors import CapabilityMissing
+from ...protocol.fields import JSONObject
+from ...protocol.meta import check_meta_keys
+from ...protocol.param_headers import ParamHeader, param_headers
+from ...protocol.types.input_required import InputRequiredResult
+from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolError, ToolExecution
+from ...runtime.peer import Auth
+from ...runtime.requests.scope import RequestScope
+from ...stores.task_store import OnRestart, TaskRecord
+from ...tasks.host import TaskHost
+from ...tasks.task_methods import unknown_task
+from ...tasks.task_state import TaskState
+from ..calling.results import ToResult, UnreadMedia, error_result, result_maker
+from ..calling.signature import BadArguments, UserFunction
+from ..calling.tool_tasks import (
+    TaskSupport,
+    check_declaration,
+    hand_over_task,
+    missing_task_hint,
+    run_task,
+    run_within,
+    task_of_call,
+)
+from ..context.input_required import FINISHED, InputRequired, replay, settle, without_questions
+from ..options import ToolOptions, check_apps
+from ..visibility import Visible, checked_scopes, checked_tags, checked_visible
+from .registration import Registry
+
+if TYPE_CHECKING:
+    from ...protocol.schema_validator import SchemaValidator
+    from ..calling.encoders import Encoders
+
+_NAME: Final = lazy_pattern(r"[A-Za-z0-9_.-]{1,128}")
+_LARGE: Final = 1024 * 1024
+"""Bytes in memory from which the arguments of a request are put away once the handler has its copy."""
+
+
+class Validator(Protocol):
+    """Checks values against a schema."""
+
+    def faults(self, value: Any) -> str | None:
+        """Return the faults of ``value`` in one line; `None` for a valid value."""
+        ...
+
+
+@frozen(eq=False)
+class RegisteredTool:
+    """A tool with its function, and the headers that mirror its arguments over HTTP."""
+
+    listed: Tool
+    param_headers: tuple[ParamHeader, ...]
+    handler: UserFunction
+    bind: Callable[[JSONObject], dict[str, Any]]
+    """Converts the arguments: see `UserFunction.bind`."""
+    to_result: ToResult
+    timeout: float | None
+    slots: _ConcurrencyLimit | None
+    requires: tuple[str, ...]
+    whole_arguments: bool
+    replay: bool
+    input_validator: Validator | None
+    output_validator: SchemaValidator | None
+    scopes: frozenset[str]
+    visible: Visible | None
+    tags: frozenset[str]
+    task: TaskSupport | None
+    on_restart: OnRestart
+    has_view: bool
+    is_checked: bool
+    """True when results are checked: there is an output schema, or a view."""
+    is_lenient: bool
+
+
+def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
+    """Return the tool as clients see it. Raises `ValueError` for what clients cannot read."""
+    name, title, description, icons = handler.listed(options)
+    check_name(name)
+    task, schema = options.get("task", False), options.get("input_schema")
+    check_declaration(name, task, options.get("on_restart", "fail"))
+    if schema is None:
+        schema = handler.schema
+    if schema.get("type") != "object":
+        raise ValueError(f'tool {name!r}: an input schema has "type": "object"')
+    execution = ToolExecution(task) if task else None
+    annotations, meta, ui = options.get("annotations"), options.get("meta"), options.get("ui")
+    if ui is not None:
+        meta = ui.in_meta(meta)
+    return Tool(name, schema, title, description, output, annotations, icons, execution, meta=meta)
+
+
+def check_name(name: str) -> None:
+    """Raise `ValueError` for what is no name of a tool."""
+    if not _NAME.fullmatch(name):
+        # 2025-11-25 tools, Tool Names; hosts refuse other names, or the whole list.
+        raise ValueError(
+            f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
+            + ("give one: name=..." if name == "<lambda>" else "the name for people is title=...")
+        )
+
+
+CallResolver: TypeAlias = Callable[
+    [str, Any, Callable[[str], RegisteredTool | None]], tuple[str, Any, RegisteredTool | None]
+]
+"""Takes the name and the arguments of a call of no tool of the registry, and a function that finds those; returns the
+name and the arguments that are meant, and the tool; `None`: there is none."""
+
+
+class Tools:
+    """The tools of one server."""
+
+    def __init__(self, page_size: int | None, encoders: Encoders | None = None) -> None:
+        self.registry: Registry[RegisteredTool] = Registry("tool", page_size)
+        self.listed = self.registry
+        """The tools that clients see."""
+        self._call_resolver: CallResolver = lambda name, arguments, _: (name, arguments, None)
+        self._encoders = encoders
+        self.has_tasks = False
+        """True once there was a tool whose calls may be tasks: such tasks outlive even their tool."""
+        self.has_apps = False
+        """True where tools may have views: see `Apps`."""
+
+    def add(self, function: Callable[..., Any], options: ToolOptions, validator: Validator | None = None) -> None:
+        """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors. ``validator`` checks
+        arguments against ``input_schema``, by default one that is made here."""
+        check_meta_keys(options.get("meta"))
+        if (ui := options.get("ui")) is not None:
+            check_apps("ui=", self.has_apps)
+        handler = UserFunction.of(function)
+        try:
+            returns = without_questions(handler.returns)
+            output, to_result = result_maker(returns, options.get("output_schema"), self._encoders)
+        except TypeError as error:
+            raise TypeError(
+                f"what {function.__name__} returns: {error}. "
+                "Annotate what goes over the wire, or leave the annotation out."
+            ) from None
+        tool = _described(handler, output, options)
+        try:
+            mirrored = param_headers(tool.input_schema)
+        except ValueError as error:
+            raise ValueError(f"tool {tool.name!r}: {error}") from None
+        schema, slots = options.get("input_schema"), options.get("max_concurrency")
+        is_lenient = options.get("lenient", False)
+        has_view = ui is not None and ui.view is not None
+        entry = RegisteredTool(
+            tool,
+            mirrored,
+            handler,
+            partial(handler.bind, strict=False) if is_lenient else handler.bind,
+            to_result,
+            options.get("timeout"),
+            None if slots is None else _ConcurrencyLimit(slots),
+            tuple(options.get("requires", ())),
+            schema is not None and handler.names == ("arguments",),
+            options.get("replay", False),
+            validator or _validator(schema),
+            _validator(output) if options.get("check_output") else None,
+            checked_scopes(tool.name, options.get("scopes", ())),
+            checked_visible(tool.name, options.get("visible")),
+            checked_tags(tool.name, options.get("tags", ())),
+            options.get("task") or None,
+            options.get("on_restart", "fail"),
+            has_view,
+            has_view or output is not None,
+            is_lenient,
+        )
+        self.registry.add(tool.name, entry)
+        self.record_task_support(entry)
+
+    def record_task_support(self, entry: RegisteredTool) -> None:
+        """Note whether the calls of ``entry``, which is offered from now on, may be tasks."""
+        self.has_tasks = self.has_tasks or entry.task is not None
+
+    def names(self) -> Collection[str]:
+        """Return the names of all tools that can be called."""
+        return self.registry.names() | self.listed.names()
+
+    def replace_listing(self, listed: Registry[RegisteredTool], call_resolver: CallResolver) -> None:
+        """Have clients see ``listed`` in the place of all tools, and calls that name no tool read by
+        ``call_resolver``."""
+        self.listed, self._call_resolver = listed, call_resolver
+
+    def call(
+        self, scope: RequestScope, lifespan: Any, tasks: TaskHost | None, arguments: JSONObject | None = None
+    ) -> Awaitable[CallToolResult | InputRequiredResult]:
+        """Answer ``tools/call``. Errors of the tool itself are a result with ``isError``, made here or in
+        `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602. ``tasks`` runs
+        the calls that are tasks; `None`: the server has none. ``arguments`` take the place of those of the request."""
+        request = scope.request
+        params = structure_params(request.params, CallToolParams, request.revision)
+        entry = self.registry.get_for_all(params.name)
+        if entry is None:
+            params, entry = self._find(params, scope)
+        if entry is None:
+            raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
+        if entry.requires and (missing := request.missing(entry.requires)):
+            raise CapabilityMissing(missing, request.revision)
+        task = None
+        if entry.task is not None or params.task is not None:
+            # 2025-11-25 tasks, Task Support 1: who has no tasks MUST ignore the parameter.
+            task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
+        if is_own := arguments is None:
+            arguments = params.arguments or {}
+        fault = None if entry.input_validator is None else entry.input_validator.faults(arguments)
+        if fault is not None and entry.is_lenient:
+            from ...protocol.schema_reading import read_leniently  # late: few arguments need it
+
+            try:
+                arguments = read_leniently(entry.listed.input_schema, arguments)
+                fault = entry.input_validator and entry.input_validator.faults(arguments)
+            except ValueError as error:
+                fault = str(error)
+        bound: dict[str, Any] = {}
+        if entry.whole_arguments:
+            bound["arguments"] = arguments
+        elif fault is None:
+            try:
+                bound = entry.bind(arguments)
+            except BadArguments as error:
+                fault = str(error)
+            # Not where functions around the tool have the arguments, and may call it again.
+            if request.size > _LARGE and is_own and arguments and fault is None and task is None:
+                request.put_away("arguments")
+        if fault is not None:
+            if request.revision.invalid_arguments == "error":
+                raise CodedError(INVALID_PARAMS, f"Invalid params: {fault}")
+            refusal = partial(_completed, error_result(f"Invalid arguments for {params.name}: {fault}"))
+            return refusal() if task is None else run_task(task, scope, refusal)
+        if entry.replay and scope.rounds is None and not (task is not None and task.has_started):
+            replay(scope)
+        host = tasks if self.has_tasks else None
+        if task is not None:
+            return run_task(task, scope, partial(self._run, entry, scope, lifespan, bound, host))
+        return self._run(entry, scope, lifespan, bound, host)
+
+    def call_within(
+        self, run: Callable[[], Awaitable[Any]], scope: RequestScope, params: CallToolParams, tasks: TaskHost | None
+    ) -> Awaitable[Any]:
+        """Answer ``tools/call`` by ``run``, the arounds of the request with `call` inside. The arounds are a part of
+        the task that the call is or may become, and run again with a tool that is run again."""
+        entry, task = self._find(params, scope)[1], scope.task
+        if entry is not None and not scope.request.missing(entry.requires):
+            if task is None and (entry.task is not None or params.task is not None):
+                task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
+            if entry.replay and not (task is not None and task.has_started):
+                replay(scope)
+        return run() if task is None else run_within(task, scope, run)
+
+    def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
+        """Return the call that ``params`` mean, and its tool, or `None` where none exists for the caller of the
+        request. A task that runs once more was admitted before, by a token that nobody has kept."""
+        find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
+        if (entry := find(params.name)) is not None:
+            return params, entry
+        name, arguments, entry = self._call_resolver(params.name, params.arguments or {}, find)
+        return attrs.evolve(params, name=name, arguments=arguments), entry
+
+    def resolve_call(self, params: CallToolParams, scope: RequestScope) -> CallToolParams:
+        """Return the call that ``params`` mean."""
+        return self._find(params, scope)[0]
+
+    def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
+        """Return the tool that the parameters of a call, unchecked, name, disabled or not; `None` where none exists for
+        this caller."""
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str):
+            return None
+        if (entry := self.registry.get_for_all(name)) is not None:
+            return entry
+        find = partial(self.registry.get_for, auth, disabled=True)
+        return find(name) or self._call_resolver(name, arguments or {}, find)[2]
+
+    def _tool_of(self, record: TaskRecord) -> RegisteredTool | None:
+        """Return the tool that has made a task; `None` for one that is gone."""
+        if (entry := self.registry.known(record.name)) is not None or record.name not in self.listed.names():
+            return entry
+        params = structure(decode_value(record.params), CallToolParams)
+        name, _, _ = self._call_resolver(params.name, params.arguments or {}, self.registry.known)
+        return self.registry.known(name)
+
+    def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
+        """Return whether the task of ``record`` exists for the caller of a request, as its tool does. The scopes of a
+        tool that is gone are unknown: in a server with scopes its tasks do not exist for callers who have to have some.
+        """
+        peer, entry = scope.exchange.peer, self._tool_of(record)
+        if entry is None:
+            return peer.check_scopes is None or not self.registry.depends_on_caller
+        return self.registry.get_for(peer.auth, entry.listed.name, disabled=True) is not None
+
+    def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
+        """Raise `CodedError` where a task does not exist for the caller of a request, or the caller lacks a scope of
+        the tool that has made the task: a result is as well protected as its tool."""
+        if not self.task_exists(scope, record):
+            raise unknown_task()
+        if (entry := self._tool_of(record)) is not None:
+            scope.exchange.check_scopes(entry.scopes)
+
+    def has_task_scopes(self, scope: RequestScope, record: TaskRecord) -> bool:
+        """Return whether the caller of a request has the scopes of `check_scopes`, so that a listing shows the task."""
+        try:
+            self.check_scopes(scope, record)
+        except CodedError:
+            return False
+        return True
+
+    async def _run(
+        self, entry: RegisteredTool, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None
+    ) -> CallToolResult | InputRequiredResult:
+        try:
+            value = await self._call_function(entry, scope, lifespan, bound, tasks)
+            if isinstance(value, InputRequired):
+                value = await settle(value, scope, partial(self._call_function, entry, scope, lifespan, bound, tasks))
+        except ToolError as error:
+            return error_result(str(error))
+        except AttributeError as error:
+            if (words := missing_task_hint(error, scope)) is not None:
+                error.add_note(words)
+            raise
+        if isinstance(value, TaskState):
+            return hand_over_task(value, scope, entry.listed.name)
+        if isinstance(value, FINISHED):
+            return value
+        try:
+            try:
+                value = value if isinstance(value, CallToolResult) else entry.to_result(value)
+            except UnreadMedia as media:
+                value = entry.to_result(await self._read_media(entry, media.args[0], scope))
+        except NotSerializable as error:
+            raise UnsendableResult(str(error)) from None
+        if entry.is_checked and not value.is_error and (fault := _fault_of(entry, value)) is not None:
+            return error_result(f"{entry.listed.name} {fault}")
+        return value
+
+    def _call_function(
+        self, entry: RegisteredTool, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None
+    ) -> Awaitable[Any]:
+        """Run the function of a tool, within the limits of the tool."""
+        if entry.timeout is entry.slots is None:
+            return entry.handler.call(scope, lifespan, bound, tasks)
+        return self._call_limited(entry, partial(entry.handler.call, scope, lifespan, bound, tasks), scope)
+
+    async def _read_media(self, entry: RegisteredTool, value: Any, scope: RequestScope) -> Any:
+        from ..calling.media import read_media  # late: few tools return any
+
+        read = partial(read_media, value, scope)
+        return await (read() if entry.timeout is None else self._call_limited(entry, read, scope))
+
+    async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
+        # The time limit counts from the start of the tool, without the wait for other calls.
+        async with entry.slots or nullcontext():
+            if entry.timeout is None:
+                return await call()
+            with scope.move_on_after(entry.timeout):
+                return await call()
+        raise ToolError(f"{entry.listed.name} took longer than its limit of {entry.timeout:g} seconds")
+
+
+def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
+    """Return how ``result`` breaks what the tool declares; `None` for a valid result."""
+    if entry.has_view and not result.content:
+        # SEP-1865, Graceful Degradation: tools MUST return meaningful content even when UI is available.
+        return "has a view, and gave no content for other hosts"
+    schema, data = entry.listed.output_schema, result.structured_content
+    if schema is None:
+        return None
+    # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
+    if data is None:
+        return "declares an output schema and gave no structured content"
+    if not isinstance(data, dict) and schema.get("type") == "object":
+        return "gave a result that does not fit its output schema: it is not an object"
+    fault = None if entry.output_validator is None else entry.output_validator.faults(data)
+    return None if fault is None else f"gave a result that does not fit its output schema: {fault}"
+
+
+async def _completed(result: CallToolResult) -> CallToolResult:
+    return result
+
+
+class _ConcurrencyLimit:
+    """A limit of calls of a tool at a time; further calls wait in the order of their arrival."""
+
+    def __init__(self, limit: int) -> None:
+        self._limiter = trio.CapacityLimiter(limit)
+
+    async def __aenter__(self) -> None:
+        try:
+            self._limiter.acquire_nowait()  # no checkpoint: later calls of other tools would get their threads first
+        except trio.WouldBlock:
+            await self._limiter.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limiter.release()
+
+
+def _validator(schema: JSONObject | None) -> SchemaValidator | None:
+    if schema is None:
+        return None
+    from ...protocol.schema_validator import SchemaValidator  # late: the most schemas are made of annotations
+
+    return SchemaValidator(schema)

@@ -1,0 +1,243 @@
+"""URIs of resources: their normal form (RFC 3986, 6.2.2), and the templates that URIs are matched against.
+
+The templates are those of RFC 6570 with simple ``{name}`` and reserved ``{+name}`` expressions and, at the end, the
+query parameters ``{?name,name}`` or ``{&name,name}``.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import unhexlify
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Final
+
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...lazy_pattern import lazy_pattern
+
+LONGEST_URI: Final = 8192
+"""Limit in characters. A URI is matched against each template, and kept for as long as its subscription, so its length
+is bounded."""
+
+_SCHEME: Final = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
+_BEFORE_PATH: Final = lazy_pattern(r"\A[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|[^/?#{]++)*+)?")
+_PATH: Final = lazy_pattern(r"(/[^?#]*)(.*)", re.DOTALL)
+_AUTHORITY: Final = lazy_pattern(r"(?:[^]\[@ \"<>\\^`|]*@)?(?:\[[0-9A-Fa-f:.]+\]|[^]\[@: \"<>\\^`|]*)(?::[0-9]{0,5})?")
+_LEGAL: Final = r"!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~%\-"
+_ESCAPE: Final = lazy_pattern("%[0-9A-Fa-f]{2}")
+_ESCAPES: Final = lazy_pattern(rb"(?:%[0-9A-Fa-f]{2})+")
+_PLAIN: Final = lazy_pattern(
+    r"(?!https?:|wss?:|ftp:)[a-z][a-z0-9+.-]*+:(?://[!$&'()*+,.0-9:;=@_a-z~-]*+(?<!:)(?=[/?#]|\Z)|(?!//))"
+    r"[!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~-]*+"
+)
+"""What most URIs are: in normal form, unless there are segments ``.`` and ``..``."""
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
+"""Schemes whose empty path is ``/`` (RFC 3986, 6.2.3), with their default ports."""
+_RECENT: Final = 64
+"""URIs whose forms are kept."""
+
+_ANY_EXPRESSION: Final = lazy_pattern(r"\{[^{}]*\}")
+_CAPITALS: Final = lazy_pattern(r"\{[^{}]*\}|[A-Z]+")
+_EXPRESSION: Final = lazy_pattern(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
+_QUERY: Final = lazy_pattern(r"\{([?&])([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
+_DELIMITERS: Final = frozenset("/?#")
+_RESERVED: Final = lazy_pattern(r"[:@!$&'()*+,;=\[\]]")
+"""Further characters that values of a ``{name}`` hold percent-encoded only (RFC 6570, 3.2.2)."""
+_MALFORMED: Final = lazy_pattern("%(?![0-9A-Fa-f]{2})")
+_CONTROL: Final = lazy_pattern(r"[\x00-\x1f\x7f-\x9f]")
+_SLASH: Final = lazy_pattern(r"[/\\]")
+
+
+def check_length(uri: str) -> None:
+    """Raise `CodedError` (-32602) for a URI of a peer that has more than `LONGEST_URI` characters."""
+    if len(uri) > LONGEST_URI:
+        raise CodedError(INVALID_PARAMS, f"Invalid params: a URI has at most {LONGEST_URI} characters")
+
+
+def checked_uri(uri: str) -> str:
+    """Return a declared URI or template as it is listed: characters that URIs cannot have, ``é`` or a space, are
+    percent-encoded. Raises `ValueError` for an invalid URI."""
+    if len(uri) <= LONGEST_URI and uri.count(":") == 1 and "@" not in uri and _PLAIN.fullmatch(uri):
+        return uri  # without the other patterns, which most servers therefore never compile
+    shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
+    if not _SCHEME.match(uri):
+        raise ValueError(f"{shown!r} is no URI, which begins with a scheme: 'data://{shown}' for example")
+    if len(uri) > LONGEST_URI:
+        raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
+    if _CONTROL.search(plain) or plain != plain.strip():
+        raise ValueError(f"{shown!r} is no URI: a URI has no control characters, and no space at its ends")
+    if (stray := _MALFORMED.search(plain)) is not None:
+        raise ValueError(f"{shown!r} is no URI: write %25 for the % in {plain[stray.start() : stray.start() + 3]!r}")
+    scheme, slashes, host, _ = _parts(plain)
+    if slashes and (not _AUTHORITY.fullmatch(host) or (not host and scheme in _PORTS)):
+        rest = shown.partition("//")[2]
+        raise ValueError(
+            f"{shown!r} is no URI: a host, the part between // and the next /, has no spaces, and a colon only before "
+            f"a port. If it is no host, write {f'{scheme}///{rest}'!r}"
+        )
+    return _quoted(uri)
+
+
+@lru_cache(_RECENT)
+def normal_uri(uri: str) -> str:
+    """Return the normal form of a URI or template, under which it is registered (RFC 3986, 6.2.2): scheme and host in
+    lower case, only those characters percent-encoded that have to be and, in a URI, no segments ``.`` and ``..``.
+
+    Reserved characters stay apart from their encodings: ``%2F`` is no ``/``. A URI that is too long stays as it is.
+    """
+    normal = _encoded(uri)[1]
+    if "/." not in normal or UriTemplate.is_template(uri):
+        return normal
+    *before, rest = _parts(normal)
+    if (found := _PATH.fullmatch(rest)) is None:
+        return normal
+    segments, kept = found[1].split("/"), [""]
+    for segment in segments[1:]:  # RFC 3986, 5.2.4
+        if segment == "..":
+            del kept[max(1, len(kept) - 1) :]
+        elif segment != ".":
+            kept.append(segment)
+    path = "/".join([*kept, ""] if segments[-1] in (".", "..") else kept)
+    return "".join((*before, path, found[2]))
+
+
+@lru_cache(_RECENT)
+def _encoded(uri: str) -> tuple[str, str]:
+    """Return the normal form of ``uri``, but for the segments ``.`` and ``..``, which no value of a template may have;
+    first with the case of the host as it was, since a part of it may be a value, which has the same place in both."""
+    if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
+        return uri, uri  # with a % that begins nothing, decoding a part could begin something: "%%32e"
+    scheme, slashes, authority, rest = _parts(_quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass"))
+    scheme, start = scheme.lower(), authority.rfind("@") + 1
+    name, _, port = authority.rpartition(":")
+    if name[start:] and port in ("", _PORTS.get(scheme)) and (name[-1] == "]" or ":" not in name[start:]):
+        authority = name
+    if slashes and scheme in _PORTS and rest[:1] in ("", "?", "#", "{"):
+        rest = f"/{rest}"
+    host = _CAPITALS.sub(lambda found: found[0] if found[0][0] == "{" else found[0].lower(), authority[start:])
+    return f"{scheme}{slashes}{authority}{rest}", f"{scheme}{slashes}{authority[:start]}{host}{rest}"
+
+
+def _quoted(text: str, errors: str = "strict") -> str:
+    return text.encode(errors=errors).decode("latin-1").translate(_quotes())
+
+
+@cache
+def _quotes() -> dict[int, str]:
+    """Return the bytes that URIs cannot have, as they are written in one. `quote` takes steps for each character."""
+    return {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    character = chr(int(found[0][1:], 16))
+    return character if character in _UNRESERVED else found[0].upper()
+
+
+def _parts(uri: str) -> tuple[str, str, str, str]:
+    """Return the scheme with its colon, the slashes and the host of ``uri``, if it has these, and the rest."""
+    rest = _BEFORE_PATH.sub("", uri)
+    return *uri.removesuffix(rest).partition("//"), rest
+
+
+class UriTemplate:
+    """A URI with names in the place of some of its parts.
+
+    ``{name}`` stands for one segment, which is one or more characters other than ``/``, ``?`` and ``#``. ``{+name}``,
+    or ``{name*}``, stands for one or more characters of any kind. A URI is matched in its normal form (`normal_uri`),
+    but values keep their case; then the text of each name is percent-decoded once. The URI does not match where the
+    decoding gives
+
+    - anything but UTF-8, or a control character;
+    - for ``{name}``: a slash or a backslash, ``.`` or ``..``;
+    - for others: a slash or a backslash at its beginning, or ``..`` as a segment, for slashes and backslashes as
+    separators.
+
+    At the end of a template, ``{?name,other}`` stands for query parameters in any order, each of which may be missing;
+    behind a ``?`` in the template, ``{&name,other}``. Parameters of other names are ignored, and a URI that has one
+    twice does not match.
+
+    Between two names stands text with ``/``, ``?`` or ``#`` in it; or, behind a ``{name}``, with another character that
+    is percent-encoded in its values, ``&`` or ``,`` for example, and then the first occurrence of that character ends
+    the name. One name at most is a ``{+name}``. All other templates are ambiguous: some URIs would fit in two ways. In
+    templates that are not ambiguous, the end of a name is known before the rest of the URI is read, so matching takes
+    time in proportion to the length of the URI.
+
+    Raises `ValueError` for an ambiguous template, a name that stands twice, and other expressions, which the error
+    names.
+    """
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+        normal = normal_uri(template)
+        query = _QUERY.search(normal)
+        mark = "" if query is None else query[1]
+        text = normal if query is None else normal[: query.start()]
+        self._query: tuple[str, ...] = () if query is None else tuple(query[2].split(","))
+        if mark and (mark == "?") == ("?" in text):
+            raise ValueError(f"{template}: write {{?name}} where the query begins, and {{&name}} behind a ?")
+        found = list(_EXPRESSION.finditer(text))
+        literals = _EXPRESSION.split(text)[:: _EXPRESSION.groups + 1]
+        if self.is_template("".join(literals)):
+            raise ValueError(
+                f"{template}: only {{name}}, {{+name}} and {{name*}} can be matched, and {{?name,name}} at the end"
+            )
+        self.names: tuple[str, ...] = (*(match[2] for match in found), *self._query)
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"{template}: a name stands twice")
+        self._fits: dict[str, Callable[[str], bool]] = {}
+        pattern = re.escape(literals[0])
+        for match, literal, following in zip(found, literals[1:], [*found[1:], None], strict=False):
+            is_path = bool(match[1] or match[3])
+            if is_path and _is_path in self._fits.values():
+                raise ValueError(f"{template} is ambiguous: only one of its names can hold slashes")
+            others = f"/?#{mark}"
+            if following is not None and _DELIMITERS.isdisjoint(literal):
+                end = None if is_path else _RESERVED.search(literal)
+                if end is None:
+                    raise ValueError(
+                        f"{template} is ambiguous: nothing says where {{{match[2]}}} ends and {following[0]} begins. "
+                        f"Put a slash between them, {text[: match.end()]}/{following[0]} for example."
+                    )
+                others += re.escape(end[0])
+            anything = f"[^{mark}#]+" if mark else ".+"
+            pattern += f"(?P<{match[2]}>{anything if is_path else f'[^{others}]+'}){re.escape(literal)}"
+            self._fits[match[2]] = _is_path if is_path else _is_segment
+        self._pattern = re.compile(f"{pattern}(?:{re.escape(mark)}([^#]*))?" if mark else pattern)
+
+    @staticmethod
+    def is_template(uri: str) -> bool:
+        """Return whether ``uri`` has expressions."""
+        return "{" in uri or "}" in uri
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Return the value of each name, without query parameters that are missing, or `None` where ``uri`` does not
+        fit."""
+        encoded, lowered = _encoded(uri)
+        match = self._pattern.fullmatch(lowered)
+        if match is None:
+            return None
+        given = [(name, encoded[match.start(name) : match.end(name)]) for name in self._fits]
+        query = match[match.re.groups] if self._query else None
+        pairs = [pair.partition("=") for pair in (query or "").split("&")]
+        given += [(name, text) for name, _, text in pairs if name in self._query]
+        values: dict[str, str] = {}
+        for name, text in given:
+            if _MALFORMED.search(text):
+                return None
+            try:
+                value = _ESCAPES.sub(lambda found: unhexlify(found[0].replace(b"%", b"")), text.encode()).decode()
+            except UnicodeError:
+                return None
+            if name in values or _CONTROL.search(value) or not self._fits.get(name, _is_path)(value):
+                return None
+            values[name] = value
+        return values
+
+
+def _is_segment(text: str) -> bool:
+    return text not in (".", "..") and not _SLASH.search(text)
+
+
+def _is_path(text: str) -> bool:
+    return not _SLASH.match(text) and ".." not in _SLASH.split(text)

@@ -1,0 +1,1 @@
+"""Test suites for stores: subclass a suite to test your own store against the contract."""

@@ -1,0 +1,234 @@
+"""ChangeLogSuite: each reader of a log of changes learns of each change, or that everything may have changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from functools import partial
+
+import trio
+
+from ...stores.shared import CHANGES_LIMIT, ChangeCursor, ChangeHint, ChangeLog
+from ...stores.task_store import HintsLost
+from .task_store_records import interrupt
+from .tested_storage import HOSTILE, PATIENCE, TestedStorage, cancel_one_wait, run_concurrently
+
+
+class ChangeLogSuite(TestedStorage):
+    """The tests that every `ChangeLog` has to pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+
+    async def test_reader_of_changes_begins_at_the_present(self) -> None:
+        """Earlier notes are told to nobody who comes later."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            first = await one.changes.read_since(None)
+            assert ([*first.changed], first.everything) == ([], False)
+            await one.changes.record(["tools"])
+            begun = await two.changes.read_since(None)
+            assert ([*begun.changed], begun.everything) == ([], False)
+            assert begun.cursor != first.cursor
+            assert await changes_since(one.changes, begun.cursor) == set()
+
+    async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
+        """By any replica, each thing once, and nothing behind the new place."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            place = await current_cursor(one.changes)
+            await one.changes.record(["tools", "resource:a"])
+            await two.changes.record(["tools", "prompts"])
+            await one.changes.record(["tools"])
+            for each in (one, two):
+                changes = await each.changes.read_since(place)
+                assert sorted(changes.changed) == ["prompts", "resource:a", "tools"]
+                assert not changes.everything
+                assert changes.cursor == await current_cursor(two.changes)
+                assert await changes_since(each.changes, changes.cursor) == set()
+
+    async def test_each_place_is_behind_what_was_noted_before_it(self) -> None:
+        """A thing that changes again is told again, and a place stays good."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            places = [await current_cursor(one.changes)]
+            for thing in ("a", "b", "a", "c"):
+                await two.changes.record([thing])
+                places.append(await current_cursor(one.changes))
+            found = [await changes_since(two.changes, place) for place in places]
+            assert found == [{"a", "b", "c"}, {"a", "b", "c"}, {"a", "c"}, {"c"}, set()]
+            assert len(set(places)) == len(places)
+
+    async def test_note_of_nothing_changes_nothing(self) -> None:
+        """The place stays the same."""
+        async with self.open_replica() as one:
+            place = await current_cursor(one.changes)
+            await one.changes.record([])
+            assert await changes_since(one.changes, place) == set()
+            assert await current_cursor(one.changes) == place
+
+    async def test_thing_may_have_any_name(self) -> None:
+        """None stands for another."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            place = await current_cursor(one.changes)
+            await one.changes.record(HOSTILE)
+            assert await changes_since(two.changes, place) == set(HOSTILE)
+            for thing in HOSTILE:
+                place = await current_cursor(one.changes)
+                await two.changes.record([thing])
+                assert await changes_since(one.changes, place) == {thing}
+
+    async def test_any_other_text_is_a_place_behind_which_everything_may_have_changed(self) -> None:
+        """The reader goes on from the given place."""
+        async with self.open_replica() as one:
+            await one.changes.record(["tools"])
+            for text in (*HOSTILE, "0", "1", "-1", "1.1", "9" * 400, "\N{ARABIC-INDIC DIGIT ONE}"):
+                changes = await one.changes.read_since(text)
+                assert (changes.everything, [*changes.changed]) == (True, [])
+                assert await changes_since(one.changes, changes.cursor) == set()
+
+    async def test_place_in_another_log_is_behind_everything(self) -> None:
+        """As one in a log that was lost."""
+        async with self.open_replica() as one, self.open_replica("another server") as other:
+            for _ in range(3):
+                await one.changes.record(["tools"])
+                await other.changes.record(["prompts"])
+                assert (await one.changes.read_since(await current_cursor(other.changes))).everything
+
+    async def test_things_that_were_changed_longest_ago_are_forgotten(self) -> None:
+        """Readers behind the forgotten ones are told that everything may have changed, others the very changes."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            begun = await current_cursor(one.changes)
+            await one.changes.record(["tools", "prompts"])
+            places = list[ChangeCursor]()
+            for batch in range(12):
+                places.append(await current_cursor(one.changes))
+                await (one, two)[batch % 2].changes.record(
+                    [f"resource:{batch}/{n}" for n in range(CHANGES_LIMIT // 10)]
+                )
+                await two.changes.record(["tools"])
+            for place in (begun, places[0], places[1]):
+                assert (await one.changes.read_since(place)).everything
+            expected = {f"resource:{batch}/{n}" for batch in range(4, 12) for n in range(CHANGES_LIMIT // 10)}
+            assert await changes_since(one.changes, places[4]) == {"tools", *expected}
+
+    async def test_change_of_a_known_thing_forgets_no_other(self) -> None:
+        """The bound is on things, and not on their changes."""
+        async with self.open_replica() as one:
+            place = await current_cursor(one.changes)
+            await one.changes.record(["prompts"])
+            for _ in range(30):
+                await one.changes.record([f"resource:{number}" for number in range(1000)])
+            assert await changes_since(one.changes, place) == {
+                "prompts",
+                *(f"resource:{number}" for number in range(1000)),
+            }
+
+    async def test_no_change_is_lost_while_many_are_noted(self) -> None:
+        """At the same time, by two replicas."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            place = await current_cursor(one.changes)
+            calls = [partial((one, two)[n % 2].changes.record, [f"resource:{n}", "tools"]) for n in range(40)]
+            assert await run_concurrently(calls) == [None] * 40
+            for each in (one, two):
+                assert await changes_since(each.changes, place) == {
+                    "tools",
+                    *(f"resource:{number}" for number in range(40)),
+                }
+
+    async def test_reader_of_hints_learns_of_each_change(self) -> None:
+        """A hint that goes on from the reader's place says all; at any other one, and at a gap, the reader asks."""
+        async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
+            reader = _ChangeReader(one.changes, await current_cursor(one.changes))
+            things = {f"resource:{number}" for number in range(100)}
+
+            async def note(changes: ChangeLog, own: Collection[str]) -> None:
+                for thing in own:
+                    await changes.record([thing])
+
+            async with trio.open_nursery() as nursery:
+                for number, each in enumerate((one, two)):
+                    nursery.start_soon(note, each.changes, sorted(things)[number::2])
+                await reader.read(hints, things)
+            assert reader.place == await current_cursor(two.changes)
+
+    async def test_hint_tells_what_has_changed_between_two_places(self) -> None:
+        """For each note of this replica or of another, in a log that is quiet else."""
+        async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
+            things = [text for text in HOSTILE if len(text) < 100]
+            for each in (one, two):
+                was = await current_cursor(one.changes)
+                await each.changes.record(things)
+                place = await current_cursor(one.changes)
+                with trio.fail_after(PATIENCE):
+                    while True:
+                        hint = await anext(hints)
+                        if not isinstance(hint, HintsLost) and hint.cursor == place:
+                            break
+                assert (hint.previous, set(hint.changed)) == (was, {*things})
+                assert len(hint.changed) == len(things)
+
+    async def test_watcher_of_changes_is_not_told_of_the_past(self) -> None:
+        """A watcher that leaves takes no hint from another; waiting for a hint can be cancelled."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await one.changes.record(["before"])
+            await two.changes.record(["before, elsewhere"])
+            async with one.changes.watch() as hints:
+                place = await current_cursor(one.changes)
+                reader, other = _ChangeReader(one.changes, place), _ChangeReader(one.changes, place)
+                async with one.changes.watch() as others:
+                    await cancel_one_wait(others)
+                    await two.changes.record(["after"])
+                    await other.read(others, {"after"})
+                await reader.read(hints, {"after"})
+                await one.changes.record(["later"])
+                await reader.read(hints, {"after", "later"})
+
+    async def test_watcher_of_changes_that_does_not_read_holds_up_nobody(self) -> None:
+        """The hints together lead to all changes."""
+        async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
+            reader = _ChangeReader(one.changes, await current_cursor(one.changes))
+            things = {f"resource:{number}" for number in range(1500)}
+            for thing in things:
+                await two.changes.record([thing])
+            await reader.read(hints, things)
+            await two.changes.record(["later"])
+            await reader.read(hints, things | {"later"})
+
+    async def test_cancelled_note_is_whole_or_nothing(self) -> None:
+        """All things have changed, or none."""
+        async with self.open_replica() as one:
+            step, waits = 1, True
+            while waits:
+                place, things = await current_cursor(one.changes), {f"resource:{step}/{number}" for number in range(9)}
+                waits, returned = await interrupt(step, one.changes.record, things)
+                assert await changes_since(one.changes, place) == (things if returned else set())
+                step += 1
+
+
+class _ChangeReader:
+    """A reader as in a server, which trusts each hint that goes on from its place."""
+
+    def __init__(self, changes: ChangeLog, cursor: ChangeCursor) -> None:
+        self._changes = changes
+        self.place = cursor
+        self._known = set[str]()
+
+    async def read(self, hints: AsyncIterator[ChangeHint | HintsLost], things: Collection[str]) -> None:
+        """Read hints until all ``things``, and no others, are known to have changed."""
+        with trio.fail_after(PATIENCE):
+            while self._known != set(things):
+                hint = await anext(hints)
+                if isinstance(hint, HintsLost) or hint.previous != self.place:
+                    changes = await self._changes.read_since(self.place)
+                    assert not changes.everything
+                    self.place, changed = changes.cursor, changes.changed
+                else:
+                    self.place, changed = hint.cursor, hint.changed
+                self._known.update(changed)
+
+
+async def current_cursor(changes: ChangeLog) -> ChangeCursor:
+    """Return the present place."""
+    return (await changes.read_since(None)).cursor
+
+
+async def changes_since(changes: ChangeLog, cursor: ChangeCursor) -> set[str]:
+    """Return the changes behind ``cursor``, each of which is told once."""
+    found = await changes.read_since(cursor)
+    assert not found.everything
+    assert len(found.changed) == len(set(found.changed))
+    return set(found.changed)

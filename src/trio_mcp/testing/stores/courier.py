@@ -1,0 +1,245 @@
+"""CourierSuite: letters find the mailbox of their replica, and each replica knows which of the others are alive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+
+import trio
+
+from ...stores.shared import MAX_MESSAGE_BYTES, Courier, new_replica_id
+from ...stores.task_store import HintsLost
+from .task_store_records import HOUR, expect_error, interrupt
+from .tested_storage import ALL_BYTES, HOSTILE, LENGTHS, PATIENCE, TestedStorage, cancel_one_wait, wait_until
+
+_REPEAT_AFTER = 0.5
+"""Seconds after which a letter is taken to be lost, and sent again."""
+
+
+class _MessageTests(TestedStorage):
+    """The tests of `post` and `mailbox`."""
+
+    async def test_letter_is_read_as_it_was_sent(self) -> None:
+        """With any bytes, and of any length."""
+        async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
+            await deliver_all(one.courier, two.id, mailbox, [b"", b"\0", ALL_BYTES, b"GAP", "\N{SNOWMAN}".encode()])
+            for length in (2**16 - 1, 2**16, 2**16 + 1, 2**20):
+                await deliver_all(one.courier, two.id, mailbox, [bytes(length - 1) + b"1"])
+
+    async def test_copies_of_a_letter_have_its_number(self) -> None:
+        """A letter with another number, or of another sender, is another one."""
+        async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
+            letters = [bytes(100_000) + bytes([each]) for each in range(3)]
+            async with three.courier.mailbox() as mailbox, trio.open_nursery() as nursery:
+                have_come = trio.Event()
+                for sender, number, letter in zip((one, two, two), (1, 1, 2), letters, strict=True):
+                    post = partial(sender.courier.send, number=number)
+                    nursery.start_soon(_send_until, have_come, post, three.id, [letter])
+                await _read(mailbox, {*letters})
+                have_come.set()
+
+    async def test_letter_that_is_too_long_is_refused(self) -> None:
+        """Raises `ValueError`."""
+        async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
+            await expect_error(ValueError, one.courier.send(two.id, bytes(MAX_MESSAGE_BYTES + 1)))
+            await deliver_all(one.courier, two.id, mailbox, [b"short"])
+
+    async def test_letter_comes_to_its_replica_alone(self) -> None:
+        """Each of three gets its own letters, from itself, too."""
+        async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
+            replicas = (one, two, three)
+            async with (
+                one.courier.mailbox() as first,
+                two.courier.mailbox() as second,
+                three.courier.mailbox() as third,
+            ):
+                for receiver, mailbox in zip(replicas, (first, second, third), strict=True):
+                    letters = [f"from {sender.id} to {receiver.id}".encode() for sender in replicas]
+                    for sender, letter in zip(replicas, letters, strict=True):
+                        seen = await deliver_all(sender.courier, receiver.id, mailbox, [letter])
+                        assert seen <= {*letters}
+
+    async def test_letter_may_be_sent_to_nobody(self) -> None:
+        """To any text, since peers name replicas: nothing is told, and nobody reads the letter."""
+        async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
+            for text in (*HOSTILE, new_replica_id(), one.id, two.id.swapcase(), two.id[:-1], f"{two.id}\0"):
+                await one.courier.send(text, b"to nobody")
+            assert await deliver_all(one.courier, two.id, mailbox, [b"letter"]) == {b"letter"}
+
+    async def test_letter_needs_no_sign_of_life(self) -> None:
+        """Neither of the sender nor of the receiver, who may be dead to others by now."""
+        async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
+            await two.courier.heartbeat(lease_ms=HOUR)
+            await two.courier.leave()
+            await deliver_all(one.courier, two.id, mailbox, [b"letter"])
+
+    async def test_many_letters_come_at_once(self) -> None:
+        """From two replicas, none of which loses the letters of the other."""
+        async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
+            ours, theirs = [[f"{name} {n}".encode() for n in range(50)] for name in ("ours", "theirs")]
+            async with trio.open_nursery() as nursery:
+                sent = trio.Event()
+                nursery.start_soon(_send_until, sent, two.courier.send, two.id, ours)
+                nursery.start_soon(_send_until, sent, one.courier.send, two.id, theirs)
+                await _read(mailbox, {*ours, *theirs})
+                sent.set()
+
+    async def test_replica_has_one_mailbox_at_a_time(self) -> None:
+        """Raises `RuntimeError` for a second one, and leaves the first alone; afterwards there may be another."""
+        async with self.open_replica() as one, self.open_replica() as two:
+
+            async def open_another() -> None:
+                async with two.courier.mailbox():
+                    pass
+
+            async with two.courier.mailbox() as mailbox:
+                await expect_error(RuntimeError, open_another())
+                await deliver_all(one.courier, two.id, mailbox, [b"first"])
+            async with two.courier.mailbox() as mailbox:
+                await deliver_all(one.courier, two.id, mailbox, [b"second"])
+
+    async def test_mailbox_that_nobody_reads_holds_up_nobody(self) -> None:
+        """Letters are lost in the end, which a gap tells; later letters are not."""
+        async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
+            for number in range(1500):
+                await one.courier.send(two.id, str(number).encode())
+            with trio.fail_after(PATIENCE):
+                while not isinstance(await anext(mailbox), HintsLost):
+                    pass
+            await deliver_all(one.courier, two.id, mailbox, [b"later"])
+
+    async def test_waiting_for_a_letter_can_be_cancelled(self) -> None:
+        """The mailbox stays open."""
+        async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
+            await cancel_one_wait(mailbox)
+            await deliver_all(one.courier, two.id, mailbox, [b"letter"])
+
+    async def test_cancelled_post_may_send_or_not(self) -> None:
+        """The courier goes on."""
+        async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
+            step, waits = 1, True
+            while waits:
+                waits, _ = await interrupt(step, one.courier.send, two.id, b"letter")
+                assert await deliver_all(one.courier, two.id, mailbox, [f"{step}".encode()]) <= {
+                    b"letter",
+                    f"{step}".encode(),
+                }
+                step += 1
+
+
+class _LivenessTests(TestedStorage):
+    """The tests of `live`, `leave` and `dead`."""
+
+    async def test_replica_is_not_alive_before_its_first_sign_of_life(self) -> None:
+        """Others may have acted on that."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            assert set(await two.courier.find_dead([one.id, two.id])) == {one.id, two.id}
+            assert await one.courier.heartbeat(lease_ms=HOUR) is False
+            for each in (one, two):
+                assert set(await each.courier.find_dead([one.id, two.id])) == {two.id}
+
+    async def test_sign_of_life_lengthens_the_lease(self) -> None:
+        """The call returns true, as long as the lease is not over, and the new one counts from then on."""
+        async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as control:
+            for lease in LENGTHS:
+                await one.courier.heartbeat(lease_ms=lease)
+                if await one.courier.heartbeat(lease_ms=HOUR):
+                    await control.courier.heartbeat(lease_ms=lease)
+                    await wait_until(partial(is_dead, two.courier, control.id))
+                    assert not await is_dead(two.courier, one.id)
+                    assert await one.courier.heartbeat(lease_ms=HOUR) is True
+                    return
+        raise AssertionError("no sign of life came in time")
+
+    async def test_replica_is_dead_when_its_lease_is_over(self) -> None:
+        """Not before; and the replica is told so with its next sign of life, and is alive again then."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            begun = trio.current_time()
+            await one.courier.heartbeat(lease_ms=100)
+            assert await wait_until(partial(is_dead, two.courier, one.id)) - begun > 0.09
+            assert await one.courier.heartbeat(lease_ms=HOUR) is False
+            assert not await is_dead(two.courier, one.id)
+            assert await one.courier.heartbeat(lease_ms=HOUR) is True
+
+    async def test_replica_that_has_left_is_dead(self) -> None:
+        """At once, however long its lease is; and may live again."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await one.courier.heartbeat(lease_ms=HOUR)
+            await two.courier.heartbeat(lease_ms=HOUR)
+            await one.courier.leave()
+            assert set(await two.courier.find_dead([one.id, two.id])) == {one.id}
+            await one.courier.leave()
+            assert await one.courier.heartbeat(lease_ms=HOUR) is False
+            assert await one.courier.heartbeat(lease_ms=HOUR) is True
+            assert list(await two.courier.find_dead([one.id, two.id])) == []
+
+    async def test_replica_that_ends_without_leaving_is_alive_until_its_lease_is_over(self) -> None:
+        """As after the death of a process."""
+        async with self.open_replica() as two:
+            async with self.open_replica() as one:
+                await one.courier.heartbeat(lease_ms=HOUR)
+            assert not await is_dead(two.courier, one.id)
+
+    async def test_any_text_that_is_no_replica_is_dead(self) -> None:
+        """Also beside thousands of others."""
+        async with self.open_replica() as one:
+            await one.courier.heartbeat(lease_ms=HOUR)
+            never = [*HOSTILE, one.id.swapcase(), one.id[:-1], f"{one.id}\0", *(f"never {n}" for n in range(40_000))]
+            assert set(await one.courier.find_dead([*never, one.id])) == set(never)
+            assert list(await one.courier.find_dead([])) == []
+
+    async def test_cancelled_sign_of_life_is_whole_or_nothing(self) -> None:
+        """One that returned counts, and one that was cancelled does not; likewise the end."""
+        async with self.open_replica() as two:
+            step, waits = 1, True
+            while waits:
+                async with self.open_replica() as one:
+                    lives, lived = await interrupt(step, partial(one.courier.heartbeat, lease_ms=HOUR))
+                    assert await is_dead(two.courier, one.id) == (not lived)
+                    await one.courier.heartbeat(lease_ms=HOUR)
+                    leaves, left = await interrupt(step, one.courier.leave)
+                    assert await is_dead(two.courier, one.id) == bool(left)
+                waits = lives or leaves
+                step += 1
+
+
+class CourierSuite(_MessageTests, _LivenessTests):
+    """The tests that every `Courier` has to pass, for each sentence of its docstrings. A letter that does not come is
+    sent again. See `SharedStorageSuite`."""
+
+
+async def is_dead(courier: Courier, replica: str) -> bool:
+    """Return whether the replica is not alive."""
+    return replica in await courier.find_dead([replica])
+
+
+async def deliver_all(
+    courier: Courier, replica: str, mailbox: AsyncIterator[bytes | HintsLost], messenger: Sequence[bytes]
+) -> set[bytes]:
+    """Send ``messenger`` again and again until all have come, and return all that came."""
+    async with trio.open_nursery() as nursery:
+        have_come = trio.Event()
+        nursery.start_soon(_send_until, have_come, courier.send, replica, messenger)
+        seen = await _read(mailbox, {*messenger})
+        have_come.set()
+    return seen
+
+
+async def _send_until(
+    have_come: trio.Event, post: Callable[[str, bytes], Awaitable[None]], replica: str, messenger: Sequence[bytes]
+) -> None:
+    while not have_come.is_set():
+        for letter in messenger:
+            await post(replica, letter)
+        with trio.move_on_after(_REPEAT_AFTER):
+            await have_come.wait()
+
+
+async def _read(mailbox: AsyncIterator[bytes | HintsLost], wanted: set[bytes]) -> set[bytes]:
+    seen = set[bytes]()
+    with trio.fail_after(PATIENCE):
+        while not wanted <= seen:
+            letter = await anext(mailbox)
+            if not isinstance(letter, HintsLost):
+                seen.add(letter)
+    return seen

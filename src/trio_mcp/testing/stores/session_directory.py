@@ -1,0 +1,475 @@
+"""SessionDirectorySuite: each session has its facts, which one at a time changes, until the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+import trio
+
+from ...stores.shared import SessionDirectory, StoredSession
+from ...stores.task_store import StoreFull, new_mark
+from .task_store_records import HOUR, expect_error, interrupt
+from .tested_storage import (
+    ALL_BYTES,
+    HOSTILE,
+    LENGTHS,
+    TestedStorage,
+    cancel_one_wait,
+    expect_hint_or_loss,
+    expect_hints,
+    run_concurrently,
+    wait_until,
+)
+
+
+class SessionDirectorySuite(TestedStorage):
+    """The tests that every `SessionDirectory` has to pass, for each sentence of its docstrings. See
+    `SharedStorageSuite`."""
+
+    async def test_session_is_read_as_it_was_opened(self) -> None:
+        """By every replica, with any bytes."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for number, facts in enumerate((b"", ALL_BYTES, bytes(2**20))):
+                mark = await open_session(one.sessions, f"session {number}", facts)
+                for each in (one, two):
+                    assert await read(each.sessions, f"session {number}") == StoredSession(facts, mark)
+
+    async def test_unknown_session_is_none_for_any_text(self) -> None:
+        """A peer may ask for, change and end anything."""
+        async with self.open_replica() as one:
+            await open_session(one.sessions, "known")
+            for text in HOSTILE:
+                assert await read(one.sessions, text) is None
+                assert not await change_session(one.sessions, text, b"facts", b"")
+                assert await one.sessions.delete(text) is False
+                assert await read(one.sessions, text) is None
+
+    async def test_session_may_have_any_text_as_its_id(self) -> None:
+        """None stands for another."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            marks = [
+                await open_session(one.sessions, text, str(number).encode()) for number, text in enumerate(HOSTILE)
+            ]
+            for number, text in enumerate(HOSTILE):
+                assert await read(two.sessions, text) == StoredSession(str(number).encode(), marks[number])
+                assert await two.sessions.delete(text)
+            assert [await read(one.sessions, text) for text in HOSTILE] == [None] * len(HOSTILE)
+
+    async def test_session_with_a_taken_id_is_refused(self) -> None:
+        """The first one stays, and the other does not count."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            mark = await open_session(one.sessions, "same", b"first")
+            for most in (5, 1):
+                await expect_error(ValueError, open_session(two.sessions, "same", b"second", limit=most))
+            assert await read(one.sessions, "same") == StoredSession(b"first", mark)
+            await open_session(one.sessions, "other", limit=2)
+
+    async def test_full_directory_opens_no_other_session(self) -> None:
+        """Raises `StoreFull` with ``most`` sessions that are all used, and the only ones of their callers."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await open_session(one.sessions, "one", limit=2, is_used=True)
+            await open_session(two.sessions, "two", limit=2, is_used=True)
+            for _ in range(2):
+                await expect_error(StoreFull, open_session(two.sessions, "three", limit=2))
+            assert await existing_sessions(one.sessions, "one", "two", "three") == ["one", "two"]
+            await one.sessions.delete("one")
+            await open_session(two.sessions, "three", limit=2)
+
+    async def test_caller_gets_as_many_sessions_as_it_leaves_for_others(self) -> None:
+        """Half of all, if no other caller has any; the next caller half of the rest."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for caller, share in ((b"ann", 4), (b"bob", 2), (ALL_BYTES, 1), (b"", 1)):
+                names = [f"{number} of {caller!r}" for number in range(share)]
+                for number, name in enumerate(names):
+                    each = (one, two)[number % 2]
+                    assert await try_open_session(each.sessions, name, caller, limit=8, is_used=True) is None
+                await expect_error(StoreFull, try_open_session(one.sessions, "more", caller, limit=8))
+                assert await existing_sessions(two.sessions, *names, "more") == names
+
+    async def test_first_session_of_a_caller_ends_one_of_the_caller_that_has_the_most(self) -> None:
+        """The one with the least time left, and its id is returned; watchers are told of it."""
+        async with self.open_replica() as one, self.open_replica() as two, one.sessions.watch() as hints:
+            left = {"a": 3, "b": 2, "\ud800": 5, "d": 4}
+            for name, hours in left.items():
+                await try_open_session(one.sessions, name, b"ann", limit=8)
+                await two.sessions.read(name, idle_ms=hours * HOUR)
+            for name, caller in (("e", b"bob"), ("f", b"bob"), ("g", b"carol"), ("h", b"dave")):
+                await try_open_session(two.sessions, name, caller, limit=8, is_used=True)
+            for name, first in (("i", "b"), ("j", "a")):
+                assert await try_open_session(two.sessions, name, name.encode(), limit=8, is_used=True) == first
+                await expect_hints(hints, first)
+            # Ann and Bob have two each now.
+            last = await try_open_session(one.sessions, "k", b"k", limit=8)
+            assert last in ("d", "e", "f")
+            rest = {"\ud800", *"defghijk"} - {last}
+            assert set(await existing_sessions(one.sessions, *left, *"efghijk")) == rest
+
+    async def test_session_that_was_never_used_ends_before_others(self) -> None:
+        """Neither read nor changed, that is, however much time it has left."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            mark = await open_session(one.sessions, "changed", caller=b"ann", limit=8)
+            assert await change_session(two.sessions, "changed", b"facts", mark)
+            await try_open_session(one.sessions, "unused", b"ann", limit=8, idle_ms=5 * HOUR)
+            await try_open_session(two.sessions, "older", b"ann", limit=8, idle_ms=4 * HOUR)
+            await try_open_session(one.sessions, "read", b"ann", limit=8, is_used=True)
+            for name, caller in (("a", b"bob"), ("b", b"bob"), ("c", b"carol"), ("d", b"dave")):
+                await try_open_session(one.sessions, name, caller, limit=8, is_used=True)
+            assert await try_open_session(one.sessions, "e", b"eve", limit=8, is_used=True) == "older"
+            assert await try_open_session(one.sessions, "f", b"fay", limit=8, is_used=True) == "unused"
+
+    async def test_caller_with_its_share_gives_up_a_session_of_its_own_that_was_never_used(self) -> None:
+        """The one with the least time left, and no session that is used."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await try_open_session(one.sessions, "bobs", b"bob", limit=7, idle_ms=1000)
+            await try_open_session(one.sessions, "used", b"ann", limit=7, is_used=True, idle_ms=2000)
+            await try_open_session(two.sessions, "second", b"ann", limit=7, idle_ms=4000_000)
+            await try_open_session(one.sessions, "first", b"ann", limit=7, idle_ms=3000_000)
+            assert await try_open_session(two.sessions, "third", b"ann", limit=7, is_used=True) == "first"
+            assert await try_open_session(two.sessions, "fourth", b"ann", limit=7, is_used=True) == "second"
+            await expect_error(StoreFull, try_open_session(one.sessions, "fifth", b"ann", limit=7))
+
+    async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
+        """The one with the least time left, of any caller."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await try_open_session(one.sessions, "ann", b"ann", limit=3, idle_ms=2 * HOUR)
+            await try_open_session(two.sessions, "bob", b"bob", limit=3)
+            await try_open_session(one.sessions, "carol", b"carol", limit=3, is_used=True)
+            assert await try_open_session(two.sessions, "dave", b"dave", limit=3, is_used=True) == "bob"
+            assert await try_open_session(one.sessions, "eve", b"eve", limit=3, is_used=True) == "ann"
+            await expect_error(StoreFull, try_open_session(one.sessions, "fay", b"fay", limit=3))
+
+    async def test_no_session_ends_for_another_where_there_are_more_than_the_bound(self) -> None:
+        """One place less would not be enough: a bound of zero tells whether a session is there, for example."""
+        async with self.open_replica() as one:
+            for number in range(3):
+                await try_open_session(one.sessions, f"{number}", b"ann")
+            for most in (2, 0):
+                for caller in (b"ann", b"bob"):
+                    await expect_error(StoreFull, try_open_session(one.sessions, "more", caller, limit=most))
+            assert await existing_sessions(one.sessions, "0", "1", "2") == ["0", "1", "2"]
+
+    async def test_shares_of_sessions_hold_while_many_open(self) -> None:
+        """Of twenty of one caller at the same time, at two replicas, as many are there in the end as the share has
+        room for; a first session of each of twenty other callers ends one that is there, once."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            directories = (one.sessions, two.sessions)
+
+            async def try_all(callers: Sequence[bytes], kind: str) -> tuple[set[str], list[str]]:
+                """Return the names of sessions that were opened, and of those that ended for others."""
+                names = [f"{kind} {number}" for number in range(len(callers))]
+                results = await run_concurrently(
+                    [
+                        partial(try_open_session, directories[number % 2], name, callers[number], limit=9)
+                        for number, name in enumerate(names)
+                    ]
+                )
+                new = {name for name, each in zip(names, results, strict=True) if not isinstance(each, Exception)}
+                return new, [each for each in results if isinstance(each, str)]
+
+            opened_here, ended = await try_all([b"ann"] * 20, "ann's")
+            assert (len(opened_here), len(ended)) == (20, 15)
+            there = await existing_sessions(two.sessions, *opened_here)
+            assert set(there) == opened_here - set(ended)
+            for name in there:
+                assert await read(one.sessions, name) is not None
+            opened_here |= (more := await try_all([str(number).encode() for number in range(20)], "other"))[0]
+            ended += more[1]
+            assert len(set(ended)) == len(ended)
+            assert set(await existing_sessions(one.sessions, *opened_here)) == opened_here - set(ended)
+            assert len(opened_here) - len(ended) == 9
+
+    async def test_sessions_that_have_ended_count_for_no_caller(self) -> None:
+        """Neither as one of all, nor as one of the caller, whatever has ended them."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for number in range(4):
+                await open_session(one.sessions, f"ann {number}", caller=b"ann", limit=8, is_used=True, idle_ms=1)
+            await open_session(one.sessions, "bob", caller=b"bob", limit=8, is_used=True)
+            for number in range(4):
+                await wait_until_gone(two.sessions, f"ann {number}")
+            for number in range(4):
+                name = f"again {number}"
+                assert await try_open_session(two.sessions, name, b"ann", limit=8, is_used=True) is None
+            await expect_error(StoreFull, try_open_session(one.sessions, "too many", b"ann", limit=8))
+            assert await two.sessions.delete("again 1")
+            assert await try_open_session(one.sessions, "fits", b"ann", limit=8, is_used=True) is None
+            for name, caller in (("c", b"carol"), ("C", b"carol"), ("d", b"dave")):
+                assert await try_open_session(two.sessions, name, caller, limit=8, is_used=True) is None
+            assert await try_open_session(two.sessions, "f", b"fay", limit=8) == "again 0"
+
+    async def test_many_sessions_that_have_ended_hide_no_caller_that_has_the_most(self) -> None:
+        """However many have ended since the last one was opened."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for number in range(250):
+                each = (one, two)[number % 2]
+                await try_open_session(each.sessions, f"{number}", b"ann", idle_ms=1, is_used=number % 3 == 0)
+            await try_open_session(one.sessions, "b", b"bob", is_used=True)
+            await try_open_session(two.sessions, "c", b"bob", is_used=True, idle_ms=HOUR // 2)
+            for number in range(250):
+                await wait_until_gone(one.sessions, f"{number}")
+            assert await try_open_session(two.sessions, "d", b"carol", limit=2, is_used=True) == "c"
+            await expect_error(StoreFull, try_open_session(one.sessions, "e", b"dave", limit=2))
+            assert await existing_sessions(two.sessions, *"bcde") == ["b", "d"]
+
+    async def test_one_of_many_opens_the_same_session(self) -> None:
+        """The facts are by the first one."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            facts = [str(number).encode() for number in range(20)]
+            results = await run_concurrently(
+                [partial(open_session, (one, two)[int(f) % 2].sessions, "same", f) for f in facts]
+            )
+            won = [StoredSession(f, mark) for f, mark in zip(facts, results, strict=True) if isinstance(mark, bytes)]
+            assert sum(isinstance(each, ValueError) for each in results) == 19
+            assert [await read(two.sessions, "same")] == won
+
+    async def test_session_that_nobody_uses_ends(self) -> None:
+        """The session is unknown then, counts no more, and its id is free."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            mark = await open_session(one.sessions, "one", idle_ms=1)
+            await wait_until_gone(two.sessions, "one")
+            assert await read(two.sessions, "one") is None
+            assert not await change_session(two.sessions, "one", b"late", mark)
+            assert await two.sessions.delete("one") is False
+            again = await open_session(two.sessions, "one", b"again", limit=1)
+            assert await read(one.sessions, "one") == StoredSession(b"again", again)
+
+    async def test_session_does_not_end_before_its_time(self) -> None:
+        """The time by which it ends is none that another session has."""
+        async with self.open_replica() as one:
+            await open_session(one.sessions, "lasts")
+            assert await measure_lifetime(one.sessions, 100) > 0.09
+            assert await read(one.sessions, "lasts") is not None
+
+    async def test_session_lasts_from_its_last_reading(self) -> None:
+        """Or change: by whichever replica."""
+        async with self.open_replica() as one, self.open_replica() as two:
+
+            async def look(session_id: str, _: bytes) -> bool:
+                return await two.sessions.read(session_id, idle_ms=HOUR) is not None
+
+            async def change(session_id: str, mark: bytes) -> bool:
+                return await two.sessions.change(session_id, b"new", expected_mark=mark, mark=new_mark(), idle_ms=HOUR)
+
+            for use in (look, change):
+                await _lengthens(one.sessions, use)
+
+    async def test_change_of_a_session_replaces_its_facts(self) -> None:
+        """And its mark, for every replica."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            mark = await open_session(one.sessions, "one", b"old")
+            for facts in (ALL_BYTES, b"", bytes(2**20)):
+                was, mark = mark, new_mark()
+                assert await two.sessions.change("one", facts, expected_mark=was, mark=mark, idle_ms=HOUR) is True
+                for each in (one, two):
+                    assert await read(each.sessions, "one") == StoredSession(facts, mark)
+
+    async def test_change_of_a_session_with_another_mark_is_refused(self) -> None:
+        """Nothing is changed: neither facts nor mark."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            old = await open_session(one.sessions, "one")
+            mark = new_mark()
+            assert await one.sessions.change("one", b"new", expected_mark=old, mark=mark, idle_ms=HOUR)
+            for was in (old, b"", new_mark(), mark + b"\0", mark[:-1]):
+                assert await two.sessions.change("one", b"late", expected_mark=was, mark=new_mark(), idle_ms=1) is False
+            assert await read(two.sessions, "one") == StoredSession(b"new", mark)
+
+    async def test_session_that_has_ended_is_not_changed(self) -> None:
+        """A change opens nothing."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            mark = await open_session(one.sessions, "one")
+            assert await two.sessions.delete("one") is True
+            assert await two.sessions.delete("one") is False
+            assert not await change_session(one.sessions, "one", b"late", mark)
+            assert await read(one.sessions, "one") is None
+
+    async def test_first_of_many_changes_of_a_session_wins(self) -> None:
+        """Of twenty at the same time, at two replicas, one succeeds."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            mark = await open_session(one.sessions, "one")
+            facts = [str(number).encode() for number in range(20)]
+            results = await run_concurrently(
+                [partial(change_session, (one, two)[int(f) % 2].sessions, "one", f, mark) for f in facts]
+            )
+            won = [StoredSession(f, new) for f, new in zip(facts, results, strict=True) if isinstance(new, bytes)]
+            assert [await read(one.sessions, "one")] == won
+            assert results.count(None) == 19
+
+    async def test_one_of_many_ends_a_session(self) -> None:
+        """The others are told that there was none."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await open_session(one.sessions, "one")
+            results = await run_concurrently(
+                [partial((one, two)[number % 2].sessions.delete, "one") for number in range(10)]
+            )
+            assert sorted(map(str, results)) == ["False"] * 9 + ["True"]
+
+    async def test_cancelled_open_of_a_session_is_whole_or_nothing(self) -> None:
+        """An open that returned has opened the session, and one that was cancelled has not."""
+        async with self.open_replica() as one:
+            step, waits = 1, True
+            while waits:
+                waits, returned = await interrupt(step, open_session, one.sessions, f"session {step}")
+                assert (await read(one.sessions, f"session {step}") is not None) == bool(returned)
+                step += 1
+
+    async def test_cancelled_change_of_a_session_is_whole_or_nothing(self) -> None:
+        """Likewise."""
+        async with self.open_replica() as one:
+            mark, facts = await open_session(one.sessions, "one"), b"facts"
+            step, waits = 1, True
+            while waits:
+                waits, returned = await interrupt(step, change_session, one.sessions, "one", str(step).encode(), mark)
+                mark, facts = (returned[0], str(step).encode()) if returned else (mark, facts)
+                assert await read(one.sessions, "one") == StoredSession(facts, mark or b"")
+                step += 1
+
+    async def test_cancelled_end_of_a_session_is_whole_or_nothing(self) -> None:
+        """Likewise."""
+        async with self.open_replica() as one:
+            step, waits = 1, True
+            while waits:
+                await open_session(one.sessions, f"session {step}")
+                waits, returned = await interrupt(step, one.sessions.delete, f"session {step}")
+                assert (await read(one.sessions, f"session {step}") is None) == bool(returned)
+                step += 1
+
+    async def test_watcher_of_sessions_is_told_of_changes_and_ends(self) -> None:
+        """By this replica and by others; a refused change is none."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for each in (one, two):
+                marks = [await open_session(two.sessions, text) for text in HOSTILE]
+                async with one.sessions.watch() as hints:
+                    for text, mark in zip(HOSTILE, marks, strict=True):
+                        assert await change_session(each.sessions, text, b"new", mark)
+                        await expect_hints(hints, text)
+                    for text in HOSTILE:
+                        assert await each.sessions.delete(text)
+                        await expect_hints(hints, text)
+
+    async def test_watcher_of_sessions_is_not_told_of_the_past(self) -> None:
+        """Nor of a session that has ended because its time is over."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            marks = {name: await open_session(one.sessions, name) for name in ("before", "before, elsewhere", "after")}
+            async with one.sessions.watch() as earlier:
+                await change_session(one.sessions, "before", b"new", marks["before"])
+                await change_session(two.sessions, "before, elsewhere", b"new", marks["before, elsewhere"])
+                await expect_hints(earlier, "before", "before, elsewhere")
+            async with one.sessions.watch() as hints:
+                await measure_lifetime(one.sessions, 1)
+                await change_session(two.sessions, "after", b"new", marks["after"])
+                assert not {"before", "before, elsewhere", "control"} & set(await expect_hints(hints, "after"))
+
+    async def test_all_watchers_of_sessions_are_told(self) -> None:
+        """A watcher that leaves takes no hint from another; waiting for a hint can be cancelled."""
+        async with self.open_replica() as one, one.sessions.watch() as hints:
+            mark = await open_session(one.sessions, "one")
+            await open_session(one.sessions, "two")
+            async with one.sessions.watch() as others:
+                await cancel_one_wait(others)
+                await change_session(one.sessions, "one", b"new", mark)
+                await expect_hints(others, "one")
+                await expect_hints(hints, "one")
+            await one.sessions.delete("two")
+            await expect_hints(hints, "two")
+
+    async def test_watcher_of_sessions_that_does_not_read_holds_up_nobody(self) -> None:
+        """Where hints are lost in the end, a gap tells; later hints are not."""
+        async with self.open_replica() as one, self.open_replica() as two, one.sessions.watch() as hints:
+            mark: bytes | None = await open_session(one.sessions, "one")
+            for name in ("last", "later"):
+                await open_session(one.sessions, name)
+            for _ in range(1500):
+                mark = await change_session(two.sessions, "one", b"new", mark or b"")
+                assert mark is not None
+            await two.sessions.delete("last")
+            await expect_hint_or_loss(hints, "last")
+            await two.sessions.delete("later")
+            await expect_hints(hints, "later")
+
+
+async def open_session(
+    sessions: SessionDirectory,
+    session_id: str,
+    facts: bytes = b"facts",
+    *,
+    caller: bytes | None = None,
+    idle_ms: int = HOUR,
+    limit: int = 1_000_000,
+    is_used: bool = False,
+) -> bytes:
+    """Open a session, by default of a caller of its own, and without a bound that matters. Return its mark."""
+    mark = new_mark()
+    caller = session_id.encode(errors="surrogatepass") if caller is None else caller
+    await sessions.open(session_id, facts, caller=caller, mark=mark, idle_ms=idle_ms, limit=limit)
+    if is_used:
+        await sessions.read(session_id, idle_ms=idle_ms)
+    return mark
+
+
+async def try_open_session(
+    sessions: SessionDirectory,
+    session_id: str,
+    caller: bytes,
+    *,
+    idle_ms: int = HOUR,
+    limit: int = 1_000_000,
+    is_used: bool = False,
+) -> str | None:
+    """Open a session of ``caller``, and return the id of the session that has ended for it."""
+    ended = await sessions.open(session_id, b"facts", caller=caller, mark=new_mark(), idle_ms=idle_ms, limit=limit)
+    if is_used:
+        await sessions.read(session_id, idle_ms=idle_ms)
+    return ended
+
+
+async def existing_sessions(sessions: SessionDirectory, *names: str) -> list[str]:
+    """Return the ids of the sessions that are there. None of them lasts longer by this, or counts as used."""
+    there = list[str]()
+    for name in names:
+        try:
+            await sessions.open(name, b"", caller=b"", mark=new_mark(), idle_ms=1, limit=0)
+        except ValueError:
+            there.append(name)
+        except StoreFull:
+            continue
+    return there
+
+
+async def read(sessions: SessionDirectory, session_id: str) -> StoredSession | None:
+    """Return the session, which lasts then."""
+    return await sessions.read(session_id, idle_ms=HOUR)
+
+
+async def change_session(sessions: SessionDirectory, session_id: str, facts: bytes, was: bytes) -> bytes | None:
+    """Change the session, and return its new mark; `None` where the change is refused."""
+    mark = new_mark()
+    return mark if await sessions.change(session_id, facts, expected_mark=was, mark=mark, idle_ms=HOUR) else None
+
+
+async def wait_until_gone(sessions: SessionDirectory, session_id: str) -> float:
+    """Wait until the session has ended, which lasts no longer by this, and return the time then."""
+
+    async def is_gone() -> bool:
+        return not await existing_sessions(sessions, session_id)
+
+    return await wait_until(is_gone)
+
+
+async def measure_lifetime(sessions: SessionDirectory, idle_ms: int) -> float:
+    """Open a session, wait until the end by the time ``idle_ms``, and return the seconds that this took."""
+    begun = trio.current_time()
+    await open_session(sessions, "control", idle_ms=idle_ms)
+    return await wait_until_gone(sessions, "control") - begun
+
+
+async def _lengthens(sessions: SessionDirectory, use: Callable[[str, bytes], Coroutine[Any, Any, bool]]) -> None:
+    """Check that a session which is in ``use`` once outlives its first time."""
+    for idle in LENGTHS:
+        session_id = f"{use.__name__} {idle}"
+        mark = await open_session(sessions, session_id, idle_ms=idle)
+        if await use(session_id, mark):
+            await measure_lifetime(sessions, idle)
+            assert await read(sessions, session_id) is not None
+            return
+    raise AssertionError("no session could be used before it was over")

@@ -1,0 +1,88 @@
+"""TestedStorage opens replicas of the storage under test; the functions beside are for all suites of
+`SharedStorage`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final, TypeVar
+
+import trio
+
+from ...stores.shared import Replica
+from ...stores.task_store import HintsLost
+
+T = TypeVar("T")
+
+PATIENCE: Final = 60.0
+"""Seconds after which something is taken never to come."""
+
+HOSTILE: Final = (
+    *("", "\0", "a\0b", "*", "?", "[a-z]", "%", "a", "A", "a:b", "a.b", "{a}", "../a", "'", "\n"),
+    *("\N{SNOWMAN}", "\ud800", "\udcff", "x" * 100_000),
+)
+"""Texts that stand for something else in one storage or another."""
+
+ALL_BYTES: Final = bytes(range(256))
+
+LENGTHS: Final = (100, 1000, 10_000, 100_000)
+"""Milliseconds in which a busy machine should get to the next call: where it does not, a test tries the next length."""
+
+
+class TestedStorage:
+    """The storage under test: empty when a test begins."""
+
+    def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
+        """Open a replica of the server ``name``. All replicas that one test opens have the same storage in common."""
+        raise NotImplementedError("the test class that inherits the suite defines open_replica()")
+
+
+async def run_concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | Exception]:
+    """Make ``calls`` at the same time, and return the result or the exception of each."""
+    results = dict[int, T | Exception]()
+
+    async def make(number: int, call: Callable[[], Awaitable[T]]) -> None:
+        try:
+            results[number] = await call()
+        except Exception as error:
+            results[number] = error
+
+    async with trio.open_nursery() as nursery:
+        for number, call in enumerate(calls):
+            nursery.start_soon(make, number, call)
+    return [results[number] for number in range(len(calls))]
+
+
+async def wait_until(holds: Callable[[], Awaitable[bool]]) -> float:
+    """Ask again and again until ``holds`` returns true, and return the time then, in trio's seconds."""
+    with trio.fail_after(PATIENCE):
+        while not await holds():  # noqa: ASYNC110 - the clock is of the storage
+            await trio.sleep(0.005)
+    return trio.current_time()
+
+
+async def expect_hints(hints: AsyncIterator[T | HintsLost], *wanted: T) -> list[T]:
+    """Wait until all hints that are ``wanted`` have come, and return all that came."""
+    seen = list[T]()
+    with trio.fail_after(PATIENCE):
+        while not all(each in seen for each in wanted):
+            hint = await anext(hints)
+            if not isinstance(hint, HintsLost):
+                seen.append(hint)
+    return seen
+
+
+async def expect_hint_or_loss(hints: AsyncIterator[T | HintsLost], last: T) -> None:
+    """Wait for ``last``, which came behind many that nobody has read, or for the notice that hints were lost."""
+    with trio.fail_after(PATIENCE):
+        async for hint in hints:
+            if isinstance(hint, HintsLost) or hint == last:
+                return
+
+
+async def cancel_one_wait(hints: AsyncIterator[object]) -> None:
+    """Cancel a task that waits for a hint."""
+    with trio.move_on_after(0.01) as scope:
+        while True:
+            await anext(hints)
+    assert scope.cancelled_caught
