@@ -23,7 +23,7 @@ FOR_CODE_THAT_OPENS_AND_FORWARDS = {
         "relay",
         "request_skills",
         "send",
-        "told_by_streams",
+        "streamed_extensions",
     },
     "Group": {"close", "present", "reconnect_as_legacy"},
     "Catalogue": {"add", "close", "find", "has_any", "known", "may_name", "name_of", "remove", "replace", "show"},

@@ -49,13 +49,13 @@ READS = {
     "capabilities",
     "capabilities_in",
     "offers",
-    "parts",
-    "provided_once",
+    "all_servers",
+    "server_providers",
     "lifespan_in",
     "statistics",
 }
 """Members of a server that change nothing."""
-PACKAGE = {"running", "living", "acknowledge_cancels", "told"}
+PACKAGE = {"running", "open_lifespan", "acknowledge_cancels", "send_extension_notification"}
 """Members that the package itself calls, in trio's thread or before the server is served."""
 
 
@@ -73,7 +73,7 @@ CHANGES: dict[str, Callable[[Server], object]] = {
     "prompt": lambda server: server.prompt(name="more")(echo),
     "completion": lambda server: server.completion(argument="text", prompt="echo")(lambda value: [value]),
     "on_roots_changed": lambda server: server.on_roots_changed(print),
-    "around": lambda server: server.middleware(passing),
+    "middleware": lambda server: server.middleware(passing),
     "remove_tool": lambda server: server.remove_tool("echo"),
     "remove_resource": lambda server: server.remove_resource("note://motto"),
     "remove_prompt": lambda server: server.remove_prompt("echo"),
@@ -84,7 +84,7 @@ CHANGES: dict[str, Callable[[Server], object]] = {
     "everything_changed": lambda server: server.everything_changed(),
     "searchable": lambda server: server.searchable(pinned=["change", "probe"]),
     "share_secret": lambda server: server.share_secret(bytes(32)),
-    "keep_tasks_in": lambda server: server.store_tasks_in(MemoryTaskStore()),
+    "store_tasks_in": lambda server: server.store_tasks_in(MemoryTaskStore()),
 }
 REFUSED = {"handles", "notify", "mount"}
 """Methods that such a server refuses, wherever they are called."""
@@ -127,7 +127,7 @@ OTHERS: dict[type, set[str]] = {
         *("admits", "log_nowait", "minimum_rank"),
     },
     RequestContext: {
-        *("progress", "close_stream", "cancelled", "nursery", "cancel_scope", "log", "task", "task_store"),
+        *("progress", "close_stream", "cancelled", "nursery", "cancel_scope", "log", "task", "caller_tasks"),
         *("auth", "cancellation", "client_extension", "client_supports", "has_input_response", "headers"),
         *("input_response_as", "input_responses", "is_cancelled", "is_resubmit", "lifespan", "meta", "no_channel"),
         *("peer_user", "request_id", "request_state", "request_state_as", "revision", "session_id", "stateless"),
@@ -148,9 +148,9 @@ OTHERS: dict[type, set[str]] = {
         ),
         *("add", "close", "remove", "replace", "show"),  # for the group
     },
-    Watch: {"end", "put"},
+    Watch: {"close", "put"},
     Client: {
-        *("capabilities", "lost", "unreadable_messages", "relay", "server_extension", "told_by_streams", "meta_in"),
+        *("capabilities", "lost", "unreadable_messages", "relay", "server_extension", "streamed_extensions", "meta_in"),
         *("capabilities_in", "resume_task"),
         *("list_directory", "list_prompts", "list_resource_templates", "list_resources", "list_skills", "list_tasks"),
         *("list_tools", "listen", "open_stream"),  # which are iterated over, entered or awaited

@@ -539,7 +539,7 @@ async def test_what_could_not_be_entered_is_not_left() -> None:
 
 async def test_of_a_cleanup_that_is_over_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[trio.CancelScope] = []
-    monkeypatch.setattr(Graces, "end", lambda _, scope: ended.append(scope))
+    monkeypatch.setattr(Graces, "unshield", lambda _, scope: ended.append(scope))
     async with open_memory(server_of(opened)) as client:
         await client.call_tool("show")
         assert len(ended) == 1

@@ -120,10 +120,10 @@ class UncertainLog:
         self._log = log
         self._has_hints = has_hints
         self._fails = True
-        self.since = log.since
+        self.read_since = log.read_since
 
     async def record(self, changed: Any) -> None:
-        await self._log.note(changed)
+        await self._log.record(changed)
         if self._fails:
             self._fails = False
             raise OSError("nobody knows whether that was noted")

@@ -37,7 +37,7 @@ def test_a_member_of_the_context_is_there_for_threads_with_the_same_parameters(n
         expected = (property, "(self) -> 'WorkerLog'")
     if name == "task":
         expected = (property, "(self) -> 'WorkerTask | None'")
-    if name == "task_store":
+    if name == "caller_tasks":
         expected = (property, "(self) -> 'WorkerTasks | None'")
     assert written(vars(WorkerContext)[name]) == expected
 

@@ -177,24 +177,24 @@ class TellsAll(Defective):
 
 class PostsToOthers(Defective):
     async def send(self, replica: str, content: bytes, **_: Any) -> None:
-        for each in self.part._post.mailboxes:
+        for each in self.part._mailboxes.mailboxes:
             await self.part.send(each, content)
 
 
 class TakesNumbersForItsOwn(Defective):
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        first = vars(self.part._post).setdefault("first", {}).setdefault(number, content)
+        first = vars(self.part._mailboxes).setdefault("first", {}).setdefault(number, content)
         await self.part.send(replica, content if number is None else first)
 
 
 class HasManyMailboxes(Defective):
     @asynccontextmanager
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[Any]]:
-        first = self.part._post.mailboxes.pop(self.part._replica, None)
+        first = self.part._mailboxes.mailboxes.pop(self.part._replica, None)
         async with self.part.mailbox() as letters:
             yield letters
         if first is not None:
-            self.part._post.mailboxes[self.part._replica] = first
+            self.part._mailboxes.mailboxes[self.part._replica] = first
 
 
 class NeverDies(Defective):
@@ -215,16 +215,16 @@ class ForgetsToLeave(Defective):
 
 class LooksFirst(Defective):
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        is_new = self.part._seen.get(digest) is None
+        is_new = self.part._digests.get(digest) is None
         await trio.lowlevel.checkpoint()
-        self.part._seen.put(digest, True, ttl_ms)
+        self.part._digests.put(digest, True, ttl_ms)
         return is_new
 
 
 class RemembersRefusedUses(Defective):
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
         is_new = await self.part.add(digest, ttl_ms=ttl_ms)
-        self.part._seen.put(digest, True, ttl_ms)
+        self.part._digests.put(digest, True, ttl_ms)
         return is_new
 
 

@@ -162,11 +162,11 @@ class GivesUpHalfway(MemoryTaskStore):
 
 class SaysNothing(MemoryTaskStore):
     async def expire(self, *, limit: int) -> int:
-        watchers, self._watchers = self._watchers, type(self._watchers)()
+        watchers, self._hint_queues = self._hint_queues, type(self._hint_queues)()
         try:
             return await super().expire(limit=limit)
         finally:
-            self._watchers = watchers
+            self._hint_queues = watchers
 
 
 class HidesGaps(MemoryTaskStore):

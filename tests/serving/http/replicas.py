@@ -147,7 +147,7 @@ class LinkedMemory(Memory):
 
     def lose_hints(self) -> None:
         """Tell all replicas that hints may have been lost."""
-        self.kept.sessions._watchers.tell([HINTS_LOST])
+        self.kept.sessions._hint_queues.notify([HINTS_LOST])
 
 
 class FleetEndpoint(MemoryEndpoint):

@@ -110,7 +110,7 @@ async def test_a_change_during_the_first_reading_of_a_session_refuses_no_request
         readings += 1
         stored = await read(session_id, idle=idle)
         if readings == 1:
-            sessions._watchers.tell([HINTS_LOST if is_gap else session_id])
+            sessions._hint_queues.notify([HINTS_LOST if is_gap else session_id])
             await wait_all_tasks_blocked()
         return stored
 

@@ -111,7 +111,7 @@ class SharedSessionTable:
                 self._host,
                 seal=MessageSeal(running.cipher, self._replica.id),
                 keys=running.cipher.keys_for(b"trio-mcp session events 2 "),
-                fact_keys=running.cipher.keys_for(b"trio-mcp session facts 1 "),
+                state_keys=running.cipher.keys_for(b"trio-mcp session facts 1 "),
             )
         self._naming_key = running.cipher.secret_for(b"trio-mcp callers 1 ")
         self._names = WeakKeyDictionary[Caller, bytes]()

@@ -108,7 +108,7 @@ class SkillOffers:
     @property
     def active_runs(self) -> ActiveRuns:
         """The runs of trio that serve the server."""
-        return self._server.home
+        return self._server.active_runs
 
     def add(self, skill: SkillSource, options: SkillOptions) -> None:
         """Offer a skill, and tell the clients. Raises `ValueError` for a URI that is taken, and for senseless options,
