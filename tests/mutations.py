@@ -44,11 +44,11 @@ EQUIVALENT: Final = Path(__file__).with_name("equivalent_mutations.toml")
 ROOMS: Final = (
     *("auth", "cli", "client", "concurrency", "connecting", "diagnostics", "hosting", "jsonrpc", "protocol"),
     *("proxying", "recording", "runtime", "server", "serving", "state", "stores", "tasks", "testing", "transports"),
-    *("aio", "blocking", "bridging", "inspecting", "openapi", "skills"),
+    *("aio", "blocking", "bridging", "inspecting", "openapi", "skills", "fleet"),
 )
 """Folders of the package whose files are mutated, each tested by the folder of that name in `tests/`."""
 
-TESTED_WITH: Final = {"aio": "bridging", "blocking": "bridging"}
+TESTED_WITH: Final = {"aio": "bridging", "blocking": "bridging", "fleet": "serving"}
 """Rooms that are tested by the folder of another one."""
 
 AT_ONCE: Final = 2

@@ -20,7 +20,7 @@ NAMED = {
     name: getattr(module, name) for module in (trio_mcp, trio_mcp.aio, trio_mcp.blocking) for name in module.__all__
 }
 FUNCTIONS = {name: thing for name, thing in NAMED.items() if inspect.isfunction(thing)} | {
-    f"Server.{name}": getattr(Server, name) for name in ("tool", "resource", "prompt", "around", "mount", "searchable")
+    f"Server.{name}": getattr(Server, name) for name in ("tool", "resource", "prompt", "middleware", "mount", "searchable")
 }
 WITH_FIELDS = {name: thing for name, thing in NAMED.items() if is_typeddict(thing) or attrs.has(thing)}
 LISTED_IN = {"ClientOptions": "ClientSettings"}

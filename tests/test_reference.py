@@ -24,12 +24,12 @@ what to do with these names. `trio_mcp.aio` and `trio_mcp.blocking` have the cli
 programs without an event loop; `trio_mcp.testing` has what tests need.
 """
 GROUPS = (
-    ("Servers and their handlers", ("server", "openapi", "transports", "arounds")),
+    ("Servers and their handlers", ("server", "openapi", "transports", "middleware")),
     ("Clients", ("client", "skills")),
     ("Many servers", ("hosting", "proxying")),
     ("Transports", ("connecting", "serving")),
     ("Authorization", ("auth",)),
-    ("Tasks", ("tasks", "stores")),
+    ("Tasks", ("tasks", "stores", "fleet")),
     ("Requests and their limits", ("runtime", "concurrency", "jsonrpc", "metrics", "recording")),
     ("Values of the protocol", ("protocol",)),
 )

@@ -77,9 +77,9 @@ def test_modules_below_can_be_inspected(site: Path) -> None:
     code = """
 import inspect, pydoc
 from trio_mcp.auth.resource_server import jwt, keys, proof_checks
-from trio_mcp.openapi import answers, arguments, document, tools
+from trio_mcp.openapi import arguments, document, responses, tools
 from trio_mcp.skills import folder, front_matter
-for module in (jwt, keys, proof_checks, answers, arguments, document, tools, folder, front_matter):
+for module in (jwt, keys, proof_checks, arguments, document, responses, tools, folder, front_matter):
     for name, value in inspect.getmembers(module):
         inspect.getmembers(value), inspect.unwrap(value) if callable(value) else None
     pydoc.render_doc(module)

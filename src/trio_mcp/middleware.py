@@ -2,7 +2,7 @@
 
     server.middleware("tools/call")(rate_limit(60, per=60.0))
 
-Each is a function for `Server.around`, with a state of its own: given to two servers or twice to one, its limit is
+Each is a function for `Server.middleware`, with a state of its own: given to two servers or twice to one, its limit is
 shared. Limits hold for calls, reads, prompts, completions, listings and requests of extensions. Streams, questions
 about tasks (``tasks/...``), and tasks that run again after a restart pass.
 """

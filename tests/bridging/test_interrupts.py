@@ -53,7 +53,7 @@ def test_a_client_whose_opening_is_interrupted_at_its_start_is_closed(
     seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin: Any = TrioPortal.start
-    monkeypatch.setattr(TrioPortal, "begin", lambda work: (begin(work), signal.raise_signal(signal.SIGINT))[0])
+    monkeypatch.setattr(TrioPortal, "start", lambda work: (begin(work), signal.raise_signal(signal.SIGINT))[0])
     with pytest.raises(KeyboardInterrupt), blocking.open_memory(seen.server):
         pytest.fail("the interrupt was lost")
 

@@ -158,4 +158,4 @@ async def test_a_limit_that_is_no_time_is_a_value_error(seconds: float, maximum:
 
 def test_settled_says_how_many_notifications_came_before() -> None:
     end: Any = CallOutcome(1, None)
-    assert end.after == 0
+    assert end.notifications_before == 0

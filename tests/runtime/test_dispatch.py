@@ -38,7 +38,7 @@ class FakeCall:
     def settle(self, end: CallOutcome) -> None:
         self.arrived.append(end)
 
-    def progressed(self, progress: Progress, size: int) -> None:
+    def receive_progress(self, progress: Progress, size: int) -> None:
         self.arrived.append((progress, size))
 
 
@@ -162,7 +162,7 @@ def test_an_error_settles_its_call_as_an_exception(floor: Floor) -> None:
     [end] = call.arrived
     assert isinstance(end.error, PeerError)
     assert (end.error.code, end.error.message, end.error.data) == (3, "no", {"a": 1})
-    assert (end.result, end.after) == (None, 7)
+    assert (end.result, end.notifications_before) == (None, 7)
 
 
 def test_the_end_of_a_stream_settles_its_call_with_nothing(floor: Floor) -> None:

@@ -25,7 +25,7 @@ class Linked:
 
     def __init__(self, **counts: int) -> None:
         self.__dict__.update(counts)
-        self.sent = counts["letters"]
+        self.sent_count = counts["letters"]
         self.is_up = True
 
 

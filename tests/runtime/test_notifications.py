@@ -43,7 +43,7 @@ async def test_they_are_handed_over_one_after_another_in_order(autojump_clock: o
     async with queue_to(handle) as (queue, _):
         for value in (1, 2):
             queue.put(value, 10)
-        await queue.caught_up(2)
+        await queue.wait_until_handled(2)
     assert handled == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
 
 
@@ -55,9 +55,9 @@ async def test_to_be_caught_up_is_to_have_handled_so_many(autojump_clock: object
     async with queue_to(handle) as (queue, _):
         for value in range(10):
             queue.put(value, 10)
-        await queue.caught_up(3)
+        await queue.wait_until_handled(3)
         assert trio.current_time() == pytest.approx(begun + 3)
-        await queue.caught_up(queue.received)
+        await queue.wait_until_handled(queue.received)
         assert trio.current_time() == pytest.approx(begun + 10)
 
 
@@ -72,7 +72,7 @@ async def test_a_failure_is_reported_and_the_next_one_is_handled(autojump_clock:
     async with queue_to(handle) as (queue, failures):
         for value in ("bad", "good"):
             queue.put(value, 10)
-        await queue.caught_up(2)
+        await queue.wait_until_handled(2)
     assert handled == ["good"]
     assert [repr(error) for error in failures] == ["LookupError('bad')"]
 
@@ -86,7 +86,7 @@ async def test_beyond_the_bound_the_oldest_is_dropped_and_counted_as_done_with(a
     async with queue_to(handle, bound=3) as (queue, _):
         for value in range(10):
             queue.put(value, 10)
-        await queue.caught_up(10)
+        await queue.wait_until_handled(10)
         assert (queue.received, queue.handled, queue.dropped) == (10, 10, 7)
     assert handled == [7, 8, 9]
 
@@ -97,14 +97,14 @@ async def test_inside_a_callback_nobody_waits_to_be_caught_up(autojump_clock: ob
     async def handle(value: Any) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(queue.caught_up, 2)
-        await queue.caught_up(2)
+        await queue.wait_until_handled(2)
         handled.append(value)
 
     async with queue_to(handle) as (queue, _):
         for value in (1, 2):
             queue.put(value, 10)
         with trio.fail_after(1):
-            await queue.caught_up(2)
+            await queue.wait_until_handled(2)
     assert handled == [1, 2]
 
 
@@ -116,13 +116,13 @@ async def test_the_callback_of_another_connection_does_wait(autojump_clock: obje
         order.append("theirs")
 
     async def handle(_: Any) -> None:
-        await theirs.caught_up(1)
+        await theirs.wait_until_handled(1)
         order.append("ours")
 
     async with queue_to(slow) as (theirs, _), queue_to(handle) as (ours, _):
         theirs.put(1, 10)
         ours.put(1, 10)
-        await ours.caught_up(1)
+        await ours.wait_until_handled(1)
     assert order == ["theirs", "ours"]
 
 
@@ -148,7 +148,7 @@ async def test_a_request_that_was_made_inside_waits_for_nobody(autojump_clock: o
         begun = trio.current_time()
         await queue.finished(seen, 2, running)
         assert trio.current_time() == begun
-        await queue.caught_up(1)
+        await queue.wait_until_handled(1)
         await queue.finished(seen, 2, running)  # that callback is done: now it waits for what is its own
         assert trio.current_time() == pytest.approx(begun + 2)
 
@@ -201,5 +201,5 @@ async def test_those_that_wait_take_no_more_than_their_bytes(autojump_clock: obj
         finally:
             tracemalloc.stop()
         free.set()
-        await queue.caught_up(10)
+        await queue.wait_until_handled(10)
     assert handled == [25_000] * 10

@@ -43,7 +43,7 @@ def found(first: int) -> str:
 
 
 def test_letters_that_are_read_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "_MOST_KNOWN", 0)
+    monkeypatch.setattr(letters, "_KNOWN_MESSAGES_LIMIT", 0)
     assert found(1)
 
 
@@ -78,7 +78,7 @@ def test_replica_that_does_not_notice_the_death_of_another_is_found(monkeypatch:
     async def nobody(*_: Any) -> frozenset[str]:
         return frozenset()
 
-    monkeypatch.setattr(_MemoryCourier, "dead", nobody)
+    monkeypatch.setattr(_MemoryCourier, "find_dead", nobody)
     assert found(11)
 
 
@@ -91,8 +91,8 @@ def test_listener_that_believes_all_hints_is_found(monkeypatch: pytest.MonkeyPat
 
     async def look_never(_: ChangeReplicator) -> None: ...
 
-    monkeypatch.setattr(ChangeReplicator, "_hinted", believe)
-    monkeypatch.setattr(ChangeReplicator, "_look", look_never)
+    monkeypatch.setattr(ChangeReplicator, "_on_hint", believe)
+    monkeypatch.setattr(ChangeReplicator, "_poll", look_never)
     assert "was not told of a change" in found(8)
 
 

@@ -284,11 +284,11 @@ async def test_replica_that_leaves_during_a_sign_of_life_is_dead(autojump_clock:
     async with parties() as (one, two):
         live, begun = two.courier.heartbeat, trio.Event()
 
-        async def slow(*, lease: int) -> bool:
+        async def slow(*, lease_ms: int) -> bool:
             begun.set()
             with trio.move_on_after(5, shield=True):  # a call that was sent is waited for
                 await trio.sleep(0.5)
-            return await live(lease_ms=lease)
+            return await live(lease_ms=lease_ms)
 
         two.courier.heartbeat = slow  # type: ignore[method-assign]
         await begun.wait()
@@ -422,7 +422,7 @@ async def test_end_is_not_held_up_by_a_storage_that_fails(autojump_clock: MockCl
 
 
 async def test_what_is_known_of_others_is_bounded(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_mcp.fleet.messenger._MOST_KNOWN", 20)
+    monkeypatch.setattr("trio_mcp.fleet.messenger._KNOWN_MESSAGES_LIMIT", 20)
     async with parties() as (one, two):
         for number in range(100):
             await one.tell(two, b"%d" % number)

@@ -584,7 +584,7 @@ async def test_cancelled_reader_leaves_letters_where_they_are(path: Path, monkey
 
 
 async def test_letters_beyond_the_bytes_that_wait_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._MOST_BYTES", 1000)
+    monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._MAILBOX_BYTES_LIMIT", 1000)
     async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
         for letter in (b"a" * 600, b"b" * 600, b"c" * 600):
             await replica.courier.send(replica.id, letter)

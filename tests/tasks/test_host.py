@@ -252,7 +252,7 @@ async def test_place_of_a_task_that_has_ended_is_free(autojump_clock: MockClock)
 
 
 async def test_kept_records_are_bounded_and_make_room_when_their_time_is_over(autojump_clock: MockClock) -> None:
-    async with calling(server_of(max_kept=3, ttl=20.0, keep=1.0)) as caller:
+    async with calling(server_of(max_kept=3, ttl=20.0, retention=1.0)) as caller:
         for _ in range(3):
             await caller.start("sleep", seconds=0)
         with pytest.raises(PeerError, match="too many tasks are kept"):
@@ -304,7 +304,7 @@ async def test_ended_task_keeps_nothing_but_its_outcome(autojump_clock: MockCloc
 
 async def test_records_are_deleted_when_their_time_is_over(autojump_clock: MockClock) -> None:
     store = TouchyStore()
-    async with calling(server_of(store, ttl=20.0, keep=5.0)) as caller:
+    async with calling(server_of(store, ttl=20.0, retention=5.0)) as caller:
         await caller.start("sleep", seconds=0)
         await trio.sleep(24)
         assert len(await store.page("", None, 10)) == 1
@@ -365,7 +365,7 @@ async def test_task_that_runs_on_after_its_cancel_is_reported(
 
 async def test_task_is_cancelled_when_its_time_to_live_is_over_and_deleted_later(autojump_clock: MockClock) -> None:
     seen = Seen()
-    async with calling(server_of(seen=seen, ttl=20.0, keep=5.0)) as caller:
+    async with calling(server_of(seen=seen, ttl=20.0, retention=5.0)) as caller:
         begun = trio.current_time()
         task_id = await caller.start("wait")
         await trio.sleep(20.5)

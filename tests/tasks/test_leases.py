@@ -411,7 +411,7 @@ async def let_leases_run_out(store: MemoryTaskStore) -> None:
 def lose_one_renewal(store: Any) -> None:
     """Let the next renewal do nothing, unnoticed."""
 
-    async def lose(held: Mapping[str, str], *, lease: int) -> Collection[str]:
+    async def lose(held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
         del store.renew
         return ()
 
@@ -441,8 +441,8 @@ async def test_process_hears_late_that_it_has_claimed_its_own_task_and_goes_on(
     class SlowToAnswer(DeafStore):
         claims = 0
 
-        async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
-            claimed = await super().claim(holder, lease_ms=lease, limit=most, names=names)
+        async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
+            claimed = await super().claim(holder, lease_ms=lease_ms, limit=limit, names=names)
             if claimed:
                 self.claims += 1
                 await trio.sleep(2)
@@ -511,8 +511,8 @@ async def test_process_that_renews_a_lease_while_its_own_claim_takes_the_task_go
         async def pass_claim(self) -> None:
             await self.renewed.wait()
 
-        async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
-            lost = await super().renew(held, lease_ms=lease)
+        async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
+            lost = await super().renew(held, lease_ms=lease_ms)
             if lost:
                 self.renewed.set()
                 await wait_all_tasks_blocked()

@@ -120,7 +120,7 @@ async def test_text_that_is_no_cursor_is_refused(autojump_clock: MockClock, curs
 
 async def test_task_whose_time_is_over_is_not_listed(autojump_clock: MockClock) -> None:
     """Also before its record is deleted."""
-    async with listing(ttl=5.0, keep=2.0) as (client, store):
+    async with listing(ttl=5.0, retention=2.0) as (client, store):
         store.fails.add("expire")
         ids = await started(client, 1)
         await trio.sleep(6)

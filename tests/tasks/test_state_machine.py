@@ -107,7 +107,7 @@ class World:
     def server(self, way: Way) -> Server:
         """A server with a tool of each kind."""
         server = Server(
-            "world", tasks=callers.settings(way, ttl=FOR_EVER, max_ttl=FOR_EVER, max_attempts=10_000, keep=FOR_EVER)
+            "world", tasks=callers.settings(way, ttl=FOR_EVER, max_ttl=FOR_EVER, max_attempts=10_000, retention=FOR_EVER)
         )
 
         async def run(ctx: RequestContext, body: Callable[[], Any]) -> str:

@@ -64,9 +64,9 @@ STEPS: dict[str, Step] = {
     "checkpointed": lambda record: checkpointed(record, b"2", lambda _: False),
     "ended": lambda record: with_outcome(record, LATER, OUTCOME),
     "cancelled": lambda record: cancelled(record, LATER, "why"),
-    "given_away": lambda record: made_external(record, LATER, "new", 5000, 1000),
+    "made_external": lambda record: made_external(record, LATER, "new", 5000, 1000),
     "released": released,
-    "taken_over": lambda record: reclaimed(record, LATER, 2, 3),
+    "reclaimed": lambda record: reclaimed(record, LATER, 2, 3),
     "taken_over (again)": lambda record: reclaimed(attrs.evolve(record, on_restart="again"), LATER, 2, 3),
 }
 
@@ -80,9 +80,9 @@ PHASES: dict[str, tuple[TaskPhase | None, TaskPhase | None]] = {
     "checkpointed": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
     "ended": (TaskPhase.ENDED, TaskPhase.ENDED),
     "cancelled": (TaskPhase.CANCELLED, TaskPhase.CANCELLED),
-    "given_away": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
+    "made_external": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
     "released": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
-    "taken_over": (TaskPhase.ENDED, TaskPhase.ENDED),
+    "reclaimed": (TaskPhase.ENDED, TaskPhase.ENDED),
     "taken_over (again)": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
 }
 """The phase after each step of a task that works, and of one that asks; `None`: nothing changes."""
@@ -135,7 +135,7 @@ def test_steps_that_a_client_sees_have_a_time(name: str):
 def test_only_the_last_steps_and_a_release_give_up_the_lease(name: str):
     after = STEPS[name](ASKING)
     assert after is not None
-    is_last = after.phase.is_final or name in ("given_away", "released")
+    is_last = after.phase.is_final or name in ("made_external", "released")
     owner = (None, 0) if is_last else ("me", NOW + 9)
     assert (after.holder, after.leased_until) == owner
 
@@ -298,7 +298,7 @@ def test_task_whose_time_is_over_is_not_run_again():
 def lives(draw: st.DrawFn) -> list[tuple[str, Step]]:
     """Steps in any order, with few keys: questions are asked again, and answers are to any."""
     keys, steps = st.sampled_from("012345"), list[tuple[str, Step]]()
-    last = ("ended", "cancelled", "taken_over")
+    last = ("ended", "cancelled", "reclaimed")
     names = ("asked", "answered", "withdrawn", "noted", "checkpointed", "released", "taken_over (again)")
     weights = st.sampled_from([*names * 5, *last])
     for number, name in enumerate(draw(st.lists(weights, max_size=40))):

@@ -43,7 +43,7 @@ MIDDLEWARE_METHODS: Final = frozenset(
 
 @frozen(eq=False)
 class ServerRequest:
-    """One request of a client, for a function around the request: see `Server.around`. Read-only."""
+    """One request of a client, for a function around the request: see `Server.middleware`. Read-only."""
 
     method: str
     """Method, ``"tools/call"`` for example."""

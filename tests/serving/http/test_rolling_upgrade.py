@@ -54,7 +54,7 @@ class _NextSessions:
         return await self._sessions.change(session_id, self._written(state), **options)
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        stored = await self._sessions.read(session_id, idle=idle_ms)
+        stored = await self._sessions.read(session_id, idle_ms=idle_ms)
         if stored is None:
             return None
         facts = {**msgspec.msgpack.decode(stored.facts), **self._old}
@@ -75,7 +75,7 @@ class _NextCourier:
         kind, sender, number, content = msgspec.msgpack.decode(letter)
         content = longer(content) if kind.startswith("session.") else content
         envelope = [self._renamed.get(kind, kind), sender, number, content, MORE]
-        await self._courier.post(replica, msgspec.msgpack.encode(envelope), **options)
+        await self._courier.send(replica, msgspec.msgpack.encode(envelope), **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._courier, name)
@@ -88,7 +88,7 @@ class _NextChanges:
         self._changes = changes
 
     async def record(self, changed: Collection[str]) -> None:
-        await self._changes.note([*changed, "skills", "skill:a"])
+        await self._changes.record([*changed, "skills", "skill:a"])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._changes, name)
@@ -145,7 +145,7 @@ async def test_facts_of_the_next_version_outlive_what_this_one_writes(autojump_c
         assert (await endpoint.ask("POST", session, message("notifications/initialized"))).status == 202
         answer = await endpoint.ask("POST", session, message("logging/setLevel", {"level": "debug"}, 1))
         assert answer.json["result"] == {}
-        stored = await memory.kept.sessions.read(session["Mcp-Session-Id"], idle=10_000)
+        stored = await memory.kept.sessions.read(session["Mcp-Session-Id"], idle_ms=10_000)
     facts = msgspec.msgpack.decode(stored.facts)
     assert (facts["colour"], facts["is_initialized"], facts["log_level"]) == ("blue", True, "debug")
 
@@ -163,7 +163,7 @@ async def test_session_that_only_the_next_version_can_read_is_left_to_it(
     async with replicated(FleetScene().server, memory=memory) as endpoint:
         opened = await endpoint.ask("POST", {**BASE}, INITIALIZE)
         session: Any = {**BASE, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
-        before = await memory.kept.sessions.read(session["Mcp-Session-Id"], idle=10_000)
+        before = await memory.kept.sessions.read(session["Mcp-Session-Id"], idle_ms=10_000)
         for _ in range(2):
             answer = await endpoint.ask("POST", session, call("echo", text="x"))
             assert answer.status == 503
@@ -172,7 +172,7 @@ async def test_session_that_only_the_next_version_can_read_is_left_to_it(
         assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
         for _ in range(2):  # as before
             assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 503
-        assert await memory.kept.sessions.read(session["Mcp-Session-Id"], idle=10_000) == before
+        assert await memory.kept.sessions.read(session["Mcp-Session-Id"], idle_ms=10_000) == before
 
 
 async def asked_at_the_last(endpoint: Any) -> tuple[Any, Any, dict[str, Any]]:

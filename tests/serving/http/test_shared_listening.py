@@ -265,7 +265,7 @@ async def test_a_get_that_fails_makes_no_lines_beside_the_one_who_listens_elsewh
         await trio.lowlevel.checkpoint()
         raise StoreDown("the log of changes is away")
 
-    monkeypatch.setattr(_MemoryChangeLog, "since", fail)
+    monkeypatch.setattr(_MemoryChangeLog, "read_since", fail)
     assert (await (await endpoint.replicas[0].get(session)).head()).status == 503
     monkeypatch.undo()
     stream = await listening(endpoint, session, 1)

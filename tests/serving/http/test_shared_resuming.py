@@ -99,7 +99,7 @@ async def test_lines_are_in_the_log_before_the_client_gets_them(
     session = await endpoint.initialize()
     post, cursor = await stepping(scene, endpoint.replicas[0], session)
     name, _, number = cursor.rpartition("-")
-    found = await endpoint.memory.kept.events.after(session["Mcp-Session-Id"], name, 0, keep=60_000)
+    found = await endpoint.memory.kept.events.read_after(session["Mcp-Session-Id"], name, 0, keep=60_000)
     assert found.stream.last == int(number)
     endpoint.memory.links[0].is_down = True
     scene["mine"].may_go_on.set()
@@ -425,7 +425,7 @@ async def test_a_storage_that_has_forgotten_the_stream_ends_its_call(
 ) -> None:
     session = await endpoint.initialize()
     post, _ = await stepping(scene, endpoint.replicas[0], session)
-    await endpoint.memory.kept.events.forget(session["Mcp-Session-Id"])
+    await endpoint.memory.kept.events.delete(session["Mcp-Session-Id"])
     scene["mine"].may_go_on.set()
     assert await rest_of(post) == []
     assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 200

@@ -31,7 +31,7 @@ ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "mod
 async def kept(endpoint: FleetEndpoint, session: dict[str, str | None], cursor: str) -> list[bytes]:
     """Return the events of a stream, as the storage has them."""
     session_id, stream = session["Mcp-Session-Id"], cursor.rpartition("-")[0]
-    return (await endpoint.memory.kept.events.after(session_id, stream, 0, keep=10**6)).lines
+    return (await endpoint.memory.kept.events.read_after(session_id, stream, 0, keep=10**6)).lines
 
 
 @pytest.mark.parametrize("secrets", [[], [NEW]], ids=["without secrets", "with secrets"])
@@ -93,7 +93,7 @@ async def test_letters_are_sealed_with_the_secrets_of_the_server(
         letters.append(letter)
         await post_letter(courier, replica, letter, **options)
 
-    monkeypatch.setattr(_MemoryCourier, "post", note)
+    monkeypatch.setattr(_MemoryCourier, "send", note)
     scene = FleetScene(secrets=[NEW])
     async with replicated(scene.server) as endpoint:
         session = await endpoint.initialize(**SAMPLING)
@@ -133,7 +133,7 @@ class Intruder:
 
     async def rewrite(self, headers: dict[str, str | None], facts: bytes) -> None:
         name, sessions = self.session(headers), self._sessions
-        stored = await sessions.read(name, idle=10**6)
+        stored = await sessions.read(name, idle_ms=10**6)
         assert await sessions.change(name, facts, was=stored.mark, mark=new_mark(), idle=10**6)
 
     @property

@@ -166,7 +166,7 @@ async def test_two_replicas_that_change_a_session_at_a_time_both_succeed(
         for number in range(20):
             nursery.start_soon(subscribe, number)
     await endpoint.ask("POST", session, message("resources/unsubscribe", {"uri": "scene:3"}, "u"))
-    stored = await endpoint.memory.kept.sessions.read(session["Mcp-Session-Id"], idle=10_000)
+    stored = await endpoint.memory.kept.sessions.read(session["Mcp-Session-Id"], idle_ms=10_000)
     from trio_mcp.fleet.sessions.state import decode_state
 
     kept = decode_state(stored.facts).subscriptions
@@ -416,13 +416,13 @@ async def test_the_answer_that_is_too_long_fails_the_question_at_its_replica(aut
 async def test_facts_of_a_later_version_are_503_and_stay(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
     session = await endpoint.initialize()
     session_id, sessions = session["Mcp-Session-Id"], endpoint.memory.kept.sessions
-    stored = await sessions.read(session_id, idle=60_000)
+    stored = await sessions.read(session_id, idle_ms=60_000)
     later = msgspec.msgpack.encode(msgspec.msgpack.decode(stored.facts) | {"form": 2})
     assert await sessions.change(session_id, later, was=stored.mark, mark=b"later", idle=60_000)
     await wait_all_tasks_blocked()
     for _ in range(3):
         assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 503
-    assert (await sessions.read(session_id, idle=60_000)).facts == later
+    assert (await sessions.read(session_id, idle_ms=60_000)).facts == later
 
 
 async def test_progress_of_a_client_goes_to_the_replica_that_its_token_names(
@@ -579,7 +579,7 @@ async def test_a_request_whose_id_comes_again_is_503_while_nobody_knows_of_its_c
     link.is_down = True
     assert (await one.ask("POST", session, call("echo", 2, text="x"))).status == 503
     link.is_down = False
-    await endpoint.memory.kept.sessions.end(session["Mcp-Session-Id"])
+    await endpoint.memory.kept.sessions.delete(session["Mcp-Session-Id"])
     assert (await one.ask("POST", session, call("echo", 2, text="x"))).status == 404
 
 
@@ -634,7 +634,7 @@ async def test_many_cancels_keep_the_facts_of_a_session_small(
     for number in range(150):
         body = message("notifications/cancelled", {"requestId": f"{number}" + "x" * 300, "reason": "y" * 10_000})
         assert (await endpoint.ask("POST", session, body)).status == 202
-    stored = await endpoint.memory.kept.sessions.read(session["Mcp-Session-Id"], idle=10_000)
+    stored = await endpoint.memory.kept.sessions.read(session["Mcp-Session-Id"], idle_ms=10_000)
     assert len(stored.facts) < 16_000
 
 
@@ -698,7 +698,7 @@ async def test_a_storage_that_comes_back_empty_ends_sessions_with_404(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
-    await endpoint.memory.kept.sessions.end(session["Mcp-Session-Id"])
+    await endpoint.memory.kept.sessions.delete(session["Mcp-Session-Id"])
     await wait_all_tasks_blocked()
     for _ in range(3):
         assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 404

@@ -89,8 +89,8 @@ async def test_retries_arrive_while_subscriptions_are_cut_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the lists of the readers: no letter is sent twice here."""
-    monkeypatch.setattr(letters, "_FIRST_REPEAT", 10 * PATIENCE)
-    monkeypatch.setattr(letters, "_LONGEST_REPEAT", 10 * PATIENCE)
+    monkeypatch.setattr(letters, "_FIRST_RETRY_DELAY", 10 * PATIENCE)
+    monkeypatch.setattr(letters, "_MAX_RETRY_DELAY", 10 * PATIENCE)
     async with fleet(add_tools, shared=Redis(redis_server.url, limit=PATIENCE)) as (one, two):
         for number in range(8):
             arguments: dict[str, Any] = {"name": f"cut {number}", "size": 20_000}
@@ -172,7 +172,7 @@ async def test_large_results_are_carried_in_bounded_pieces(
     size: int,
 ) -> None:
     """A few pieces are sent at a time, and heartbeats on connections that carry no pieces."""
-    monkeypatch.setattr(letters, "LEASE", PATIENCE)  # a busy machine may delay heartbeats too
+    monkeypatch.setattr(letters, "LEASE_SECONDS", PATIENCE)  # a busy machine may delay heartbeats too
     on_their_way: set[int] = set()
     beating: set[Link] = set()
     carrying: set[Link] = set()
@@ -210,7 +210,7 @@ async def test_slow_connection_to_redis_ends_no_replica_with_large_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With all pieces at once, each command would take longer than its limit."""
-    monkeypatch.setattr(letters, "LEASE", PATIENCE)  # what a busy machine delays is no dead replica
+    monkeypatch.setattr(letters, "LEASE_SECONDS", PATIENCE)  # what a busy machine delays is no dead replica
     async with (
         open_proxy(redis_server.port) as proxy,
         fleet(add_large, shared=Redis(proxy.url, limit=3.0)) as members,

@@ -370,7 +370,7 @@ async def test_sec_secret_of_another_length_is_replaced_for_all(
     storage: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, value: bytes
 ):
     """Whoever else has put it there: no replica starts with less than a whole secret."""
-    monkeypatch.setattr(shared, "_LOOK_EVERY", 0.05)
+    monkeypatch.setattr(shared, "_CHECK_INTERVAL", 0.05)
     redis_server.ask("SET", PREFIX + b":secret", value)
     async with storage.join("tested") as one, storage.join("tested") as two:
         assert one.secret == two.secret == redis_server.ask("GET", PREFIX + b":secret")
@@ -393,7 +393,7 @@ async def test_secret_is_put_back_where_somebody_has_emptied_a_redis_that_runs(
     storage: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     """No connection is lost then, so it is looked at from time to time."""
-    monkeypatch.setattr(shared, "_LOOK_EVERY", 0.05)
+    monkeypatch.setattr(shared, "_CHECK_INTERVAL", 0.05)
     async with storage.join("tested") as one:
         redis_server.ask("FLUSHALL")
         await until(lambda: redis_server.ask("GET", PREFIX + b":secret") == one.secret)

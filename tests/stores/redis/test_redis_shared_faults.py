@@ -324,8 +324,8 @@ async def test_each_letter_is_handled_once_while_the_subscription_is_cut_again_a
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No copy goes out here: what the channel does not bring stands in the list of its reader."""
-    monkeypatch.setattr(letters_of_replicas, "_FIRST_REPEAT", 10 * PATIENCE)
-    monkeypatch.setattr(letters_of_replicas, "_LONGEST_REPEAT", 10 * PATIENCE)
+    monkeypatch.setattr(letters_of_replicas, "_FIRST_RETRY_DELAY", 10 * PATIENCE)
+    monkeypatch.setattr(letters_of_replicas, "_MAX_RETRY_DELAY", 10 * PATIENCE)
     read: list[bytes] = []
 
     def reader(letter: ReplicaMessage) -> None:

@@ -207,7 +207,7 @@ async def test_slow_reader_loses_messages_beyond_the_bound_and_is_told(redis_ser
 async def test_subscription_that_is_cut_without_a_word_is_noticed(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscription, "_PROVE_EVERY", 0.1)
+    monkeypatch.setattr(subscription, "_LIVENESS_INTERVAL", 0.1)
     monkeypatch.setattr(subscription, "_IDLE", 10 * PATIENCE)
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=1) as link:
         await up(link)

@@ -103,7 +103,7 @@ def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallTool
     if task is None:
         raise _task_needed(name, scope)
     if not (task.is_delegated and task.id == state.id):
-        raise RuntimeError(f"{name} returned a task that is not the task of its call: see ctx.task_store.create_task")
+        raise RuntimeError(f"{name} returned a task that is not the task of its call: see ctx.caller_tasks.create_task")
     task.detach()
     return CallToolResult([])
 

@@ -1,6 +1,6 @@
 """StoredTasks are the tasks in the store of a server, for code that ends tasks from outside.
 
-`CallerTasks` are those of the caller of one request, ``ctx.task_store``; `TaskContext` is the task that the
+`CallerTasks` are those of the caller of one request, ``ctx.caller_tasks``; `TaskContext` is the task that the
 request itself is or may become, ``ctx.task``.
 """
 
@@ -41,7 +41,7 @@ def state_in(record: TaskRecord) -> TaskState:
 
 
 class StoredTasks:
-    """Reads and ends tasks from anywhere: `Server.tasks`, for the tasks of all callers, and ``ctx.task_store``, for
+    """Reads and ends tasks from anywhere: `Server.tasks`, for the tasks of all callers, and ``ctx.caller_tasks``, for
     the tasks of one caller.
 
     Meant are tasks with work that is done elsewhere (`CallerTasks.create_task`): by a batch system, a colleague, or
@@ -181,7 +181,7 @@ class CallerTasks(StoredTasks):
 
             @server.tool(task="required")
             async def render(scene: str, ctx: RequestContext) -> TaskState:
-                task = await ctx.task_store.create_task()
+                task = await ctx.caller_tasks.create_task()
                 await queue.put(task.id, scene)
                 return task
 

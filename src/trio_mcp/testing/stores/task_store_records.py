@@ -166,7 +166,7 @@ class RecordTests(TestedTaskStorage):
                 again = await read_record(each, "whole")
                 assert list(again.questions) == ["b", "a"]
                 assert list(again.answers) == ["d", "c"]
-            filled = ("created_at", "place", "updated_at", "expires_at", "kept_until", "leased_until")
+            filled = ("created_at", "position", "updated_at", "expires_at", "kept_until", "leased_until")
             for old, new in zip((whole, end, external), created, strict=True):
                 times = {name: getattr(new, name) for name in filled}
                 assert attrs.evolve(old, **times) == new
