@@ -96,7 +96,7 @@ async def test_inside_a_callback_nobody_waits_to_be_caught_up(autojump_clock: ob
 
     async def handle(value: Any) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(queue.caught_up, 2)
+            nursery.start_soon(queue.wait_until_handled, 2)
         await queue.wait_until_handled(2)
         handled.append(value)
 
@@ -132,7 +132,7 @@ async def test_the_end_of_the_queue_ends_the_wait(autojump_clock: object) -> Non
 
     async with trio.open_nursery() as nursery, queue_to(stuck) as (queue, _):
         queue.put(1, 10)
-        nursery.start_soon(queue.caught_up, 1)
+        nursery.start_soon(queue.wait_until_handled, 1)
         await wait_all_tasks_blocked()
 
 
@@ -146,10 +146,10 @@ async def test_a_request_that_was_made_inside_waits_for_nobody(autojump_clock: o
         seen, running = queue.received, queue.running
         queue.put(2, 10)
         begun = trio.current_time()
-        await queue.finished(seen, 2, running)
+        await queue.wait_until_finished(seen, 2, running)
         assert trio.current_time() == begun
         await queue.wait_until_handled(1)
-        await queue.finished(seen, 2, running)  # that callback is done: now it waits for what is its own
+        await queue.wait_until_finished(seen, 2, running)  # that callback is done: now it waits for what is its own
         assert trio.current_time() == pytest.approx(begun + 2)
 
 
@@ -169,7 +169,7 @@ async def test_drops_do_not_renew_the_grace(autojump_clock: object) -> None:
         nursery.start_soon(flood)
         begun = trio.current_time()
         await trio.sleep(0.5)
-        await queue.finished(0, 1_000, 0)
+        await queue.wait_until_finished(0, 1_000, 0)
         assert trio.current_time() <= begun + 4
         nursery.cancel_scope.cancel()
 

@@ -139,7 +139,7 @@ async def test_store_that_nobody_closes_leaves_nothing_open(path: Path):
         "import sys, trio\nfrom functools import partial\n"
         "from trio_mcp.stores.sqlite_store import SQLiteTaskStore\n"
         "store = SQLiteTaskStore(sys.argv[1])\n"
-        "trio.run(partial(store.expire, most=1))\n"
+        "trio.run(partial(store.expire, limit=1))\n"
         "trio.run(store.read, None, 'x')\n"
     )
     ran = await trio.run_process(

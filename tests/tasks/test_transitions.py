@@ -60,14 +60,14 @@ STEPS: dict[str, Step] = {
     "answered (last)": lambda record: answered(record, LATER, {"a": b"!", "b": b"!"}),
     "withdrawn": lambda record: withdrawn(record, LATER, ["a"]),
     "withdrawn (last)": lambda record: withdrawn(record, LATER, ["a", "b"]),
-    "noted": lambda record: with_message(record, LATER, "new"),
+    "with_message": lambda record: with_message(record, LATER, "new"),
     "checkpointed": lambda record: checkpointed(record, b"2", lambda _: False),
-    "ended": lambda record: with_outcome(record, LATER, OUTCOME),
+    "with_outcome": lambda record: with_outcome(record, LATER, OUTCOME),
     "cancelled": lambda record: cancelled(record, LATER, "why"),
     "made_external": lambda record: made_external(record, LATER, "new", 5000, 1000),
     "released": released,
     "reclaimed": lambda record: reclaimed(record, LATER, 2, 3),
-    "taken_over (again)": lambda record: reclaimed(attrs.evolve(record, on_restart="again"), LATER, 2, 3),
+    "reclaimed (again)": lambda record: reclaimed(attrs.evolve(record, on_restart="again"), LATER, 2, 3),
 }
 
 PHASES: dict[str, tuple[TaskPhase | None, TaskPhase | None]] = {
@@ -76,14 +76,14 @@ PHASES: dict[str, tuple[TaskPhase | None, TaskPhase | None]] = {
     "answered (last)": (None, TaskPhase.WORKING),
     "withdrawn": (None, TaskPhase.INPUT_REQUIRED),
     "withdrawn (last)": (None, TaskPhase.WORKING),
-    "noted": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
+    "with_message": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
     "checkpointed": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
-    "ended": (TaskPhase.ENDED, TaskPhase.ENDED),
+    "with_outcome": (TaskPhase.ENDED, TaskPhase.ENDED),
     "cancelled": (TaskPhase.CANCELLED, TaskPhase.CANCELLED),
     "made_external": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
     "released": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
     "reclaimed": (TaskPhase.ENDED, TaskPhase.ENDED),
-    "taken_over (again)": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
+    "reclaimed (again)": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
 }
 """The phase after each step of a task that works, and of one that asks; `None`: nothing changes."""
 
@@ -102,7 +102,7 @@ def test_each_step_leads_from_each_phase_where_the_table_says(phase: TaskPhase, 
 
 def test_the_table_in_the_docstring_says_the_same():
     rows = re.findall(r"^[A-Z_]{5,}.*$", transitions.__doc__ or "", flags=re.MULTILINE)
-    columns = {"asked": 15, "answered (last)": 30, "ended": 45, "cancelled": 60}
+    columns = {"asked": 15, "answered (last)": 30, "with_outcome": 45, "cancelled": 60}
     told = {
         (row.split()[0], name): row.ljust(80)[column : column + 14].split(" ")[0]
         for row in rows
@@ -128,7 +128,7 @@ def test_steps_that_a_client_sees_have_a_time(name: str):
     before = ASKING if "answered" in name or "withdrawn" in name else WORKING
     after = STEPS[name](before)
     assert after is not None
-    assert after.updated_at == (NOW if name in ("checkpointed", "released", "taken_over (again)") else LATER)
+    assert after.updated_at == (NOW if name in ("checkpointed", "released", "reclaimed (again)") else LATER)
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -298,8 +298,8 @@ def test_task_whose_time_is_over_is_not_run_again():
 def lives(draw: st.DrawFn) -> list[tuple[str, Step]]:
     """Steps in any order, with few keys: questions are asked again, and answers are to any."""
     keys, steps = st.sampled_from("012345"), list[tuple[str, Step]]()
-    last = ("ended", "cancelled", "reclaimed")
-    names = ("asked", "answered", "withdrawn", "noted", "checkpointed", "released", "taken_over (again)")
+    last = ("with_outcome", "cancelled", "reclaimed")
+    names = ("asked", "answered", "withdrawn", "with_message", "checkpointed", "released", "reclaimed (again)")
     weights = st.sampled_from([*names * 5, *last])
     for number, name in enumerate(draw(st.lists(weights, max_size=40))):
         match name:

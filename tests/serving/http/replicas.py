@@ -99,7 +99,7 @@ class _Linked:
 
     async def _call(self, method: str, *args: Any, **options: Any) -> Any:
         link = self._link
-        if (self._name, method) != ("courier", "live"):
+        if (self._name, method) != ("courier", "heartbeat"):
             link.calls.append(f"{self._name}.{method}")
         if (held := link.held.get(f"{self._name}.{method}")) is not None:
             await held.wait()

@@ -57,8 +57,8 @@ class _NextSessions:
         stored = await self._sessions.read(session_id, idle_ms=idle_ms)
         if stored is None:
             return None
-        facts = {**msgspec.msgpack.decode(stored.facts), **self._old}
-        return attrs.evolve(stored, facts=msgspec.msgpack.encode(facts))
+        facts = {**msgspec.msgpack.decode(stored.state), **self._old}
+        return attrs.evolve(stored, state=msgspec.msgpack.encode(facts))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sessions, name)
@@ -146,7 +146,7 @@ async def test_facts_of_the_next_version_outlive_what_this_one_writes(autojump_c
         answer = await endpoint.ask("POST", session, message("logging/setLevel", {"level": "debug"}, 1))
         assert answer.json["result"] == {}
         stored = await memory.kept.sessions.read(session["Mcp-Session-Id"], idle_ms=10_000)
-    facts = msgspec.msgpack.decode(stored.facts)
+    facts = msgspec.msgpack.decode(stored.state)
     assert (facts["colour"], facts["is_initialized"], facts["log_level"]) == ("blue", True, "debug")
 
 

@@ -188,16 +188,16 @@ class OpenLog:
 
     async def record(self, changed: Any) -> None:
         if isinstance(self.failure, Uncertain):  # it has happened
-            await self.log.note(changed)
+            await self.log.record(changed)
         if self.failure is not None:
             raise self.failure
-        await self.log.note(changed)
+        await self.log.record(changed)
 
     async def read_since(self, cursor: str | None) -> Any:
         self.asked += 1
         if self.failure is not None:
             raise self.failure
-        return await self.log.since(cursor)
+        return await self.log.read_since(cursor)
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[HintQueue[Any]]:
@@ -226,7 +226,7 @@ async def opened() -> AsyncGenerator[tuple[Server, Told, OpenLog]]:
 async def test_hint_moves_the_place_so_that_nobody_asks(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         for number in range(10):
-            await log.log.note([f"resource:{number}"])
+            await log.log.record([f"resource:{number}"])
         await wait_all_tasks_blocked()
         assert told.found == [str(number) for number in range(10)]
         assert log.asked == 1
@@ -235,10 +235,10 @@ async def test_hint_moves_the_place_so_that_nobody_asks(autojump_clock: MockCloc
 async def test_hint_that_was_lost_is_asked_for_at_the_next(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
-        await log.log.note(["tools"])
+        await log.log.record(["tools"])
         await wait_all_tasks_blocked()
         log.passes_on = True
-        await log.log.note(["prompts"])
+        await log.log.record(["prompts"])
         await wait_all_tasks_blocked()
         assert sorted(told.found) == ["prompts", "tools"]
         assert trio.current_time() == 0
@@ -247,7 +247,7 @@ async def test_hint_that_was_lost_is_asked_for_at_the_next(autojump_clock: MockC
 async def test_hint_that_was_lost_is_found_within_five_seconds(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
-        await log.log.note(["tools"])
+        await log.log.record(["tools"])
         await trio.sleep(5.1)
         assert told.found == ["tools"]
 
@@ -255,7 +255,7 @@ async def test_hint_that_was_lost_is_found_within_five_seconds(autojump_clock: M
 async def test_gap_is_asked_about_at_once(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
-        await log.log.note(["tools"])
+        await log.log.record(["tools"])
         log.hints.put(HINTS_LOST)
         await wait_all_tasks_blocked()
         assert told.found == ["tools"]
@@ -271,13 +271,13 @@ async def test_log_that_lost_its_past_tells_everything(autojump_clock: MockClock
 
 async def test_more_things_than_the_log_knows_are_everything(autojump_clock: MockClock) -> None:
     async with opened() as (server, told, log):
-        place = (await log.log.since(None)).place
+        place = (await log.log.read_since(None)).cursor
         for number in range(10_001):
             server.resource_updated(str(number))
         del told.found[:]
         await trio.sleep(1)
-        assert (await log.log.since(place)).changed == [EVERYTHING]
-        await log.log.note([EVERYTHING])
+        assert (await log.log.read_since(place)).changed == [EVERYTHING]
+        await log.log.record([EVERYTHING])
         await trio.sleep(1)
         assert told.found == [EVERYTHING]
 
@@ -287,13 +287,13 @@ async def test_note_that_failed_is_noted_again_and_told_here_as_seldom_as_may_be
     failure: OSError, autojump_clock: MockClock
 ) -> None:
     async with opened() as (server, told, log):
-        place = (await log.log.since(None)).place
+        place = (await log.log.read_since(None)).cursor
         log.failure = failure
         server.list_changed("notifications/tools/list_changed")
         await trio.sleep(0.05)
         log.failure = None
         await trio.sleep(3)
-        assert (await log.log.since(place)).changed == ["tools"]
+        assert (await log.log.read_since(place)).changed == ["tools"]
         assert told.found[0] == "tools"
         assert len(told.found) <= 2
 
@@ -303,7 +303,7 @@ async def test_own_note_is_not_told_again_but_the_same_one_of_another_is(autojum
         server.list_changed("notifications/tools/list_changed")
         await trio.sleep(0.5)
         assert told.found == ["tools"]
-        await log.log.note(["tools"])
+        await log.log.record(["tools"])
         await wait_all_tasks_blocked()
         assert told.found == ["tools", "tools"]
 
@@ -316,7 +316,7 @@ async def test_own_hint_that_was_lost_hides_no_change_of_another(autojump_clock:
         log.passes_on = True
         for _ in range(3):  # the first one shows that a hint was lost
             del told.found[:]
-            await log.log.note(["tools"])
+            await log.log.record(["tools"])
             await wait_all_tasks_blocked()
             assert told.found == ["tools"]
         assert log.asked == 2

@@ -99,7 +99,7 @@ async def test_lines_are_in_the_log_before_the_client_gets_them(
     session = await endpoint.initialize()
     post, cursor = await stepping(scene, endpoint.replicas[0], session)
     name, _, number = cursor.rpartition("-")
-    found = await endpoint.memory.kept.events.read_after(session["Mcp-Session-Id"], name, 0, keep=60_000)
+    found = await endpoint.memory.kept.events.read_after(session["Mcp-Session-Id"], name, 0, retention_ms=60_000)
     assert found.stream.last == int(number)
     endpoint.memory.links[0].is_down = True
     scene["mine"].may_go_on.set()
@@ -267,7 +267,7 @@ async def test_a_handler_whose_stream_is_lost_is_cancelled_with_the_cause_lease(
     session_id = session["Mcp-Session-Id"]
     kept = endpoint.memory.kept.events
     [name] = kept._logs.get(session_id)._streams
-    await kept.take(session_id, name, holder="another", keep=60_000)
+    await kept.take_over(session_id, name, holder="another", retention_ms=60_000)
     with trio.fail_after(10):
         while await post.more():
             pass

@@ -31,7 +31,7 @@ ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "mod
 async def kept(endpoint: FleetEndpoint, session: dict[str, str | None], cursor: str) -> list[bytes]:
     """Return the events of a stream, as the storage has them."""
     session_id, stream = session["Mcp-Session-Id"], cursor.rpartition("-")[0]
-    return (await endpoint.memory.kept.events.read_after(session_id, stream, 0, keep=10**6)).lines
+    return (await endpoint.memory.kept.events.read_after(session_id, stream, 0, retention_ms=10**6)).lines
 
 
 @pytest.mark.parametrize("secrets", [[], [NEW]], ids=["without secrets", "with secrets"])
@@ -129,12 +129,12 @@ class Intruder:
         return str(headers["Mcp-Session-Id"])
 
     async def facts(self, headers: dict[str, str | None]) -> bytes:
-        return (await self._sessions.read(self.session(headers), idle=10**6)).facts
+        return (await self._sessions.read(self.session(headers), idle_ms=10**6)).state
 
     async def rewrite(self, headers: dict[str, str | None], facts: bytes) -> None:
         name, sessions = self.session(headers), self._sessions
         stored = await sessions.read(name, idle_ms=10**6)
-        assert await sessions.change(name, facts, was=stored.mark, mark=new_mark(), idle=10**6)
+        assert await sessions.change(name, facts, expected_mark=stored.mark, mark=new_mark(), idle_ms=10**6)
 
     @property
     def _sessions(self) -> Any:

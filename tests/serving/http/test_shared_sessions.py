@@ -105,10 +105,10 @@ async def test_a_change_during_the_first_reading_of_a_session_refuses_no_request
     sessions = endpoint.memory.kept.sessions
     read, readings = sessions.read, 0
 
-    async def read_while_changed(session_id: str, *, idle: int) -> Any:
+    async def read_while_changed(session_id: str, *, idle_ms: int) -> Any:
         nonlocal readings
         readings += 1
-        stored = await read(session_id, idle=idle)
+        stored = await read(session_id, idle_ms=idle_ms)
         if readings == 1:
             sessions._hint_queues.notify([HINTS_LOST if is_gap else session_id])
             await wait_all_tasks_blocked()
@@ -169,7 +169,7 @@ async def test_two_replicas_that_change_a_session_at_a_time_both_succeed(
     stored = await endpoint.memory.kept.sessions.read(session["Mcp-Session-Id"], idle_ms=10_000)
     from trio_mcp.fleet.sessions.state import decode_state
 
-    kept = decode_state(stored.facts).subscriptions
+    kept = decode_state(stored.state).subscriptions
     assert sorted(kept) == sorted(f"scene:{number}" for number in range(20) if number != 3)
 
 
@@ -417,12 +417,12 @@ async def test_facts_of_a_later_version_are_503_and_stay(endpoint: FleetEndpoint
     session = await endpoint.initialize()
     session_id, sessions = session["Mcp-Session-Id"], endpoint.memory.kept.sessions
     stored = await sessions.read(session_id, idle_ms=60_000)
-    later = msgspec.msgpack.encode(msgspec.msgpack.decode(stored.facts) | {"form": 2})
-    assert await sessions.change(session_id, later, was=stored.mark, mark=b"later", idle=60_000)
+    later = msgspec.msgpack.encode(msgspec.msgpack.decode(stored.state) | {"form": 2})
+    assert await sessions.change(session_id, later, expected_mark=stored.mark, mark=b"later", idle_ms=60_000)
     await wait_all_tasks_blocked()
     for _ in range(3):
         assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 503
-    assert (await sessions.read(session_id, idle_ms=60_000)).facts == later
+    assert (await sessions.read(session_id, idle_ms=60_000)).state == later
 
 
 async def test_progress_of_a_client_goes_to_the_replica_that_its_token_names(
@@ -635,7 +635,7 @@ async def test_many_cancels_keep_the_facts_of_a_session_small(
         body = message("notifications/cancelled", {"requestId": f"{number}" + "x" * 300, "reason": "y" * 10_000})
         assert (await endpoint.ask("POST", session, body)).status == 202
     stored = await endpoint.memory.kept.sessions.read(session["Mcp-Session-Id"], idle_ms=10_000)
-    assert len(stored.facts) < 16_000
+    assert len(stored.state) < 16_000
 
 
 async def test_notifications_and_ids_that_make_no_sense_are_taken_as_ever(
