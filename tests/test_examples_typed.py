@@ -95,10 +95,10 @@ def handler(ctx: WorkerContext) -> None:
     assert_type(ctx.sample("Hello", max_tokens=1, temperature=0.5), CreateMessageResult)
     assert_type(ctx.send_request("roots/list", None, dict[str, int]), dict[str, int])
     assert_type(ctx.list_roots(), list[Root])
-    if ctx.task is not None and ctx.task_store is not None:
+    if ctx.task is not None and ctx.caller_tasks is not None:
         assert_type(ctx.task.ttl, float | None)
         assert_type(ctx.task.checkpoint(1), None)
-        assert_type(ctx.task_store.get_task(ctx.task.id), TaskState)
+        assert_type(ctx.caller_tasks.get_task(ctx.task.id), TaskState)
     ctx.elicit()
 """
 

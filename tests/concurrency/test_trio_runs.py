@@ -84,7 +84,7 @@ def test_a_call_after_the_end_of_the_run_raises_run_finished_error() -> None:
 async def test_a_call_that_a_blocked_trio_thread_does_not_begin_raises_runtime_error_and_never_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "PATIENCE", 0.01)
+    monkeypatch.setattr(threads, "CALL_TIMEOUT", 0.01)
     run, ran, failures = current_run(), list[int](), list[BaseException]()
 
     def change() -> None:

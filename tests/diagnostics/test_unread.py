@@ -9,7 +9,7 @@ from tests.patience import PATIENCE
 
 FILLED = """
 import os, _thread, threading
-from trio_mcp.diagnostics.log import let_go_of_unread_output
+from trio_mcp.diagnostics.log import discard_unread_output
 
 reads, writes = os.pipe()
 os.set_blocking(writes, False)
@@ -47,7 +47,7 @@ def test_what_waits_in_a_full_pipe_is_let_go() -> None:
     writing = """
 thread = threading.Thread(target=os.write, args=(2, b"x" * 1_000_000))
 thread.start()
-let_go_of_unread_output()
+discard_unread_output()
 thread.join()
 print("ended")
 """
@@ -56,5 +56,5 @@ print("ended")
 
 
 def test_threads_that_have_ended_without_a_word_are_not_signalled() -> None:
-    done = run(FILLED + FOREIGN + "let_go_of_unread_output()\nprint('ended')")
+    done = run(FILLED + FOREIGN + "discard_unread_output()\nprint('ended')")
     assert (done.stdout, done.returncode) == ("ended\n", 0)

@@ -544,8 +544,8 @@ async def test_of_a_cleanup_that_is_over_nothing_is_kept(monkeypatch: pytest.Mon
         await client.call_tool("show")
         assert len(ended) == 1
     async with open_memory(server_of(connection)):
-        assert len(vars(provided)["_shared"]) == 1
-    assert not vars(provided)["_shared"]
+        assert len(vars(provided)["_server_values"]) == 1
+    assert not vars(provided)["_server_values"]
 
 
 async def test_a_provider_that_fails_is_a_failure_of_the_tool() -> None:

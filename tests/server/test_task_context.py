@@ -1,4 +1,4 @@
-"""`ctx.task`, `ctx.task_store` and `server.tasks`: tasks as authors see them."""
+"""`ctx.task`, `ctx.caller_tasks` and `server.tasks`: tasks as authors see them."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ async def test_an_exception_of_the_application_leaves_as_it_is() -> None:
 
 async def test_an_exception_of_a_source_cuts_the_stream_and_leaves_as_it_is() -> None:
     class Broken:
-        async def take(self) -> bytes:
+        async def next_chunk(self) -> bytes:
             raise Fault
 
     async with serving(App(lambda exchange: exchange.response.stream(200, TEXT, Broken()))) as client:
