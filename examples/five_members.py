@@ -14,18 +14,9 @@ from collections import Counter
 
 import trio
 
-from trio_mcp import (
-    ALL_QUESTIONS,
-    Client,
-    MemberDescription,
-    PeerError,
-    RestartPolicy,
-    Server,
-    gateway,
-    open_group,
-    open_memory,
-    serve_stdio,
-)
+from trio_mcp import Client, PeerError, Server, gateway, open_memory, serve_stdio
+from trio_mcp.hosting import MemberDescription, RestartPolicy, open_group
+from trio_mcp.types import ALL_QUESTIONS
 
 NAMES = ("ada", "bob", "cid", "dot", "mortal")
 

@@ -14,19 +14,11 @@ import sys
 
 import trio
 
-from trio_mcp import (
-    Group,
-    MCPError,
-    OAuth,
-    Progress,
-    RestartPolicy,
-    cancel_on_interrupt,
-    fail_after_work,
-    open_group,
-    read_config,
-)
+from trio_mcp import MCPError, Progress, cancel_on_interrupt, fail_after_work
+from trio_mcp.auth import OAuth
 from trio_mcp.cli.printable import printable
 from trio_mcp.cli.questions import terminal_options
+from trio_mcp.hosting import Group, RestartPolicy, open_group, read_config
 
 WIDTH = 30
 

@@ -44,7 +44,7 @@ def mcp_era(request: pytest.FixtureRequest) -> Literal["legacy", "modern"]:
 
 @pytest.fixture
 def mcp_client_options() -> dict[str, Any]:
-    """The options of `mcp_client` besides the era: ``{"sampling": ...}``, see `trio_mcp.ClientSettings`."""
+    """The options of `mcp_client` besides the era: ``{"sampling": ...}``, see `trio_mcp.types.ClientSettings`."""
     return {}
 
 

@@ -16,23 +16,21 @@ from typing import Any, Unpack, get_args, is_typeddict
 
 import pytest
 import trio
+from tests.public import FACE, names
+from tests.public import module as public_module
 
 import trio_mcp
 from trio_mcp import (
     Address,
     Client,
     Command,
-    ConnectedClient,
-    Group,
     InMemory,
-    MemberDescription,
     RequestContext,
     Server,
     Skills,
     aio,
     blocking,
     mistakes,
-    open_group,
     open_http,
     open_memory,
     open_stdio,
@@ -47,9 +45,11 @@ from trio_mcp import (
     testing,
 )
 from trio_mcp.concurrency.misuse import _keywords_of
+from trio_mcp.hosting import Group, MemberDescription, open_group
+from trio_mcp.types import ConnectedClient
 
 SOURCE = Path(trio_mcp.__file__).parent
-MODULES: tuple[ModuleType, ...] = (trio_mcp, aio, blocking, testing)
+MODULES: tuple[ModuleType, ...] = (*map(public_module, FACE), aio, blocking, testing)
 
 
 # Options
@@ -193,7 +193,7 @@ class _Roots:
 
 
 NAMES: dict[str, Any] = {
-    **{name: getattr(trio_mcp, name) for name in trio_mcp.__all__},
+    **names(*FACE),
     **{name: thing for name, thing in vars(_Roots).items() if not name.startswith("_")},
     **{module.__name__.rpartition(".")[2]: module for module in MODULES},
 }

@@ -24,8 +24,8 @@ from tests.patience import PATIENCE
 from tests.test_http_page import port, running
 from tests.transports.http_client.scripted import Visitor, scripted
 
-from trio_mcp import (
-    Address,
+from trio_mcp import Address, open_http
+from trio_mcp.auth import (
     AuthorizationError,
     Bearer,
     ClientCredentials,
@@ -35,11 +35,10 @@ from trio_mcp import (
     OAuth,
     Protected,
     WorkloadIdentity,
-    open_http,
-    read_config,
 )
 from trio_mcp.auth.fetching import HttpFetcher
 from trio_mcp.cli.commands.options import sign_in_options
+from trio_mcp.hosting import read_config
 from trio_mcp.transports.http_client.client import HttpClient
 
 __all__ = ["port"]

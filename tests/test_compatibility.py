@@ -10,32 +10,29 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, is_typeddict
 
 import attrs
 import click
 import pytest
+from tests.public import FACE, NAMESPACES, names
 
-import trio_mcp
-from trio_mcp import REVISIONS
 from trio_mcp.cli.group import trio_mcp as command_line
+from trio_mcp.types import REVISIONS
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "tests" / "public_api.json"
+NAMED = names(*FACE)
 PAGE = (ROOT / "docs" / "compatibility.md").read_text()
-MODULES = ("trio_mcp", "trio_mcp.aio", "trio_mcp.blocking", "trio_mcp.testing", "trio_mcp.otel", "trio_mcp.prometheus")
 
 
 def public() -> dict[str, list[str]]:
     """What each public thing takes and has, by the name of the thing. A parameter that may be left out ends with
     ``=``, a member begins with a dot."""
     found: dict[str, list[str]] = {}
-    for module in MODULES:
-        room = import_module(module)
-        for name in room.__all__:
-            thing = getattr(room, name)
+    for module in NAMESPACES:
+        for name, thing in names(module).items():
             found[f"{module}.{name}"] = [*parameters(thing), *members(thing)]
             if inspect.isclass(thing):
                 for member in members(thing):
@@ -64,7 +61,7 @@ def parameters(thing: Any) -> Iterator[str]:
 def options(function: Any, annotation: str) -> Iterator[str]:
     """The options of ``**options: Unpack[Options]``."""
     for name in re.findall(r"Unpack\[(\w+)\]", annotation):
-        kind = getattr(inspect.getmodule(function), name, None) or getattr(trio_mcp, name)
+        kind = getattr(inspect.getmodule(function), name, None) or NAMED[name]
         yield from sorted(kind.__required_keys__)
         yield from (f"{option}=" for option in sorted(kind.__optional_keys__))
 

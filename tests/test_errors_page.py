@@ -10,8 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-
-import trio_mcp
+from tests.public import FACE, names
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "errors.md").read_text()
@@ -55,8 +54,7 @@ def text_of(node: ast.AST) -> str:
 
 
 def test_the_list_of_exceptions_has_all_that_can_be_caught() -> None:
-    exported = [getattr(trio_mcp, name) for name in trio_mcp.__all__]
-    errors = [each for each in exported if isinstance(each, type) and issubclass(each, Exception)]
+    errors = [each for each in names(*FACE).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert {row[0]: row[1] for row in rows_of("Every exception")} == {
         f"`{error.__name__}`": ", ".join(f"`{base.__name__}`" for base in error.__bases__) for error in errors
     }

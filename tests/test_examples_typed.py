@@ -84,7 +84,8 @@ def test_mypy_finds_nothing_wrong_with_the_examples_of_any_page_and_of_the_folde
 WITH_THREADS = """
 from typing import assert_type
 
-from trio_mcp import CreateMessageResult, ElicitAnswer, Root, TaskState, WorkerContext
+from trio_mcp import WorkerContext
+from trio_mcp.types import CreateMessageResult, ElicitAnswer, Root, TaskState
 
 
 def handler(ctx: WorkerContext) -> None:
@@ -185,15 +186,10 @@ from enum import Enum
 from typing import Annotated, Any, assert_type
 
 from trio_mcp import (
-    CallToolResult,
     Client,
-    ElicitAnswer,
-    GetPromptResult,
-    InputRequest,
     InputRequired,
     Next,
     Provide,
-    ReadResourceResult,
     RequestContext,
     Server,
     ServerRequest,
@@ -201,10 +197,11 @@ from trio_mcp import (
     aio,
     blocking,
     gateway,
-    open_group,
     open_memory,
     rate_limit,
 )
+from trio_mcp.hosting import open_group
+from trio_mcp.types import CallToolResult, ElicitAnswer, GetPromptResult, InputRequest, ReadResourceResult
 
 server, other = Server("all"), Server("other")
 

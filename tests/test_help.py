@@ -10,17 +10,16 @@ from typing import Any, is_typeddict
 
 import attrs
 import pytest
+from tests.public import FACE, names
 
 import trio_mcp
-import trio_mcp.aio
-import trio_mcp.blocking
+import trio_mcp.types
 from trio_mcp import Server
 
-NAMED = {
-    name: getattr(module, name) for module in (trio_mcp, trio_mcp.aio, trio_mcp.blocking) for name in module.__all__
-}
+NAMED = names(*FACE, "trio_mcp.aio", "trio_mcp.blocking")
 FUNCTIONS = {name: thing for name, thing in NAMED.items() if inspect.isfunction(thing)} | {
-    f"Server.{name}": getattr(Server, name) for name in ("tool", "resource", "prompt", "middleware", "mount", "searchable")
+    f"Server.{name}": getattr(Server, name)
+    for name in ("tool", "resource", "prompt", "middleware", "mount", "searchable")
 }
 WITH_FIELDS = {name: thing for name, thing in NAMED.items() if is_typeddict(thing) or attrs.has(thing)}
 LISTED_IN = {"ClientOptions": "ClientSettings"}
@@ -66,5 +65,5 @@ def test_a_field_is_shown_with_its_type_its_default_and_the_text_under_it() -> N
 
 
 def test_the_fields_of_a_base_come_first() -> None:
-    shown = shown_by_help(trio_mcp.ToolOptions)
+    shown = shown_by_help(trio_mcp.types.ToolOptions)
     assert 0 < shown.index("\n  name: str | None\n") < shown.index("\n  lenient: bool\n")

@@ -24,7 +24,8 @@ import trustme
 from tests.patience import PATIENCE
 from tests.ports import free_port
 
-from trio_mcp import Limits, ServingOptions, open_http, serve_http
+from trio_mcp import Limits, open_http, serve_http
+from trio_mcp.types import ServingOptions
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "http.md").read_text()

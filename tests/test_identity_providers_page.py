@@ -19,7 +19,8 @@ from tests.auth.providers.identity_providers import Auth0, EntraID, Google, Keyc
 from tests.patience import PATIENCE
 from tests.ports import free_port
 
-from trio_mcp import AuthorizationError, Bearer, ClientCredentials, OAuth, open_http, serve_http
+from trio_mcp import open_http, serve_http
+from trio_mcp.auth import AuthorizationError, Bearer, ClientCredentials, OAuth
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "identity-providers.md").read_text()

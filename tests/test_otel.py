@@ -24,16 +24,12 @@ from tests.ports import url_on_socket
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
-    CallToolResult,
     CancelAcknowledged,
     CodedError,
-    CreateMessageParams,
-    CreateMessageResult,
     Limits,
     PeerError,
     RequestContext,
     Server,
-    TextContent,
     ToolError,
     confirm_cancels,
     open_http,
@@ -49,6 +45,7 @@ from trio_mcp import (
 )
 from trio_mcp.metrics import Meters
 from trio_mcp.otel import OpenTelemetry
+from trio_mcp.types import CallToolResult, CreateMessageParams, CreateMessageResult, TextContent
 
 SECRET = "hunter2"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

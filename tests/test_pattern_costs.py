@@ -97,7 +97,7 @@ def methods_of(found: Found) -> tuple[str, ...]:
 PATTERNS: Final = {
     found.place: found
     for path, tree in trees().items()
-    if path.name != "lazy_pattern.py"  # whose patterns are those of its callers
+    if path.name != "lazy.py"  # whose patterns are those of its callers
     for found in found_in(path, tree)
 }
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.public import FACE, NAMESPACES, module, names
 
 import trio_mcp
-import trio_mcp.otel
-import trio_mcp.testing
 
-MODULES = [trio_mcp, trio_mcp.otel, trio_mcp.testing]
-THINGS = {name: getattr(module, name) for module in MODULES for name in module.__all__}
+THINGS = {f"{space}.{name}": thing for space in NAMESPACES for name, thing in names(space).items()}
 SPOKEN_OF = {name: thing for name, thing in THINGS.items() if inspect.isfunction(thing) or inspect.isclass(thing)}
 
 
@@ -28,9 +27,35 @@ def ours(thing: Any) -> Iterator[tuple[str, Any]]:
                     yield name, getattr(thing, name)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_each_name_is_said_once(module: ModuleType) -> None:
-    assert len(set(module.__all__)) == len(module.__all__)
+@pytest.mark.parametrize("space", NAMESPACES)
+def test_each_name_is_said_once(space: str) -> None:
+    assert len(set(module(space).__all__)) == len(module(space).__all__)
+
+
+def test_each_name_is_in_one_module_of_the_face() -> None:
+    assert len(names(*FACE)) == sum(len(module(space).__all__) for space in FACE)
+
+
+def test_the_package_has_the_names_of_a_first_week_alone() -> None:
+    assert len(trio_mcp.__all__) <= 90
+    assert len(Path(str(trio_mcp.__file__)).read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("space", FACE)
+def test_type_checkers_see_the_names_that_can_be_imported(space: str) -> None:
+    tree = ast.parse(Path(str(module(space).__file__)).read_text())
+    (block,) = (each for each in tree.body if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING")
+    imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
+    table = {f"{'.' * each.level}{each.module}": {name.name for name in each.names} for each in imports}
+    assert table == {name: set(text.split()) for name, text in module(space)._NAMES.items()}
+    assert {name for listed in table.values() for name in listed} == set(module(space).__all__)
+
+
+@pytest.mark.parametrize("name", sorted(names(*FACE[1:])))
+def test_a_name_that_is_elsewhere_raises_an_error_with_the_import(name: str) -> None:
+    (space,) = (each for each in FACE if name in module(each).__all__)
+    with pytest.raises(AttributeError, match=rf"^trio_mcp has no {name}; write from {space} import {name}$"):
+        getattr(trio_mcp, name)
 
 
 @pytest.mark.parametrize("name", sorted(SPOKEN_OF))

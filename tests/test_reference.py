@@ -10,29 +10,28 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import trio_mcp
+from tests.public import FACE, names
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 HEAD = """# Every public name
 
-All that `from trio_mcp import …` gives, one line each; `help(name)` has the whole text, with every option. The pages on
-[servers](servers.md), [hosts](hosts.md), [HTTP](http.md), [tasks](tasks.md) and [authorization](authorization.md) say
-what to do with these names. `trio_mcp.aio` and `trio_mcp.blocking` have the client side again, for asyncio and for
-programs without an event loop; `trio_mcp.testing` has what tests need.
+Each line is a name that you can import; `help(name)` has the whole text, with every option. `from trio_mcp import …`
+gives what a first server or client needs, in the sections up to [errors](#errors). The other sections are named after
+the module from which you import. The pages on [servers](servers.md), [hosts](hosts.md), [HTTP](http.md),
+[tasks](tasks.md) and [authorization](authorization.md) say what to do with these names. `trio_mcp.aio` and
+`trio_mcp.blocking` have the client side again, for asyncio and for programs without an event loop. `trio_mcp.testing`
+has what tests need.
 """
 GROUPS = (
-    ("Servers and their handlers", ("server", "openapi", "transports", "middleware")),
+    ("Servers and their handlers", ("server", "openapi", "transports", "middleware", "protocol")),
     ("Clients", ("client", "skills")),
-    ("Many servers", ("hosting", "proxying")),
     ("Transports", ("connecting", "serving")),
-    ("Authorization", ("auth",)),
-    ("Tasks", ("tasks", "stores", "fleet")),
-    ("Requests and their limits", ("runtime", "concurrency", "jsonrpc", "metrics", "recording")),
-    ("Values of the protocol", ("protocol",)),
+    ("Requests and their limits", ("runtime", "concurrency", "recording")),
+    ("Several servers or processes", ("proxying", "fleet", "tasks")),
 )
+"""The sections of the names that ``trio_mcp`` itself has, and the packages of each."""
 ERRORS = "Errors"
 
 
@@ -60,29 +59,31 @@ def first_sentence(text: str) -> str:
 
 
 def lines() -> Iterator[tuple[str, str, str]]:
-    """Group, name and sentence of each public name."""
+    """Section, name and sentence of each public name."""
     assigned = of_assignments()
-    for name in sorted(trio_mcp.__all__, key=str.lower):
-        thing: Any = getattr(trio_mcp, name)
-        if inspect.isclass(thing) or inspect.isroutine(thing):
-            module, text = thing.__module__, inspect.getdoc(thing) or ""
-        else:
-            module, text = assigned[name]
-        if inspect.isclass(thing) and issubclass(thing, BaseException):
-            group = ERRORS
-        else:
-            room = module.split(".")[1]
-            (group,) = (title for title, rooms in GROUPS if room in rooms)
-        yield group, name, first_sentence(text)
+    for space in FACE:
+        for name, thing in sorted(names(space).items(), key=lambda pair: pair[0].lower()):
+            if inspect.isclass(thing) or inspect.isroutine(thing):
+                module, text = thing.__module__, inspect.getdoc(thing) or ""
+            else:
+                module, text = assigned[name]
+            if space != "trio_mcp":
+                section = space
+            elif inspect.isclass(thing) and issubclass(thing, BaseException):
+                section = ERRORS
+            else:
+                room = module.split(".")[1]
+                (section,) = (title for title, rooms in GROUPS if room in rooms)
+            yield section, name, first_sentence(text)
 
 
 def expected() -> str:
     """The text of the page."""
     told = list(lines())
     parts = [HEAD]
-    for group in (*(title for title, _ in GROUPS), ERRORS):
-        rows = "".join(f"| `{name}` | {sentence} |\n" for of, name, sentence in told if of == group)
-        parts.append(f"## {group}\n\n| name | what it is |\n|---|---|\n{rows}")
+    for section in (*(title for title, _ in GROUPS), ERRORS, *FACE[1:]):
+        rows = "".join(f"| `{name}` | {sentence} |\n" for of, name, sentence in told if of == section)
+        parts.append(f"## {section}\n\n| name | what it is |\n|---|---|\n{rows}")
     return "\n".join(parts)
 
 

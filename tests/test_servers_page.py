@@ -11,7 +11,8 @@ from tests.pages import Page
 from tests.serving.http.memory_listener import listening
 from trio.testing import MockClock
 
-from trio_mcp import ElicitFormParams, ElicitResult, PromptOptions, ToolOptions, open_memory
+from trio_mcp import open_memory
+from trio_mcp.types import ElicitFormParams, ElicitResult, PromptOptions, ToolOptions
 
 PAGE = Page("servers.md")
 

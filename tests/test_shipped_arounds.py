@@ -21,7 +21,6 @@ from trio_mcp import (
     CancelCause,
     Client,
     CodedError,
-    ElicitResult,
     Limits,
     PeerError,
     RequestContext,
@@ -45,6 +44,7 @@ from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.testing import open_scripted_client
 from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.types import ElicitResult
 
 Era = Literal["legacy", "modern"]
 ERAS: list[Era] = ["legacy", "modern"]

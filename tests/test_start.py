@@ -39,7 +39,8 @@ _HTTP = f"""
 import json, sys
 from functools import partial
 import trio
-from trio_mcp import Protected, Server, serve_http
+from trio_mcp import Server, serve_http
+from trio_mcp.auth import Protected
 {_COUNT}
 server = Server("small")
 

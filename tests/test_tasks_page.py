@@ -16,11 +16,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import Limits, StoredTasks, TaskContext, TaskSettings, open_memory
+from trio_mcp import Limits, TaskSettings, open_memory
 from trio_mcp.cli.group import trio_mcp
 from trio_mcp.server.context.tasks import CallerTasks
 from trio_mcp.stores.task_store import OnRestart
 from trio_mcp.testing import RecordedTask
+from trio_mcp.types import StoredTasks, TaskContext
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "tasks.md").read_text()

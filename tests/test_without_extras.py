@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from tests.public import FACE
 
 import trio_mcp
 
@@ -56,12 +57,13 @@ print([each for each in extras if find_spec(each) is not None])
     assert run(site, code) == "[]\n"
 
 
-def test_a_star_import_brings_every_name(site: Path) -> None:
-    code = "from trio_mcp import *\nimport trio_mcp\nprint(set(trio_mcp.__all__) - set(globals()) or [])"
+@pytest.mark.parametrize("module", FACE)
+def test_a_star_import_brings_every_name(site: Path, module: str) -> None:
+    code = f"from {module} import *\nimport {module} as module\nprint(set(module.__all__) - set(globals()) or [])"
     assert run(site, code) == "[]\n"
 
 
-@pytest.mark.parametrize("module", ["trio_mcp", "trio_mcp.aio", "trio_mcp.blocking", "trio_mcp.testing"])
+@pytest.mark.parametrize("module", [*FACE, "trio_mcp.aio", "trio_mcp.blocking", "trio_mcp.testing"])
 def test_a_module_can_be_inspected_and_helped_with(site: Path, module: str) -> None:
     code = f"""
 import inspect, pydoc
@@ -96,7 +98,8 @@ for module in (jwt, keys, proof_checks, arguments, document, responses, tools, f
     }.items(),
 )
 def test_the_use_of_a_name_raises_import_error_with_the_extra_to_install(site: Path, use: str, message: str) -> None:
-    code = f"from trio_mcp import *\ntry:\n    {use}\nexcept ImportError as error:\n    print(error)"
+    imports = "from trio_mcp import *\nfrom trio_mcp.auth import *\n"
+    code = f"{imports}try:\n    {use}\nexcept ImportError as error:\n    print(error)"
     assert run(site, code) == f"{message}\n"
 
 

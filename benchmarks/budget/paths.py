@@ -12,11 +12,13 @@ import trio
 import trio.testing
 from pydantic import BaseModel
 
-from trio_mcp import Limits, Principal, Protected, RequestContext, Server, TextContent, serve_http
+from trio_mcp import Limits, RequestContext, Server, serve_http
+from trio_mcp.auth import Principal, Protected
 from trio_mcp.client.client import Client
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
 from trio_mcp.transports.lines import LineTransport
+from trio_mcp.types import TextContent
 
 from ..driver import messages
 from ..driver.checks import check

@@ -8,7 +8,8 @@ import trio
 from marking import listening
 from trio_mcp_tools import server
 
-from trio_mcp import Principal, Protected, serve_http
+from trio_mcp import serve_http
+from trio_mcp.auth import Principal, Protected
 
 token = sys.argv[2:]
 

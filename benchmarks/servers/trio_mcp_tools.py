@@ -5,7 +5,8 @@ import time
 import trio
 from marking import answer, began, ended, question, row
 
-from trio_mcp import Limits, RequestContext, Server, TextContent
+from trio_mcp import Limits, RequestContext, Server
+from trio_mcp.types import TextContent
 
 _LIMITS = Limits(max_in_flight=20_000, max_connections=10_000, max_subscriptions=10_000)
 server = Server("measured", limits=_LIMITS)

@@ -14,13 +14,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
+from types import ModuleType
 from typing import Any
 
 from sphinx.cmd.build import main as sphinx_build
-
-import trio_mcp
 
 SITE = Path(__file__).parent
 ROOT = SITE.parent.parent
@@ -97,17 +97,21 @@ def entry(page: str) -> str:
 
 
 def page_of(group: str) -> str:
-    return "api/" + group.lower().replace(" ", "-")
+    return "api/" + group.lower().removeprefix("trio_mcp.").replace(" ", "-")
+
+
+def module_of(group: str) -> ModuleType:
+    """The module that has the names of a group."""
+    return import_module(group if group.startswith("trio_mcp.") else "trio_mcp")
 
 
 def documented(group: str, names: dict[str, str]) -> str:
     """The source of the page of a group: Sphinx reads the docstrings, which values do not have."""
     parts = [f"# {group}\n"]
+    module = module_of(group)
     for name, sentence in names.items():
-        kind = kind_of(getattr(trio_mcp, name))
-        told = (
-            f"auto{kind}:: trio_mcp.{name}" if kind else f"data:: trio_mcp.{name}\n\n   {sentence.replace('`', '``')}"
-        )
+        kind, full = kind_of(getattr(module, name)), f"{module.__name__}.{name}"
+        told = f"auto{kind}:: {full}" if kind else f"data:: {full}\n\n   {sentence.replace('`', '``')}"
         parts.append(f"## {name}\n\n```{{eval-rst}}\n.. {told}\n```\n")
     return "\n".join(parts)
 
@@ -123,7 +127,7 @@ def as_markdown(group: str, names: dict[str, str]) -> str:
     """The page of a group for readers of Markdown: signatures and docstrings."""
     parts = [f"# {group}\n"]
     for name, sentence in names.items():
-        thing: Any = getattr(trio_mcp, name)
+        thing: Any = getattr(module_of(group), name)
         parts.append(f"## {name}\n\n{signed(name, thing) if kind_of(thing) else sentence}\n")
         for member, value in vars(thing).items() if inspect.isclass(thing) else ():
             function: Any = getattr(value, "__func__", value)  # of a class method

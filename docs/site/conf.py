@@ -6,6 +6,7 @@ import inspect
 import re
 from enum import Enum
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-import trio_mcp
+FACE = [import_module(f"trio_mcp{each}") for each in ("", ".types", ".auth", ".stores", ".hosting")]
+"""The modules that have the public names; each name is in one of them."""
 
 project = "trio-mcp"
 author = "The trio-mcp authors"
@@ -55,12 +57,14 @@ html_copy_source = False  # `build.py` puts the text of each page beside it
 def find_public_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: Element) -> Element | None:
     """Find what a docstring or an annotation names by its module, or by the last part of its name."""
     first, *others = node["reftarget"].removeprefix("trio_mcp.").split(".")
-    public = next((part for part in (first, *others) if part in trio_mcp.__all__), None)
-    if node.get("refdomain") != "py" or public is None:
+    places = ((module, part) for part in (first, *others) for module in FACE if part in module.__all__)
+    module, public = next(places, (None, None))
+    if node.get("refdomain") != "py" or module is None:
         return None
     resolve = partial(env.domains["py"].resolve_xref, env, node["refdoc"], app.builder, "obj")
-    member = f"trio_mcp.{public}.{others[-1]}" if others else ""
-    return resolve(member, node, text) or resolve(f"trio_mcp.{public}", node, text)  # a field is told of in its class
+    name = f"{module.__name__}.{public}"
+    member = f"{name}.{others[-1]}" if others else ""
+    return resolve(member, node, text) or resolve(name, node, text)  # a field is told of in its class
 
 
 FIELD = re.compile(r"  (\w+: .*)")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import trio
 
-from trio_mcp import IntrospectionVerifier, Protected, RequestContext, Server, serve_http
+from trio_mcp import RequestContext, Server, serve_http
+from trio_mcp.auth import IntrospectionVerifier, Protected
 
 server = Server("notes", "1.0.0", instructions="Keeps notes.")
 REMEMBERED = 0.5

@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trio_mcp import Server, ToolAnnotations, ToolError, run_process_tree
+from trio_mcp import Server, ToolError, run_process_tree
+from trio_mcp.types import ToolAnnotations
 
 server = Server("git", "1.0")
 repository = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()

@@ -17,7 +17,8 @@ import attrs
 import trio
 from msgspec import Meta
 
-from trio_mcp import RequestContext, Server, ToolAnnotations, ToolError
+from trio_mcp import RequestContext, Server, ToolError
+from trio_mcp.types import ToolAnnotations
 
 _MOST_ROWS = 1_000
 

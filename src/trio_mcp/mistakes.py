@@ -5,10 +5,12 @@ Imported at the moment of a mistake, and at no other time.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from dis import opname
+from importlib import import_module
 from typing import Any, Final, NoReturn, cast
 
 _SERVE: Final = "await serve_stdio(server), or await serve_http(server, port=8000)"
@@ -34,7 +36,6 @@ PACKAGE_NAMES: Final = {
     "UserMessage": 'PromptMessage("user", TextContent(text))',
     "AssistantMessage": 'PromptMessage("assistant", TextContent(text))',
     "Message": "PromptMessage",
-    "types": "trio_mcp itself, which has the classes of the specification",
     "create_proxy": "proxy",
     "BearerAuthProvider": "Protected and JWTVerifier",
     "JWTVerifierProvider": "JWTVerifier",
@@ -152,17 +153,38 @@ def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> No
     raise AttributeError(words, name=name, obj=owner)
 
 
+def namespace_of(name: str) -> str | None:
+    """Return the module from which the public ``name`` is imported."""
+    modules = (import_module(f"trio_mcp{space}") for space in ("", ".types", ".auth", ".stores", ".hosting"))
+    return next((module.__name__ for module in modules if name in module.__all__), None)
+
+
+def import_for(name: str) -> str:
+    """Return the import to write for ``name``, which may be a name of another SDK."""
+    instead = PACKAGE_NAMES.get(name, name)
+    return f"from {namespace_of(_first_name(instead)) or 'trio_mcp'} import {instead}"
+
+
+def _first_name(words: str) -> str:
+    return re.split(r"\W", words, maxsplit=1)[0]
+
+
 def raise_no_name(name: str) -> None:
-    """Raise an error that says what to write instead of ``name``, which other SDKs have. For the package's
-    ``__getattr__``.
+    """Raise an error that says what to write instead of ``name``, which other SDKs have, or which another module of the
+    package has. For the package's ``__getattr__``.
 
     In ``from trio_mcp import NAME`` the error is `ImportError`, since Python replaces the message of an
     `AttributeError`. Anywhere else, for example in ``hasattr``, it is `AttributeError`.
     """
-    if name in PACKAGE_NAMES:
-        words = f"trio_mcp has no {name}; write {PACKAGE_NAMES[name]}"
-        caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - that of `__getattr__`
-        raise ImportError(words) if caller.f_code.co_name == "_handle_fromlist" else AttributeError(words)
+    if (instead := PACKAGE_NAMES.get(name)) is not None:
+        space = namespace_of(_first_name(instead))
+        words = f"trio_mcp has no {name}; write {instead}" + (f" ({space})" if space not in (None, "trio_mcp") else "")
+    elif (space := namespace_of(name)) is not None:
+        words = f"trio_mcp has no {name}; write from {space} import {name}"
+    else:
+        return
+    caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - that of `__getattr__`
+    raise ImportError(words) if caller.f_code.co_name == "_handle_fromlist" else AttributeError(words)
 
 
 _SERVE_OPTIONS: Final = {

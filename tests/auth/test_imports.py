@@ -23,5 +23,5 @@ def test_a_client_without_authorization_loads_no_oauth() -> None:
 
 
 def test_signing_in_loads_neither_signatures_nor_keyrings_before_their_use() -> None:
-    loaded = loaded_by("trio_mcp.OAuth(), trio_mcp.ClientCredentials('me', client_secret='s')")
+    loaded = loaded_by("trio_mcp.auth.OAuth(), trio_mcp.auth.ClientCredentials('me', client_secret='s')")
     assert not loaded & {"joserfc", "keyring", "webbrowser"}

@@ -10,7 +10,8 @@ from typing import Any
 import trio
 from tests.interaction.websocket.raw_peer import port_of, serving
 
-from trio_mcp import IntrospectionVerifier, Protected, RequestContext, Server, serve_http
+from trio_mcp import RequestContext, Server, serve_http
+from trio_mcp.auth import IntrospectionVerifier, Protected
 
 __all__ = ["BASIC", "READ", "SERVER", "WRITE", "introspection", "notes", "protected"]
 

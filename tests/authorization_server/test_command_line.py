@@ -12,7 +12,8 @@ from tests.authorization_server.protected import READ, SERVER, WRITE, introspect
 from tests.cli.commands import TRIO_MCP, run
 from tests.patience import PATIENCE
 
-from trio_mcp import FileStorage, MemoryStorage, OAuth, SignInNeeded, open_http
+from trio_mcp import open_http
+from trio_mcp.auth import FileStorage, MemoryStorage, OAuth, SignInNeeded
 
 BROWSER = f"""#!{sys.executable}
 import sys

@@ -19,7 +19,8 @@ from tests.cli.terminals import answer, in_terminal, plain
 from tests.interaction.websocket.raw_peer import port_of, serving
 from tests.patience import PATIENCE
 
-from trio_mcp import MemberDescription, Progress, RequestContext, Server, ToolError, open_group, serve_websocket
+from trio_mcp import Progress, RequestContext, Server, ToolError, serve_websocket
+from trio_mcp.hosting import MemberDescription, open_group
 
 ROOT = Path(__file__).parents[2]
 DESK = ROOT / "tests" / "cli" / "desk.py"

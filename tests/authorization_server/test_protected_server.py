@@ -10,7 +10,8 @@ from examples.authorization.provider import authorization_server
 from tests.authorization_server.protected import READ, SERVER, WRITE, introspection, protected
 from tests.authorization_server.raw import RawClient, get, post
 
-from trio_mcp import AuthorizationError, Bearer, JWTVerifier, open_http, open_websocket
+from trio_mcp import open_http, open_websocket
+from trio_mcp.auth import AuthorizationError, Bearer, JWTVerifier
 from trio_mcp.auth.challenges import parse_challenges
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])

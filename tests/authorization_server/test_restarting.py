@@ -10,7 +10,8 @@ from examples.authorization.provider import authorization_server, press
 from tests.authorization_server.protected import READ, SERVER, introspection, protected
 from tests.patience import PATIENCE
 
-from trio_mcp import OAuth, open_http
+from trio_mcp import open_http
+from trio_mcp.auth import OAuth
 
 
 async def test_a_client_that_is_not_known_any_more_registers_anew(provider: Path) -> None:

@@ -10,12 +10,14 @@ from examples.authorization.provider import authorization_server, press
 from tests.authorization_server.protected import READ, protected
 from tests.patience import PATIENCE
 
-from trio_mcp import FileStorage, JWTVerifier, OAuth, open_http
+from trio_mcp import open_http
+from trio_mcp.auth import FileStorage, JWTVerifier, OAuth
 
 CALLING = """\
 import sys, trio
 from pathlib import Path
-from trio_mcp import FileStorage, OAuth, open_http
+from trio_mcp import open_http
+from trio_mcp.auth import FileStorage, OAuth
 
 async def nobody(url):
     sys.exit("the user was asked")

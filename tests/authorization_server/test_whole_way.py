@@ -19,9 +19,9 @@ from tests.authorization_server.raw import post
 from tests.interaction.browser.chromium import needs_chromium
 from tests.patience import PATIENCE
 
-from trio_mcp import (
+from trio_mcp import Client, open_http, open_websocket
+from trio_mcp.auth import (
     AuthorizationError,
-    Client,
     ClientCredentials,
     FileStorage,
     JWTVerifier,
@@ -29,8 +29,6 @@ from trio_mcp import (
     OAuth,
     Principal,
     Storage,
-    open_http,
-    open_websocket,
 )
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -15,7 +15,8 @@ from tests.bridging.seen import Seen, run
 from tests.interaction.client.raw import RawServer
 from tests.patience import PATIENCE
 
-from trio_mcp import CancelCause, ElicitResult, Progress, UnreadableMessage, aio
+from trio_mcp import CancelCause, Progress, aio
+from trio_mcp.types import ElicitResult, UnreadableMessage
 
 ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 

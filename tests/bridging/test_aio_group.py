@@ -7,7 +7,9 @@ import asyncio
 import pytest
 from tests.bridging.seen import Seen, run
 
-from trio_mcp import CancelCause, ElicitResult, MemberDescription, MemberState, MemberUnavailable, aio
+from trio_mcp import CancelCause, aio
+from trio_mcp.hosting import MemberDescription, MemberState, MemberUnavailable
+from trio_mcp.types import ElicitResult
 
 
 async def accept(_: object) -> ElicitResult:

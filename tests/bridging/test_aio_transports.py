@@ -14,17 +14,8 @@ import pytest
 import trio
 from tests.bridging.seen import Seen, run
 
-from trio_mcp import (
-    CancelCause,
-    ElicitResult,
-    RequestContext,
-    Server,
-    aio,
-    serve_http,
-    serve_tcp,
-    serve_unix,
-    serve_websocket,
-)
+from trio_mcp import CancelCause, RequestContext, Server, aio, serve_http, serve_tcp, serve_unix, serve_websocket
+from trio_mcp.types import ElicitResult
 
 
 @contextmanager

@@ -18,19 +18,9 @@ import pytest
 from tests.bridging.seen import Seen, threads
 from tests.patience import PATIENCE
 
-from trio_mcp import (
-    BadTarget,
-    CancelCause,
-    ConnectionLost,
-    ElicitResult,
-    MemberDescription,
-    MemberUnavailable,
-    Progress,
-    RequestContext,
-    Root,
-    Server,
-    blocking,
-)
+from trio_mcp import BadTarget, CancelCause, ConnectionLost, Progress, RequestContext, Server, blocking
+from trio_mcp.hosting import MemberDescription, MemberUnavailable
+from trio_mcp.types import ElicitResult, Root
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ import trio
 import trio.lowlevel
 from tests.bridging.seen import run
 
-from trio_mcp import ElicitResult, RequestContext, Server, aio
+from trio_mcp import RequestContext, Server, aio
+from trio_mcp.types import ElicitResult
 
 CANCELS = 1000
 AT_ONCE = 25

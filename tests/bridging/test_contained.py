@@ -15,9 +15,10 @@ import trio
 from tests.bridging.seen import Seen, run, threads
 from tests.patience import PATIENCE
 
-from trio_mcp import ElicitResult, RequestContext, Server, aio, blocking
+from trio_mcp import RequestContext, Server, aio, blocking
 from trio_mcp.bridging.calls import run_blocking
 from trio_mcp.bridging.portal import TrioPortal
+from trio_mcp.types import ElicitResult
 
 # From 3.12 on, Python warns of what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")

@@ -7,8 +7,8 @@ from inspect import getattr_static
 from typing import Any
 
 import pytest
+from tests.public import FACE, names
 
-import trio_mcp
 from trio_mcp import aio, blocking
 from trio_mcp.classes import Renamed
 
@@ -39,7 +39,7 @@ def public(kind: Any) -> set[str]:
 @pytest.mark.parametrize("world", [aio, blocking], ids=lambda world: world.__name__)
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_class_has_the_members_of_its_original(world: Any, name: str) -> None:
-    original, view = getattr(trio_mcp, name), getattr(world, name)
+    original, view = names(*FACE)[name], getattr(world, name)
     assert public(original) - FOR_CODE_THAT_OPENS_AND_FORWARDS.get(name, set()) <= public(view)
     for member in public(view) & public(original):
         method = inspect.getattr_static(original, member)
@@ -51,5 +51,5 @@ def test_each_class_has_the_members_of_its_original(world: Any, name: str) -> No
 
 @pytest.mark.parametrize("world", [aio, blocking], ids=lambda world: world.__name__)
 def test_all_that_opens_is_there(world: Any) -> None:
-    names = {name for name in trio_mcp.__all__ if name.startswith("open_")} - {"open_process_tree"}
-    assert names == {name for name in world.__all__ if name.startswith("open_")}
+    ours = {name for name in names(*FACE) if name.startswith("open_")} - {"open_process_tree"}
+    assert ours == {name for name in world.__all__ if name.startswith("open_")}

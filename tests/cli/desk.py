@@ -10,16 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 import trio
 
-from trio_mcp import (
-    CallToolResult,
-    CodedError,
-    Completion,
-    ImageContent,
-    RequestContext,
-    Server,
-    TextContent,
-    ToolError,
-)
+from trio_mcp import CodedError, RequestContext, Server, ToolError
+from trio_mcp.types import CallToolResult, Completion, ImageContent, TextContent
 
 server = Server("desk", "1.0")
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from trio_mcp import (
+from trio_mcp.cli.media_files import saved
+from trio_mcp.cli.printable import CommandError
+from trio_mcp.cli.request import show_result
+from trio_mcp.types import (
     REVISIONS,
     AudioContent,
     BlobResourceContents,
@@ -16,9 +19,6 @@ from trio_mcp import (
     ImageContent,
     TextContent,
 )
-from trio_mcp.cli.media_files import saved
-from trio_mcp.cli.printable import CommandError
-from trio_mcp.cli.request import show_result
 
 DATA = base64.b64encode(b"data").decode()
 

@@ -13,7 +13,8 @@ from tests.cli.commands import TRIO_MCP, run, written
 from tests.patience import PATIENCE
 from tests.proxying.test_odd_results import CAPABILITIES, RESULTS, UNKNOWN
 
-from trio_mcp import Implementation, UnknownContent, open_stdio
+from trio_mcp import open_stdio
+from trio_mcp.types import Implementation, UnknownContent
 
 SERVER = """
     import json, sys

@@ -19,14 +19,16 @@ import trio
 from tests.cli.commands import TRIO_MCP, Ended, plain_environment, run, written
 from tests.published_schemas import MANIFEST, SERVER_JSON, faults
 
-from trio_mcp import Command, Server, SQLite, SQLiteTaskStore, serve_http
+from trio_mcp import Command, Server, SQLite, serve_http
 from trio_mcp.cli.bundles import files_of
 from trio_mcp.cli.printable import CommandError
+from trio_mcp.stores import SQLiteTaskStore
 
 PACK = [*TRIO_MCP, "pack"]
 NAME = ["--name", "com.example/weather"]
 WEATHER = """
-    from trio_mcp import Icon, Server
+    from trio_mcp import Server
+    from trio_mcp.types import Icon
 
     server = Server(
         "weather", "1.0.2", title="Weather", description="Weather for places", website_url="https://example.com",

@@ -7,10 +7,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import ElicitFormParams
 from trio_mcp.cli.questions import Questions
 from trio_mcp.cli.terminal import Terminal
 from trio_mcp.protocol.fields import JSONObject
+from trio_mcp.types import ElicitFormParams
 
 FORM = ElicitFormParams("Who?", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
 

@@ -10,7 +10,8 @@ import trio
 from tests.cli.commands import TRIO_MCP, run, written
 from tests.patience import PATIENCE
 
-from trio_mcp import CallToolResult, TextContent, open_stdio
+from trio_mcp import open_stdio
+from trio_mcp.types import CallToolResult, TextContent
 
 
 async def answer_of(target: str, tool: str, stderr: io.StringIO | None = None) -> str:

@@ -16,7 +16,8 @@ from tests.cli.commands import plain_environment
 from tests.connecting.http.scripted import Answer, Got
 from tests.patience import PATIENCE
 
-from trio_mcp import FileStorage, Server, serve_tcp
+from trio_mcp import Server, serve_tcp
+from trio_mcp.auth import FileStorage
 
 from .desk import server
 

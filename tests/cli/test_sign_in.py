@@ -18,7 +18,8 @@ from tests.cli.terminals import in_terminal
 from tests.connecting.http.scripted import Answer, Got, modern, result, text
 from tests.patience import PATIENCE
 
-from trio_mcp import Bearer, FileStorage, open_http
+from trio_mcp import open_http
+from trio_mcp.auth import Bearer, FileStorage
 from trio_mcp.cli.statuses import NOT_AUTHORIZED, USAGE
 
 BROWSER = f"""#!{sys.executable}

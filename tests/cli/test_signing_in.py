@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp import AuthorizationError
+from trio_mcp.auth import AuthorizationError
 from trio_mcp.auth.oauth_client import browser
 from trio_mcp.cli.targets import SignIn
 

@@ -11,9 +11,10 @@ import trio
 from tests.cli.commands import TRIO_MCP, run, written
 from tests.cli.terminals import answer, in_terminal, plain
 
-from trio_mcp import CallToolResult, RequestContext, Server, TextContent, ToolError, serve_tcp
+from trio_mcp import RequestContext, Server, ToolError, serve_tcp
 from trio_mcp.testing import MissingMessage, ScriptedServer
 from trio_mcp.transports.sockets import SocketLineTransport
+from trio_mcp.types import CallToolResult, TextContent
 
 CALL, TASKS = [*TRIO_MCP, "call"], [*TRIO_MCP, "tasks"]
 

@@ -12,7 +12,8 @@ from trio_mcp.cli.questions import terminal_options
 _HOST = """
 import signal
 import trio
-from trio_mcp import MemberDescription, RequestContext, Server, cancel_on_interrupt, open_group
+from trio_mcp import RequestContext, Server, cancel_on_interrupt
+from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.cli.questions import terminal_options
 
 server = Server("desk")

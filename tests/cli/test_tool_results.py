@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from trio_mcp import (
+from trio_mcp.cli.request import show_result
+from trio_mcp.types import (
     REVISIONS,
     AudioContent,
     BlobResourceContents,
@@ -14,7 +15,6 @@ from trio_mcp import (
     TextContent,
     TextResourceContents,
 )
-from trio_mcp.cli.request import show_result
 
 LATEST = REVISIONS["2026-07-28"]
 

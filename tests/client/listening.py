@@ -9,10 +9,11 @@ from typing import Any
 
 import trio
 
-from trio_mcp import Changes, Client, Server
+from trio_mcp import Client, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.protocol.meta import SUBSCRIPTION_ID
 from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.types import Changes
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 UPDATED = "notifications/resources/updated"

@@ -9,8 +9,9 @@ from typing import Any
 import trio
 from tests.interaction.client.raw import RawPeer, scripted
 
-from trio_mcp import Client, CodedError, CreateMessageParams, CreateMessageResult, ElicitFormParams, Root, TextContent
+from trio_mcp import Client, CodedError
 from trio_mcp.client.opening import open_client
+from trio_mcp.types import CreateMessageParams, CreateMessageResult, ElicitFormParams, Root, TextContent
 
 __all__ = [
     "ANSWERS",

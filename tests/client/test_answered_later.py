@@ -10,8 +10,9 @@ from tests.client.scripted_tasks import TaskPeer, asks, state, with_core_tasks, 
 from tests.interaction.client.raw import text_of
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import ClientCapabilities, CodedError, Elicitation, ProtocolViolation, Roots, Sampling
+from trio_mcp import CodedError, ProtocolViolation
 from trio_mcp.client.options import ClientSettings
+from trio_mcp.types import ClientCapabilities, Elicitation, Roots, Sampling
 
 LATER = ClientCapabilities(elicitation=Elicitation())
 UNANSWERED: dict[str, Any] = {"elicitation": None, "sampling": None, "roots": None}

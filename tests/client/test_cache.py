@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from trio_mcp import CachePartition, ResponseCache
+from trio_mcp import ResponseCache
 from trio_mcp.client.cache import Change, PendingAnswer, RequestKey
+from trio_mcp.types import CachePartition
 
 TOOLS = RequestKey("tools/list", b"{}")
 SECOND_PAGE = RequestKey("tools/list", b'{"cursor":"2"}', cursor="2")

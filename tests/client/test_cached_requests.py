@@ -9,19 +9,9 @@ import trio
 from tests.client.rounds import FORM, asking, elicit
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    CacheHints,
-    Client,
-    ConnectionLost,
-    PeerError,
-    ReadResourceResult,
-    RequestContext,
-    ResponseCache,
-    Server,
-    Tool,
-    open_memory,
-)
+from trio_mcp import CacheHints, Client, ConnectionLost, PeerError, RequestContext, ResponseCache, Server, open_memory
 from trio_mcp.testing import ScriptedServer, open_scripted_server
+from trio_mcp.types import ReadResourceResult, Tool
 
 TOOL: dict[str, Any] = {"inputSchema": {"type": "object"}}
 

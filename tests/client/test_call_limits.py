@@ -13,20 +13,11 @@ from tests.client.rounds import FORM, RoundsPeer, asking
 from tests.interaction.client.raw import RawPeer, cancels_in, scripted, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    CreateMessageParams,
-    CreateMessageResult,
-    ElicitFormParams,
-    RequestContext,
-    Server,
-    TextContent,
-    fail_after_silence,
-    fail_after_work,
-    open_memory,
-)
+from trio_mcp import RequestContext, Server, fail_after_silence, fail_after_work, open_memory
 from trio_mcp.client.opening import open_client
 from trio_mcp.client.options import ClientOptions
 from trio_mcp.client.timeouts import CallTimeouts
+from trio_mcp.types import CreateMessageParams, CreateMessageResult, ElicitFormParams, TextContent
 
 
 def slow_server() -> Server:

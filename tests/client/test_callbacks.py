@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import trio
 
-from trio_mcp import LogParams
 from trio_mcp.client.options import ClientSettings
 from trio_mcp.client.server_messages import Callbacks
 from trio_mcp.protocol.methods import METHODS
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.state.events import NotificationReceived
+from trio_mcp.types import LogParams
 
 _word: ContextVar[str] = ContextVar("word", default="none")
 

@@ -10,7 +10,8 @@ from tests.client.scripted_tasks import TaskPeer, core, with_core_tasks
 from tests.interaction.client.raw import methods_in, text_of
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import ElicitFormParams, PeerError, Progress, ProtocolViolation, TaskCancelled, fail_after_work
+from trio_mcp import PeerError, Progress, ProtocolViolation, TaskCancelled, fail_after_work
+from trio_mcp.types import ElicitFormParams
 
 DONE = core("completed")
 

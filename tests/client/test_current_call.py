@@ -20,21 +20,12 @@ from tests.patience import PATIENCE
 from trio_mcp import (
     Client,
     CodedError,
-    CreateMessageResult,
-    CurrentCall,
-    ElicitResult,
-    LogParams,
-    MemberDescription,
     Progress,
     RequestContext,
-    Root,
     Server,
-    TextContent,
     aio,
     blocking,
     current_call,
-    current_member,
-    open_group,
     open_http,
     open_memory,
     open_stdio,
@@ -42,7 +33,9 @@ from trio_mcp import (
 )
 from trio_mcp.client.answers import Relay
 from trio_mcp.client.opening import open_client
+from trio_mcp.hosting import MemberDescription, current_member, open_group
 from trio_mcp.state.events import NotificationReceived
+from trio_mcp.types import CreateMessageResult, CurrentCall, ElicitResult, LogParams, Root, TextContent
 
 USER: ContextVar[str] = ContextVar("user", default="unknown")
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])

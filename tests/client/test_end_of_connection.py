@@ -5,7 +5,8 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import LogParams, RequestContext, Server, open_memory
+from trio_mcp import RequestContext, Server, open_memory
+from trio_mcp.types import LogParams
 
 
 async def test_a_result_that_waits_for_a_slow_callback_is_returned_when_the_connection_ends(

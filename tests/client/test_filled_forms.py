@@ -10,8 +10,9 @@ import pytest
 from tests.client.rounds import RoundsPeer, asking, rounds_of
 from tests.interaction.client.raw import text_of
 
-from trio_mcp import Client, ElicitFormParams, ElicitResult
+from trio_mcp import Client
 from trio_mcp.testing import ScriptedServer, open_scripted_server
+from trio_mcp.types import ElicitFormParams, ElicitResult
 
 SHIRT = {
     "type": "object",

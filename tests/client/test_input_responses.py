@@ -10,17 +10,17 @@ from tests.client.rounds import ANSWERS, FORM, ROOTS, SAMPLE, URL, RoundsPeer, a
 from tests.interaction.client.raw import RawPeer, scripted, text_of
 from trio.testing import Sequencer
 
-from trio_mcp import (
+from trio_mcp import fail_after_silence
+from trio_mcp.client.opening import open_client
+from trio_mcp.protocol.meta import CLIENT_CAPABILITIES
+from trio_mcp.types import (
     CreateMessageParams,
     CreateMessageResult,
     ElicitFormParams,
     ElicitResult,
     ElicitURLParams,
     TextContent,
-    fail_after_silence,
 )
-from trio_mcp.client.opening import open_client
-from trio_mcp.protocol.meta import CLIENT_CAPABILITIES
 
 NAME = {"action": "accept", "content": {"name": "Ann"}}
 SAID = {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "model"}

@@ -21,20 +21,9 @@ from tests.client.rounds import (
 from tests.interaction.client.raw import text_of
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import (
-    CodedError,
-    ConnectionLost,
-    CreateMessageParams,
-    CreateMessageResult,
-    ElicitFormParams,
-    ElicitResult,
-    Limits,
-    LogParams,
-    NotSerializable,
-    PeerError,
-    fail_after_silence,
-)
+from trio_mcp import CodedError, ConnectionLost, Limits, NotSerializable, PeerError, fail_after_silence
 from trio_mcp.concurrency.workers import SlotState
+from trio_mcp.types import CreateMessageParams, CreateMessageResult, ElicitFormParams, ElicitResult, LogParams
 
 
 class Thinking:

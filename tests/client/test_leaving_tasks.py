@@ -12,8 +12,9 @@ from tests.client.scripted_tasks import TaskPeer, asks, core, created, state, wi
 from tests.interaction.client.raw import RawPeer, cancels_in, scripted
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Client, ConnectionLost, LogParams
+from trio_mcp import Client, ConnectionLost
 from trio_mcp.client.opening import open_client
+from trio_mcp.types import LogParams
 
 
 async def left_when(client: Client, event: Awaitable[object]) -> None:

@@ -11,20 +11,11 @@ from hypothesis import strategies as st
 from tests.client.listening import ACKNOWLEDGED, UPDATED, listening, noted, scripted
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    Change,
-    Client,
-    ConnectionLost,
-    Limits,
-    MethodUnavailable,
-    PeerError,
-    ProtocolViolation,
-    SubscriptionFilter,
-    open_memory,
-)
+from trio_mcp import Client, ConnectionLost, Limits, MethodUnavailable, PeerError, ProtocolViolation, open_memory
 from trio_mcp.client.opening import open_client
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.types import Change, SubscriptionFilter
 
 TOOLS, PROMPTS, RESOURCES = Change("tools"), Change("prompts"), Change("resources")
 

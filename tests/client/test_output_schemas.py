@@ -9,10 +9,12 @@ from tests.hosting.members import describe
 from tests.interaction.client.raw import RawPeer, scripted
 from trio.testing import MockClock
 
-from trio_mcp import CallToolResult, Client, open_group
+from trio_mcp import Client
 from trio_mcp.client.cache import Change
 from trio_mcp.client.opening import open_client
 from trio_mcp.client.output_schemas import OutputSchemas
+from trio_mcp.hosting import open_group
+from trio_mcp.types import CallToolResult
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 

@@ -11,8 +11,9 @@ from tests.client.scripted_tasks import ENDED, TaskPeer, asks, created, state, w
 from tests.interaction.client.raw import RawPeer, methods_in, scripted, text_of
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import CodedError, ElicitFormParams, PeerError, ProtocolViolation, fail_after_work
+from trio_mcp import CodedError, PeerError, ProtocolViolation, fail_after_work
 from trio_mcp.client.opening import open_client
+from trio_mcp.types import ElicitFormParams
 
 DONE = state("completed", result=ENDED)
 

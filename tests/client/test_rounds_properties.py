@@ -20,17 +20,11 @@ from tests.examples import examples
 from tests.interaction.client.raw import discovery
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    Client,
-    CodedError,
-    ElicitFormParams,
-    Limits,
-    PeerError,
-    ProtocolViolation,
-)
+from trio_mcp import Client, CodedError, Limits, PeerError, ProtocolViolation
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.cancellation import REMAINING_MS
 from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.types import ElicitFormParams
 
 Ending = Literal["result", "error", "nonsense", "silence"]
 

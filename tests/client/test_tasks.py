@@ -9,10 +9,8 @@ import pytest
 import trio
 
 from trio_mcp import (
-    CallToolResult,
     CancelCause,
     CodedError,
-    MemoryTaskStore,
     MethodUnavailable,
     PeerError,
     Progress,
@@ -20,11 +18,12 @@ from trio_mcp import (
     Server,
     TaskCancelled,
     TaskSettings,
-    TextContent,
     ToolError,
     fail_after_silence,
     open_memory,
 )
+from trio_mcp.stores import MemoryTaskStore
+from trio_mcp.types import CallToolResult, TextContent
 
 Era = Literal["modern", "legacy"]
 ERAS = pytest.mark.parametrize("era", ["modern", "legacy"])

@@ -12,22 +12,11 @@ from tests.client.rounds import FORM, ROOTS, SAMPLE, URL, RoundsPeer, asking
 from tests.interaction.client.raw import RawPeer, scripted, text_of
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import (
-    Client,
-    ClientCapabilities,
-    CreateMessageResult,
-    ElicitResult,
-    RequestContext,
-    Root,
-    Server,
-    TextContent,
-    fail_after_work,
-    open_memory,
-    proxy,
-)
+from trio_mcp import Client, RequestContext, Server, fail_after_work, open_memory, proxy
 from trio_mcp.client.opening import open_client
 from trio_mcp.client.options import ClientSettings
 from trio_mcp.protocol.types.lifecycle import Elicitation
+from trio_mcp.types import ClientCapabilities, CreateMessageResult, ElicitResult, Root, TextContent
 
 EMPTY: Any = {"type": "object", "properties": {}}
 ERAS: Any = ("legacy", "modern")

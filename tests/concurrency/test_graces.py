@@ -11,21 +11,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import (
-    Client,
-    ConnectionLost,
-    CreateMessageParams,
-    CreateMessageResult,
-    Limits,
-    RequestContext,
-    Server,
-    open_memory,
-)
+from trio_mcp import Client, ConnectionLost, Limits, RequestContext, Server, open_memory
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.time_limits import Graces
 from trio_mcp.runtime.connection import Connection
 from trio_mcp.server.servable import connection_to
 from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.types import CreateMessageParams, CreateMessageResult
 
 
 async def test_a_grace_shields_until_it_is_over(autojump_clock: MockClock) -> None:

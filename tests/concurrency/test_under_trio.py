@@ -15,7 +15,6 @@ from trio_mcp import (
     Address,
     Command,
     Server,
-    open_group,
     open_http,
     open_memory,
     open_stdio,
@@ -28,6 +27,7 @@ from trio_mcp import (
     serve_unix,
     serve_websocket,
 )
+from trio_mcp.hosting import open_group
 
 SERVING: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (serve_stdio, ()),

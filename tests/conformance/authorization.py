@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from trio_mcp import ClientAuth, ClientCredentials, EnterpriseManaged, OAuth, PreregisteredClient, WorkloadIdentity
+from trio_mcp.auth import ClientAuth, ClientCredentials, EnterpriseManaged, OAuth, PreregisteredClient, WorkloadIdentity
 
 CLIENT_METADATA_URL = "https://conformance-test.local/client-metadata.json"
 

@@ -13,17 +13,15 @@ from typing import Any
 
 import trio
 
-from trio_mcp import (
-    Client,
+from trio_mcp import Client, SkillChanged, open_http
+from trio_mcp.types import (
     CreateMessageParams,
     CreateMessageResult,
     ElicitFormParams,
     ElicitResult,
     Root,
-    SkillChanged,
     TextContent,
     Tool,
-    open_http,
 )
 
 REVISION = os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"]

@@ -13,26 +13,28 @@ from typing import Any
 import trio
 
 from trio_mcp import (
-    AudioContent,
     CacheHints,
     CodedError,
+    InputRequired,
+    Limits,
+    RequestContext,
+    Server,
+    Skills,
+    ToolError,
+    serve_http,
+)
+from trio_mcp.types import (
+    AudioContent,
     CreateMessageParams,
     ElicitAnswer,
     ElicitFormParams,
     EmbeddedResource,
     ImageContent,
     InputRequest,
-    InputRequired,
-    Limits,
     PromptMessage,
-    RequestContext,
     SamplingMessage,
-    Server,
-    Skills,
     TextContent,
     TextResourceContents,
-    ToolError,
-    serve_http,
 )
 
 skills = Skills()

@@ -15,7 +15,8 @@ from tests.interaction.websocket.raw_peer import port_of, serving
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
-from trio_mcp import AuthorizationError, Bearer, ConnectionLost, OAuth, Server, open_websocket, serve_websocket
+from trio_mcp import ConnectionLost, Server, open_websocket, serve_websocket
+from trio_mcp.auth import AuthorizationError, Bearer, OAuth
 from trio_mcp.auth.credentials import RefusedRequest
 
 CHALLENGE = b'Bearer realm="x"'

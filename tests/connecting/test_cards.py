@@ -12,8 +12,9 @@ import trio
 from tests.connecting.http.scripted import Answer, Got, ScriptedHttp, serving
 from tests.serving.http.raw import served
 
-from trio_mcp import Card, DiscoveryFailed, FoundServer, Server, discover, read_card
+from trio_mcp import Card, Server
 from trio_mcp.auth.fetching import Fetch, Fetched, HttpFetcher
+from trio_mcp.hosting import DiscoveryFailed, FoundServer, discover, read_card
 
 CARD: dict[str, Any] = {
     "$schema": "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json",

@@ -9,8 +9,9 @@ import trio
 from tests.interaction.client.raw import RawServer, methods_in, text_of
 from tests.patience import PATIENCE
 
-from trio_mcp import Command, ConnectionLost, MemberDescription, open_group, open_stdio
+from trio_mcp import Command, ConnectionLost, open_stdio
 from trio_mcp.client.opening import LegacyServers, LostInProbe
+from trio_mcp.hosting import MemberDescription, open_group
 
 DIES_OF_THE_PROBE = """
 note("pid", pid=os.getpid())

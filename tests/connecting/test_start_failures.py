@@ -11,17 +11,8 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    Command,
-    ConnectionLost,
-    MCPError,
-    MemberDescription,
-    MemberState,
-    PeerError,
-    ProtocolViolation,
-    fail_after_work,
-    open_group,
-)
+from trio_mcp import Command, ConnectionLost, MCPError, PeerError, ProtocolViolation, fail_after_work
+from trio_mcp.hosting import MemberDescription, MemberState, open_group
 
 ENDS = "import sys; print('usage: server [OPTIONS]'); print('API_KEY is missing', file=sys.stderr); sys.exit(3)"
 WAITS = """

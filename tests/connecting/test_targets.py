@@ -18,7 +18,6 @@ from tests.patience import PATIENCE
 from trio_mcp import (
     Address,
     BadTarget,
-    Bearer,
     Command,
     ConnectionLost,
     InMemory,
@@ -27,6 +26,7 @@ from trio_mcp import (
     serve_unix,
     serve_websocket,
 )
+from trio_mcp.auth import Bearer
 from trio_mcp.connecting.credentials import is_confidential
 from trio_mcp.connecting.targets import Target, target_of
 

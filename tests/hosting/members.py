@@ -9,8 +9,9 @@ from typing import Any
 import trio
 from tests.interaction.client.raw import RawPeer, scripted
 
-from trio_mcp import Client, InMemory, MemberDescription, MemberState, MemberStatus, RestartPolicy, Server
+from trio_mcp import Client, InMemory, Server
 from trio_mcp.client.opening import open_client
+from trio_mcp.hosting import MemberDescription, MemberState, MemberStatus, RestartPolicy
 
 __all__ = [
     "QUICK",

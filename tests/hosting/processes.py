@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.interaction.client.raw import RawServer
 
-from trio_mcp import Command, MemberDescription, RestartPolicy
+from trio_mcp import Command
+from trio_mcp.hosting import MemberDescription, RestartPolicy
 
 __all__ = ["SERVES", "SOON", "children", "member", "pids_of", "running"]
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 from trio.testing import MockClock
 
-from trio_mcp import (
-    UI,
-    AppPolicy,
-    Apps,
-    Group,
-    MemberDescription,
-    NotInCatalogue,
-    Server,
-    WorkerContext,
-    open_group,
-)
+from trio_mcp import UI, AppPolicy, Apps, Server, WorkerContext
+from trio_mcp.hosting import Group, MemberDescription, NotInCatalogue, open_group
 from trio_mcp.hosting.catalogue import catalogue_uri, parse_uri
 
 VIEW = "ui://w/dash"

@@ -9,16 +9,10 @@ from tests.hosting.members import until
 from tests.patience import LONG
 from trio.testing import MockClock
 
-from trio_mcp import (
-    Address,
-    AuthorizationError,
-    Bearer,
-    MemberDescription,
-    MemberState,
-    RestartPolicy,
-    open_group,
-)
+from trio_mcp import Address
+from trio_mcp.auth import AuthorizationError, Bearer
 from trio_mcp.auth.credentials import RefusedRequest
+from trio_mcp.hosting import MemberDescription, MemberState, RestartPolicy, open_group
 
 AT_ONCE = RestartPolicy(first_delay=0, attempts=2)
 

@@ -10,8 +10,10 @@ from tests.hosting.members import QUICK, Scripted, describe, hangs, refuses, ser
 from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Catalogue, ConnectionLost, MemberDescription, Server, Tool, open_group, open_memory
+from trio_mcp import ConnectionLost, Server, open_memory
+from trio_mcp.hosting import Catalogue, MemberDescription, open_group
 from trio_mcp.hosting.member import MemberListing
+from trio_mcp.types import Tool
 
 
 def offering(*tools: str) -> Server:

@@ -10,17 +10,9 @@ import trio
 from tests.hosting.members import describe, greeter, hangs, in_memory, serves, target_of
 from trio.testing import MockClock, Sequencer, wait_all_tasks_blocked
 
-from trio_mcp import (
-    ConnectionLost,
-    LogParams,
-    MemberDescription,
-    MemberState,
-    MemberUnavailable,
-    NotInCatalogue,
-    RequestContext,
-    Server,
-    open_group,
-)
+from trio_mcp import ConnectionLost, RequestContext, Server
+from trio_mcp.hosting import MemberDescription, MemberState, MemberUnavailable, NotInCatalogue, open_group
+from trio_mcp.types import LogParams
 
 
 async def test_api_01_members_are_closed_in_any_order_from_any_task(autojump_clock: MockClock) -> None:

@@ -9,16 +9,8 @@ from typing import Any
 
 import pytest
 
-from trio_mcp import (
-    Address,
-    Command,
-    Config,
-    ConfigError,
-    MemberDescription,
-    RestartPolicy,
-    open_group,
-    read_config,
-)
+from trio_mcp import Address, Command
+from trio_mcp.hosting import Config, ConfigError, MemberDescription, RestartPolicy, open_group, read_config
 
 
 def config_of(tmp_path: Path, section: Any = None, **more: Any) -> Config:

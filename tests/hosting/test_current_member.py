@@ -9,7 +9,9 @@ import pytest
 import trio
 import trio.lowlevel
 
-from trio_mcp import ElicitResult, LogParams, MemberDescription, RequestContext, Server, aio, current_member, open_group
+from trio_mcp import RequestContext, Server, aio
+from trio_mcp.hosting import MemberDescription, current_member, open_group
+from trio_mcp.types import ElicitResult, LogParams
 
 ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -12,7 +12,8 @@ from tests.hosting.members import describe, in_memory
 from tests.interaction.client.deep import MOST_BELOW, deep
 from tests.proxying.test_deep_values import TOO_DEEP, assert_calm, depth_of, nested
 
-from trio_mcp import Group, NotSerializable, ProtocolViolation, open_group
+from trio_mcp import NotSerializable, ProtocolViolation
+from trio_mcp.hosting import Group, open_group
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.hosting.test_config_files import config_of, entry_of
 
-from trio_mcp import Address, Command, read_config
+from trio_mcp import Address, Command
 from trio_mcp.connecting.targets import Target
+from trio_mcp.hosting import read_config
 
 URL = "https://mcp.example.com/mcp"
 

@@ -12,17 +12,8 @@ from tests.hosting.members import describe, hangs, in_memory, refuses, serves, u
 from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    ConnectionLost,
-    KeepAlive,
-    MemberDescription,
-    MemberState,
-    MemberUnavailable,
-    NotInCatalogue,
-    PeerError,
-    Server,
-    open_group,
-)
+from trio_mcp import ConnectionLost, KeepAlive, PeerError, Server
+from trio_mcp.hosting import MemberDescription, MemberState, MemberUnavailable, NotInCatalogue, open_group
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.interaction.client.raw import RawServer
 from tests.interaction.harness import resident_bytes
 from tests.patience import PATIENCE
 
-from trio_mcp import Group, MemberDescription, MemberStatus, open_group
+from trio_mcp.hosting import Group, MemberDescription, MemberStatus, open_group
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="/proc")
 

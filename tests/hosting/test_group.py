@@ -11,7 +11,9 @@ from tests.hosting.members import describe, hangs, in_memory, serves
 from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import LogParams, MemberDescription, MemberUnavailable, NotInCatalogue, RequestContext, Server, open_group
+from trio_mcp import RequestContext, Server
+from trio_mcp.hosting import MemberDescription, MemberUnavailable, NotInCatalogue, open_group
+from trio_mcp.types import LogParams
 
 
 async def test_a_tool_is_called_by_its_name_in_the_catalogue(autojump_clock: MockClock) -> None:

@@ -12,15 +12,8 @@ from tests.examples import examples
 from tests.hosting.members import QUICK, describe, hangs, refuses, serves, target_of
 from trio.testing import MockClock
 
-from trio_mcp import (
-    ConnectionLost,
-    Group,
-    MemberDescription,
-    MemberState,
-    MemberUnavailable,
-    NotInCatalogue,
-    open_group,
-)
+from trio_mcp import ConnectionLost
+from trio_mcp.hosting import Group, MemberDescription, MemberState, MemberUnavailable, NotInCatalogue, open_group
 
 EXPECTED = (ConnectionLost, MemberUnavailable, NotInCatalogue, trio.TooSlowError)
 NAMES = ("a", "b")

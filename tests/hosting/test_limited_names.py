@@ -10,7 +10,8 @@ from tests.hosting.members import describe
 from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock
 
-from trio_mcp import MemberDescription, Server, aio, blocking, gateway, open_group, open_memory
+from trio_mcp import Server, aio, blocking, gateway, open_memory
+from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.hosting.catalogue import catalogue_name
 
 LONG = "a" * 100

@@ -9,8 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_mcp import Address, ClientCredentials, MemoryStorage, OAuth, read_config
+from trio_mcp import Address
+from trio_mcp.auth import ClientCredentials, MemoryStorage, OAuth
 from trio_mcp.auth.credentials import ClientAuth
+from trio_mcp.hosting import read_config
 
 URL = "https://mcp.example.com/mcp"
 

@@ -20,17 +20,8 @@ from tests.interaction.harness import is_stopped
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    Command,
-    ConnectionLost,
-    Group,
-    KeepAlive,
-    MemberDescription,
-    MemberState,
-    MemberStatus,
-    MemberUnavailable,
-    open_group,
-)
+from trio_mcp import Command, ConnectionLost, KeepAlive
+from trio_mcp.hosting import Group, MemberDescription, MemberState, MemberStatus, MemberUnavailable, open_group
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups")
 

@@ -15,19 +15,8 @@ from tests.interaction.client.raw import RawPeer
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    Address,
-    BadTarget,
-    ConnectionLost,
-    MemberDescription,
-    MemberState,
-    MemberStatus,
-    MemberUnavailable,
-    PeerError,
-    RestartPolicy,
-    Server,
-    open_group,
-)
+from trio_mcp import Address, BadTarget, ConnectionLost, PeerError, Server
+from trio_mcp.hosting import MemberDescription, MemberState, MemberStatus, MemberUnavailable, RestartPolicy, open_group
 
 # The policy
 

@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 from tests.bridging.seen import run
 
-from trio_mcp import (
-    GroupSkill,
-    InMemory,
-    MemberDescription,
-    Server,
-    Skills,
-    aio,
-    blocking,
-    open_group,
-)
+from trio_mcp import InMemory, Server, Skills, aio, blocking
+from trio_mcp.hosting import GroupSkill, MemberDescription, open_group
 from trio_mcp.hosting.catalogue import catalogue_uri, parse_uri
 from trio_mcp.protocol.types.skills import ListSkillsResult
 from trio_mcp.skills.methods import SkillsExtension

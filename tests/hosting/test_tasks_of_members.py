@@ -9,22 +9,13 @@ import trio
 from tests.hosting.members import QUICK
 from trio.testing import MockClock
 
-from trio_mcp import (
-    ConnectionLost,
-    ElicitFormParams,
-    InMemory,
-    MemberDescription,
-    MemberUnavailable,
-    MemoryTaskStore,
-    NotInCatalogue,
-    RequestContext,
-    Server,
-    TaskSettings,
-    open_group,
-)
+from trio_mcp import ConnectionLost, InMemory, RequestContext, Server, TaskSettings
+from trio_mcp.hosting import MemberDescription, MemberUnavailable, NotInCatalogue, open_group
 from trio_mcp.hosting.group import Group
 from trio_mcp.jsonrpc.errors import PeerError
+from trio_mcp.stores import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.types import ElicitFormParams
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 

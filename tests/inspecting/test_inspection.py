@@ -15,7 +15,7 @@ from tests.patience import LONG
 from tests.proxying.test_odd_results import UNKNOWN, odd_server
 from trio.testing import MockClock
 
-from trio_mcp import CancelCause, Command, ConnectionLost, Image, RequestContext, Server, TaskSettings, TextContent
+from trio_mcp import CancelCause, Command, ConnectionLost, Image, RequestContext, Server, TaskSettings
 from trio_mcp.inspecting import queries
 from trio_mcp.inspecting import runs as runs_module
 from trio_mcp.inspecting.inspection import Inspection
@@ -23,6 +23,7 @@ from trio_mcp.inspecting.queries import InvalidPageRequest
 from trio_mcp.inspecting.questions import InvalidPageAnswer
 from trio_mcp.inspecting.runs import TooManyRuns
 from trio_mcp.recording.masking import Masking
+from trio_mcp.types import TextContent
 
 eras = pytest.mark.parametrize("era", ["modern", "legacy"])
 

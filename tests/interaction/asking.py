@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trio_mcp import CodedError, RequestContext, Server, Tool
+from trio_mcp import CodedError, RequestContext, Server
+from trio_mcp.types import Tool
 
 from .memory_peer import MemoryPeer
 

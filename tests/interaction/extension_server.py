@@ -7,7 +7,8 @@ from collections import Counter
 import attrs
 import trio
 
-from trio_mcp import ConnectedClient, Extension, InputRequest, InputRequired, RequestContext, Server, serve_stdio
+from trio_mcp import InputRequired, RequestContext, Server, serve_stdio
+from trio_mcp.types import ConnectedClient, Extension, InputRequest
 
 __all__ = [
     *("Done", "Work", "added", "ask", "confirm", "count", "did", "ended", "grown", "hang", "run", "server", "work"),

@@ -27,18 +27,8 @@ import msgspec
 import trio
 
 import trio_mcp
-from trio_mcp import (
-    ConnectionLost,
-    Limits,
-    MCPError,
-    PromptMessage,
-    RequestContext,
-    Server,
-    TextContent,
-    ToolError,
-    WorkerContext,
-    serve_stdio,
-)
+from trio_mcp import ConnectionLost, Limits, MCPError, RequestContext, Server, ToolError, WorkerContext, serve_stdio
+from trio_mcp.types import PromptMessage, TextContent
 
 JOURNAL_VARIABLE = "TRIO_MCP_TEST_JOURNAL"
 LIMITS_VARIABLE = "TRIO_MCP_TEST_LIMITS"

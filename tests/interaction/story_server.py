@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import trio
 
-from trio_mcp import InputRequest, InputRequired, RequestContext, Server, ToolError, serve_stdio
+from trio_mcp import InputRequired, RequestContext, Server, ToolError, serve_stdio
+from trio_mcp.types import InputRequest
 
 __all__ = ["server"]
 

@@ -11,17 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    CancelCause,
-    Client,
-    CodedError,
-    ElicitFormParams,
-    ElicitResult,
-    RequestContext,
-    Server,
-    ToolError,
-    open_memory,
-)
+from trio_mcp import CancelCause, Client, CodedError, RequestContext, Server, ToolError, open_memory
+from trio_mcp.types import ElicitFormParams, ElicitResult
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 ERAS = ("legacy", "modern")

@@ -12,11 +12,9 @@ import pytest
 import trio
 
 from trio_mcp import (
-    CallEnding,
     CancelAcknowledged,
     CancelCause,
     Client,
-    Extension,
     HTTPError,
     Limits,
     PeerError,
@@ -27,6 +25,7 @@ from trio_mcp import (
     fail_after_work,
     open_memory,
 )
+from trio_mcp.types import CallEnding, Extension
 
 Era = Literal["modern", "legacy"]
 TOKEN = "trio-mcp/cancelToken"

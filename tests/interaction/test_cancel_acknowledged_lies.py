@@ -9,9 +9,10 @@ import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, discovery, scripted
 
-from trio_mcp import CallEnding, CancelAcknowledged, confirm_cancels
+from trio_mcp import CancelAcknowledged, confirm_cancels
 from trio_mcp.client.opening import open_client
 from trio_mcp.protocol.cancel_acknowledged import NAME
+from trio_mcp.types import CallEnding
 
 INFO = {"name": "liar", "version": "1"}
 DECLARED = {"extensions": {NAME: {"maxWaitMs": 30000}}}

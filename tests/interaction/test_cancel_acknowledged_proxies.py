@@ -11,18 +11,9 @@ import trio
 from tests.interaction import cancel_server
 from tests.interaction.test_cancel_acknowledged_wires import Era, left, options, server_that_says
 
-from trio_mcp import (
-    CancelAcknowledged,
-    Extension,
-    Limits,
-    MemberDescription,
-    PeerError,
-    Server,
-    gateway,
-    open_group,
-    open_memory,
-    proxy,
-)
+from trio_mcp import CancelAcknowledged, Limits, PeerError, Server, gateway, open_memory, proxy
+from trio_mcp.hosting import MemberDescription, open_group
+from trio_mcp.types import Extension
 
 
 @pytest.fixture(params=["modern", "legacy"])

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from trio_mcp import CallEnding, CancelAcknowledged, Limits, Server, confirm_cancels, open_memory
+from trio_mcp import CancelAcknowledged, Limits, Server, confirm_cancels, open_memory
+from trio_mcp.types import CallEnding
 
 Era = Literal["modern", "legacy"]
 SAID = {"stopped", "finished", "overran", "unsent"}

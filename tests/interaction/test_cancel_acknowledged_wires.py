@@ -15,16 +15,12 @@ from tests.forked import forked_command
 from tests.interaction import cancel_server
 
 from trio_mcp import (
-    CallEnding,
     CancelAcknowledged,
     Client,
-    Extension,
     InMemory,
-    MemberDescription,
     Server,
     aio,
     confirm_cancels,
-    open_group,
     open_memory,
     open_stdio,
     open_tcp,
@@ -35,7 +31,9 @@ from trio_mcp import (
     serve_websocket,
 )
 from trio_mcp.client.tool_calls import _meta_of
+from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.types import CallEnding, Extension
 
 Era = Literal["modern", "legacy"]
 PROGRAM = str(Path(cancel_server.__file__))

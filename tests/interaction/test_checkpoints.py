@@ -12,24 +12,21 @@ import pytest
 import trio
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
-from trio_mcp import (
-    Client,
-    CreateMessageResult,
-    ElicitResult,
-    LogLevel,
-    PromptReference,
-    RequestContext,
-    RequestLog,
-    Root,
-    Server,
-    Skill,
-    Skills,
-    TextContent,
-)
+from trio_mcp import Client, RequestContext, Server, Skills
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
 from trio_mcp.protocol.types.notifications import SubscriptionFilter
 from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.types import (
+    CreateMessageResult,
+    ElicitResult,
+    LogLevel,
+    PromptReference,
+    RequestLog,
+    Root,
+    Skill,
+    TextContent,
+)
 
 Era = Literal["legacy", "modern"]
 

@@ -18,10 +18,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import (
     Client,
-    MemberDescription,
     Server,
     gateway,
-    open_group,
     open_http,
     open_memory,
     open_tcp,
@@ -33,6 +31,7 @@ from trio_mcp import (
     serve_unix,
     serve_websocket,
 )
+from trio_mcp.hosting import MemberDescription, open_group
 
 FLOOD = 120
 """Calls of a client that wants every thread of a server."""

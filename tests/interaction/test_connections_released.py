@@ -23,16 +23,11 @@ from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, m
 from trio_mcp import (
     Client,
     ConnectionLost,
-    CreateMessageResult,
     Limits,
-    MemberDescription,
-    MemberUnavailable,
     PeerError,
     RequestContext,
     Server,
-    TextContent,
     fail_after_silence,
-    open_group,
     open_http,
     open_memory,
     open_stdio,
@@ -43,7 +38,9 @@ from trio_mcp import (
     serve_websocket,
 )
 from trio_mcp.client.opening import open_client
+from trio_mcp.hosting import MemberDescription, MemberUnavailable, open_group
 from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.types import CreateMessageResult, TextContent
 
 Act = Callable[[Client], Awaitable[object]]
 

@@ -10,9 +10,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from trio_mcp import CancelCause, CreateMessageParams, Limits, RequestContext, Server, TextContent, open_memory
+from trio_mcp import CancelCause, Limits, RequestContext, Server, open_memory
 from trio_mcp.protocol.types.sampling import CreateMessageResult
 from trio_mcp.runtime.cancellation import REMAINING_MS
+from trio_mcp.types import CreateMessageParams, TextContent
 
 from .conversation import ANSWERS
 from .memory_peer import LATEST_LEGACY, MODERN, connected

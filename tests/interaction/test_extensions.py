@@ -17,20 +17,17 @@ from trio_mcp import (
     CapabilityMissing,
     Client,
     CodedError,
-    ConnectedClient,
-    Extension,
-    InputRequest,
     InputRequired,
     MethodUnavailable,
     PeerError,
     ProtocolViolation,
     RequestContext,
     Server,
-    TextContent,
     WorkerContext,
     open_memory,
 )
 from trio_mcp.testing import open_scripted_client
+from trio_mcp.types import ConnectedClient, Extension, InputRequest, TextContent
 
 Era = Literal["modern", "legacy"]
 

@@ -32,7 +32,6 @@ from trio.testing import MockClock, Sequencer, wait_all_tasks_blocked
 
 from trio_mcp import (
     Client,
-    Extension,
     InMemory,
     Limits,
     MethodUnavailable,
@@ -51,6 +50,7 @@ from trio_mcp import (
     serve_websocket,
 )
 from trio_mcp.testing import ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
+from trio_mcp.types import Extension
 
 Era = Literal["modern", "legacy"]
 SERVER = str(Path(extension_server.__file__))

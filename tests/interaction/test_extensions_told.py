@@ -13,8 +13,9 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Client, Extension, Limits, Server, open_memory, proxy
+from trio_mcp import Client, Limits, Server, open_memory, proxy
 from trio_mcp.testing import open_scripted_client
+from trio_mcp.types import Extension
 
 Era = Literal["modern", "legacy"]
 LISTEN = "subscriptions/listen"

@@ -22,19 +22,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from trio.testing import MockClock
 
-from trio_mcp import (
-    Client,
-    ClientOptions,
-    ConnectionLost,
-    ElicitResult,
-    KeepAlive,
-    Limits,
-    LogParams,
-    PeerError,
-    ProtocolViolation,
-    RequestContext,
-    Server,
-)
+from trio_mcp import Client, ConnectionLost, KeepAlive, Limits, PeerError, ProtocolViolation, RequestContext, Server
 from trio_mcp.runtime.transport import Transport
 from trio_mcp.testing import (
     Cut,
@@ -51,6 +39,7 @@ from trio_mcp.testing import (
     open_client,
     open_server,
 )
+from trio_mcp.types import ClientOptions, ElicitResult, LogParams
 
 LIMITS = [
     Limits(drain_timeout=3, cleanup_grace=5),

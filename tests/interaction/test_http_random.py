@@ -16,19 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from trio_mcp import (
-    Client,
-    ConnectionLost,
-    ElicitFormParams,
-    ElicitResult,
-    HTTPError,
-    Limits,
-    MCPError,
-    RequestContext,
-    Server,
-    open_http,
-    serve_http,
-)
+from trio_mcp import Client, ConnectionLost, HTTPError, Limits, MCPError, RequestContext, Server, open_http, serve_http
+from trio_mcp.types import ElicitFormParams, ElicitResult
 
 URL = "http://127.0.0.1:1/mcp"
 ERAS: list[Literal["modern", "legacy"]] = ["modern", "legacy", "legacy"]

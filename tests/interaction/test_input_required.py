@@ -8,19 +8,15 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from trio_mcp import (
+from trio_mcp import InputRequired, Limits, RequestContext, Server, open_memory
+from trio_mcp.types import (
     CreateMessageParams,
     ElicitFormParams,
     ElicitResult,
     ElicitURLParams,
     InputRequest,
-    InputRequired,
-    Limits,
-    RequestContext,
     SamplingMessage,
-    Server,
     TextContent,
-    open_memory,
 )
 
 from .conversation import ANSWERS

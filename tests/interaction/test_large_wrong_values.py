@@ -9,8 +9,9 @@ import jsonschema_rs
 import pytest
 from trio.testing import MockClock
 
-from trio_mcp import ElicitResult, RequestContext, Server, open_memory
+from trio_mcp import RequestContext, Server, open_memory
 from trio_mcp.jsonrpc.sizes import is_small
+from trio_mcp.types import ElicitResult
 
 from .memory_peer import LATEST_LEGACY, MemoryPeer, connected, connected_twice
 

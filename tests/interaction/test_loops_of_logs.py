@@ -7,7 +7,8 @@ from typing import Literal
 import pytest
 import trio
 
-from trio_mcp import Limits, LogLevel, RequestContext, Server, open_memory
+from trio_mcp import Limits, RequestContext, Server, open_memory
+from trio_mcp.types import LogLevel
 
 MORE_THAN_A_TURN = 300_000
 """Messages that take much longer than a handler may go on by itself."""

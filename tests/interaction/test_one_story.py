@@ -15,22 +15,15 @@ from tests.interaction.story_server import counts, server
 from tests.interaction.websocket.raw_peer import port_of, serving
 from tests.patience import PATIENCE
 
-from trio_mcp import (
-    Client,
+from trio_mcp import Client, Limits, PeerError, open_http, open_stdio, open_websocket, serve_http, serve_websocket
+from trio_mcp.types import (
     CreateMessageParams,
     CreateMessageResult,
     ElicitFormParams,
     ElicitResult,
     ElicitURLParams,
-    Limits,
-    PeerError,
     Root,
     TextContent,
-    open_http,
-    open_stdio,
-    open_websocket,
-    serve_http,
-    serve_websocket,
 )
 
 SERVER = Path(__file__).parent / "story_server.py"

@@ -10,16 +10,8 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from trio_mcp import (
-    ConnectionLost,
-    CreateMessageResult,
-    Limits,
-    PeerError,
-    ProtocolViolation,
-    RequestContext,
-    Server,
-    ToolChoice,
-)
+from trio_mcp import ConnectionLost, Limits, PeerError, ProtocolViolation, RequestContext, Server
+from trio_mcp.types import CreateMessageResult, ToolChoice
 
 from .asking import ALL, FORM, QUESTIONS, SAMPLED, TOOL, Asking, elicit, sample
 from .memory_peer import LATEST_LEGACY, LEGACY, MODERN, connected

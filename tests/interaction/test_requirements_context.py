@@ -9,17 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import (
-    Auth,
-    CodedError,
-    PeerError,
-    Principal,
-    ProtocolViolation,
-    RequestContext,
-    Root,
-    Server,
-)
+from trio_mcp import CodedError, PeerError, ProtocolViolation, RequestContext, Server
+from trio_mcp.auth import Auth, Principal
 from trio_mcp.protocol.types.sampling import ListRootsResult
+from trio_mcp.types import Root
 
 from .memory_peer import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, connected, connected_twice
 

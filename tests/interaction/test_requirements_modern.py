@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
-from trio_mcp import CodedError, Icon, PeerError, RequestContext, ResourceNotFound, Server, open_memory
+from trio_mcp import CodedError, PeerError, RequestContext, ResourceNotFound, Server, open_memory
 from trio_mcp.jsonrpc import errors as json_rpc
 from trio_mcp.protocol import errors as mcp
+from trio_mcp.types import Icon
 
 from .conversation import META_PREFIX
 from .memory_peer import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, MemoryPeer, connected

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 from trio.testing import MockClock
 
-from trio_mcp import (
+from trio_mcp import ProtocolViolation, RequestContext
+from trio_mcp.types import (
     CreateMessageResult,
     ImageContent,
     ModelHint,
     ModelPreferences,
-    ProtocolViolation,
-    RequestContext,
     SamplingMessage,
     TextContent,
     ToolChoice,

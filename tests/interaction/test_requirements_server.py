@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import (
+from trio_mcp import RequestContext, Server, ToolError, error_result, text_result
+from trio_mcp.types import (
     AudioContent,
     BlobResourceContents,
     CallToolResult,
@@ -17,15 +18,10 @@ from trio_mcp import (
     EmbeddedResource,
     Icon,
     ImageContent,
-    RequestContext,
     ResourceLink,
-    Server,
     TextContent,
     TextResourceContents,
     ToolAnnotations,
-    ToolError,
-    error_result,
-    text_result,
 )
 
 from .memory_peer import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, connected

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
-from trio_mcp import (
+from trio_mcp import InputRequired, RequestContext, Server
+from trio_mcp.types import (
     CreateMessageParams,
     ElicitFormParams,
     ElicitURLParams,
     InputRequest,
-    InputRequired,
-    RequestContext,
     SamplingMessage,
-    Server,
     TextContent,
 )
 

@@ -10,15 +10,10 @@ from tests.interaction.client.raw import RawPeer, methods_in, scripted
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
-    ClientCapabilities,
-    ConnectedClient,
     ConnectionLost,
-    ElicitResult,
     MethodUnavailable,
     PeerError,
     RequestContext,
-    Root,
-    Roots,
     Server,
     WorkerContext,
     open_memory,
@@ -26,6 +21,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.testing import open_scripted_client
+from trio_mcp.types import ClientCapabilities, ConnectedClient, ElicitResult, Root, Roots
 
 from .memory_peer import LATEST_LEGACY, MODERN
 

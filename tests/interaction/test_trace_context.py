@@ -8,17 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import (
-    CreateMessageParams,
-    CreateMessageResult,
-    RequestContext,
-    Root,
-    Server,
-    TextContent,
-    TraceContext,
-    WorkerContext,
-    open_memory,
-)
+from trio_mcp import RequestContext, Server, WorkerContext, open_memory
+from trio_mcp.types import CreateMessageParams, CreateMessageResult, Root, TextContent, TraceContext
 
 from .memory_peer import LATEST_LEGACY, MODERN, connected
 

@@ -10,15 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.state.peers import client_of
 
-from trio_mcp import (
-    AuthorizationError,
-    ConnectionLost,
-    HTTPError,
-    MCPError,
-    PeerError,
-    ProtocolViolation,
-    TaskCancelled,
-)
+from trio_mcp import ConnectionLost, HTTPError, MCPError, PeerError, ProtocolViolation, TaskCancelled
+from trio_mcp.auth import AuthorizationError
 from trio_mcp.jsonrpc.errors import CodedError, UnreadableAnswer, clean
 from trio_mcp.jsonrpc.messages import Notification
 from trio_mcp.protocol.converters import structure

@@ -17,16 +17,9 @@ from tests.openapi.api import Answer, Seen, open_api
 from tests.openapi.test_from_openapi import document, everything
 from tests.openapi.test_requests import called
 
-from trio_mcp import (
-    AudioContent,
-    BlobResourceContents,
-    EmbeddedResource,
-    ImageContent,
-    TextContent,
-    from_openapi,
-    open_memory,
-)
+from trio_mcp import from_openapi, open_memory
 from trio_mcp.openapi.responses import _CHARSETS
+from trio_mcp.types import AudioContent, BlobResourceContents, EmbeddedResource, ImageContent, TextContent
 
 
 def answering(schema: Any, *others: str) -> dict[str, Any]:

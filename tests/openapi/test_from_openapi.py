@@ -10,7 +10,8 @@ import trio
 import trio.testing
 from tests.openapi.api import Answer, Seen, open_api
 
-from trio_mcp import APIOperation, Server, Tool, from_openapi, open_memory
+from trio_mcp import Server, from_openapi, open_memory
+from trio_mcp.types import APIOperation, Tool
 
 LIMIT = {"type": "integer", "minimum": 0, "exclusiveMinimum": True}
 PETS: dict[str, Any] = {

@@ -9,7 +9,8 @@ import pytest
 from tests.openapi.api import API, open_api
 from tests.openapi.test_from_openapi import HTTP, document, everything, tools_of
 
-from trio_mcp import CallToolResult, from_openapi, open_memory
+from trio_mcp import from_openapi, open_memory
+from trio_mcp.types import CallToolResult
 
 
 async def called(api: API, described: dict[str, Any], arguments: dict[str, Any], **options: Any) -> CallToolResult:

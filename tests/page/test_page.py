@@ -18,16 +18,8 @@ from tests.interaction.client.raw import RawPeer
 from tests.page.devtools import Browser, Page
 from tests.page.inspected import chosen, inspected
 
-from trio_mcp import (
-    Address,
-    Audio,
-    Command,
-    Image,
-    RequestContext,
-    Server,
-    TextContent,
-    serve_http,
-)
+from trio_mcp import Address, Audio, Command, Image, RequestContext, Server, serve_http
+from trio_mcp.types import TextContent
 
 pytestmark = needs_chromium
 

@@ -14,10 +14,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from tests.patience import PATIENCE
 from tests.peers.journals import Journal
 
-from trio_mcp import (
+from trio_mcp import Client, CodedError
+from trio_mcp.types import (
     CallToolResult,
-    Client,
-    CodedError,
     CreateMessageParams,
     CreateMessageResult,
     ElicitFormParams,

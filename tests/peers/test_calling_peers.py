@@ -20,16 +20,8 @@ from tests.peers.conversations import Conversation, conversation, expire, hang_u
 from tests.peers.http_servers import HttpServers
 from tests.peers.journals import Journal
 
-from trio_mcp import (
-    Change,
-    PeerError,
-    Progress,
-    PromptReference,
-    ResourceTemplateReference,
-    SubscriptionFilter,
-    open_http,
-    open_stdio,
-)
+from trio_mcp import PeerError, Progress, open_http, open_stdio
+from trio_mcp.types import Change, PromptReference, ResourceTemplateReference, SubscriptionFilter
 
 SERVERS = Path(__file__).parent / "servers"
 

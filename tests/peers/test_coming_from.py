@@ -16,18 +16,8 @@ from tests.pages import Page
 from tests.patience import PATIENCE
 from tests.peers.installed import python_with
 
-from trio_mcp import (
-    CallToolResult,
-    Client,
-    CreateMessageResult,
-    ElicitResult,
-    LogParams,
-    Progress,
-    Root,
-    TextContent,
-    open_memory,
-    open_stdio,
-)
+from trio_mcp import Client, Progress, open_memory, open_stdio
+from trio_mcp.types import CallToolResult, CreateMessageResult, ElicitResult, LogParams, Root, TextContent
 
 FASTMCP = "3.4.11"
 SERVES = Path(__file__).parent / "servers" / "of_a_page.py"

@@ -16,19 +16,9 @@ from tests.peers.http_servers import HttpServers
 from tests.peers.journals import Journal
 from trio.testing import MockClock
 
-from trio_mcp import (
-    ALL_QUESTIONS,
-    Command,
-    ConnectionLost,
-    ElicitFormParams,
-    ElicitResult,
-    MemberDescription,
-    PeerError,
-    RestartPolicy,
-    gateway,
-    open_group,
-    open_memory,
-)
+from trio_mcp import Command, ConnectionLost, PeerError, gateway, open_memory
+from trio_mcp.hosting import MemberDescription, RestartPolicy, open_group
+from trio_mcp.types import ALL_QUESTIONS, ElicitFormParams, ElicitResult
 
 SERVERS = Path(__file__).parent / "servers"
 NAMES = ("official", "fastmcp", "trio_mcp")

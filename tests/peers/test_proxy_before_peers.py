@@ -14,8 +14,9 @@ import trio
 from tests.peers.conversations import Conversation, conversation, hang_until
 from tests.peers.http_servers import HttpServers
 
-from trio_mcp import Address, Change, Client, Progress, proxy
+from trio_mcp import Address, Client, Progress, proxy
 from trio_mcp.connecting.memory import open_memory
+from trio_mcp.types import Change
 
 SERVERS = Path(__file__).parent / "servers"
 PEERS = [

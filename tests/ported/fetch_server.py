@@ -15,7 +15,8 @@ import httpx2
 import trio
 from pydantic import AnyUrl, Field
 
-from trio_mcp import Server, ToolAnnotations, ToolError
+from trio_mcp import Server, ToolError
+from trio_mcp.types import ToolAnnotations
 
 __all__ = ["make_server"]
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Protocol
 import attrs
 from pydantic import Field
 
-from trio_mcp import Provide, Server, TextContent, WorkerContext
+from trio_mcp import Provide, Server, WorkerContext
+from trio_mcp.types import TextContent
 
 __all__ = ["Entry", "Memory", "make_server"]
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import trio
 
-from trio_mcp import Server, TextContent, ToolError, run_process_tree, serve_stdio
+from trio_mcp import Server, ToolError, run_process_tree, serve_stdio
+from trio_mcp.types import TextContent
 
 __all__ = ["make_server"]
 

@@ -16,18 +16,9 @@ from tests.patience import PATIENCE
 from tests.ported import feedback_server, fetch_server, memory_server, shell_server, wikipedia_server
 from tests.serving.http.raw import served
 
-from trio_mcp import (
-    Bearer,
-    Client,
-    ElicitResult,
-    HTTPError,
-    PeerError,
-    Protected,
-    Server,
-    open_http,
-    open_memory,
-    open_stdio,
-)
+from trio_mcp import Client, HTTPError, PeerError, Server, open_http, open_memory, open_stdio
+from trio_mcp.auth import Bearer, Protected
+from trio_mcp.types import ElicitResult
 
 HERE = Path(__file__).parent
 ORIGINALS: dict[str, Any] = json.loads((HERE / "originals.json").read_text())

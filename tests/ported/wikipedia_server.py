@@ -8,7 +8,9 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, Field
 
-from trio_mcp import Principal, Server, ToolAnnotations
+from trio_mcp import Server
+from trio_mcp.auth import Principal
+from trio_mcp.types import ToolAnnotations
 
 __all__ = ["Encyclopedia", "make_server", "one_token"]
 

@@ -7,22 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_mcp import (
-    Annotations,
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    ElicitResult,
-    EmbeddedResource,
-    ImageContent,
-    ProtocolViolation,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-    Tool,
-    ToolAnnotations,
-    UnknownContent,
-)
+from trio_mcp import ProtocolViolation
 from trio_mcp.protocol.converters import repaired_result, structure_result, unstructure
 from trio_mcp.protocol.revisions import REVISIONS
 from trio_mcp.protocol.types.lifecycle import DiscoverResult, Icon, Implementation, InitializeResult
@@ -36,6 +21,21 @@ from trio_mcp.protocol.types.resources import (
 )
 from trio_mcp.protocol.types.sampling import CreateMessageResult, ListRootsResult, Root
 from trio_mcp.protocol.types.tools import ListToolsResult
+from trio_mcp.types import (
+    Annotations,
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ElicitResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    ToolAnnotations,
+    UnknownContent,
+)
 
 GOOD: dict[str, Any] = {"name": "good", "inputSchema": {"type": "object"}}
 ANY = {"type": "object"}

@@ -8,7 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_mcp import CallToolResult, Server, TextContent, ToolError, open_memory
+from trio_mcp import Server, ToolError, open_memory
+from trio_mcp.types import CallToolResult, TextContent
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp import (
+from trio_mcp.types import (
     BlobResourceContents,
     CallToolResult,
     CreateMessageResult,

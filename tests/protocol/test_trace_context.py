@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp import TraceContext
+from trio_mcp.types import TraceContext
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from trio_mcp import Client, ClientCapabilities, Elicitation, Proxy, Roots, Sampling, Server, open_memory, proxy
+from trio_mcp import Client, Server, open_memory, proxy
+from trio_mcp.types import ClientCapabilities, Elicitation, Proxy, Roots, Sampling
 
 ALL = ClientCapabilities(
     sampling=Sampling(context={}, tools={}), elicitation=Elicitation(form={}, url={}), roots=Roots(list_changed=True)

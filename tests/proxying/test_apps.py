@@ -10,26 +10,17 @@ from tests.proxying.conftest import ALL, Proxied
 from tests.proxying.test_messages import LEGACY, MODERN, between
 from trio.testing import MockClock
 
-from trio_mcp import (
-    UI,
-    AppPolicy,
-    Apps,
+from trio_mcp import UI, AppPolicy, Apps, Client, RequestContext, Server, gateway, open_memory, proxy
+from trio_mcp.hosting import MemberDescription, open_group
+from trio_mcp.testing import ScriptedServer
+from trio_mcp.types import (
     BlobResourceContents,
     CallToolResult,
-    Client,
     EmbeddedResource,
-    MemberDescription,
     ReadResourceResult,
-    RequestContext,
-    Server,
     TextContent,
     TextResourceContents,
-    gateway,
-    open_group,
-    open_memory,
-    proxy,
 )
-from trio_mcp.testing import ScriptedServer
 
 NAME, VIEW, BINARY = "io.modelcontextprotocol/ui", "ui://w/dash", "ui://w/binary"
 PAGE = "<!DOCTYPE html>\r\n<p>\u00e9\u2028\U0001f600</p>\n"

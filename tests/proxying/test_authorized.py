@@ -12,17 +12,8 @@ from tests.patience import PATIENCE
 from tests.serving.http.protection import Tokens, protected
 from tests.serving.http.raw import served
 
-from trio_mcp import (
-    Address,
-    AuthorizationError,
-    Bearer,
-    Client,
-    PeerError,
-    RequestContext,
-    Server,
-    open_http,
-    proxy,
-)
+from trio_mcp import Address, Client, PeerError, RequestContext, Server, open_http, proxy
+from trio_mcp.auth import AuthorizationError, Bearer
 from trio_mcp.auth.credentials import RefusedRequest
 
 REASON = "the token endpoint of 'https://internal.example' has refused"

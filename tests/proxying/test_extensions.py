@@ -15,23 +15,12 @@ from tests.serving.http.protection import protected
 from tests.serving.http.raw import served
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    ALL_QUESTIONS,
-    Bearer,
-    ClientCapabilities,
-    Extension,
-    MemberDescription,
-    PeerError,
-    RequestContext,
-    Server,
-    gateway,
-    open_group,
-    open_http,
-    open_memory,
-    proxy,
-)
+from trio_mcp import PeerError, RequestContext, Server, gateway, open_http, open_memory, proxy
+from trio_mcp.auth import Bearer
+from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.testing import ScriptedServer, open_scripted_client, open_scripted_server
 from trio_mcp.testing.scripted_sides import Script
+from trio_mcp.types import ALL_QUESTIONS, ClientCapabilities, Extension
 
 CLIENT = "io.modelcontextprotocol/clientCapabilities"
 SEARCH = "com.example/search"

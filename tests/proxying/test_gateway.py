@@ -15,40 +15,39 @@ from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
-    ALL_QUESTIONS,
     Client,
     CodedError,
     ConnectionLost,
+    InMemory,
+    Next,
+    PeerError,
+    RequestContext,
+    Server,
+    ServerRequest,
+    ToolError,
+    gateway,
+    open_memory,
+    proxy,
+)
+from trio_mcp.hosting import MemberDescription, MemberState, RestartPolicy, open_group
+from trio_mcp.protocol.errors import UPSTREAM_LOST
+from trio_mcp.proxying.members import MemberUpstream
+from trio_mcp.server.offers.resources import LONGEST_URI
+from trio_mcp.types import (
+    ALL_QUESTIONS,
     CreateMessageResult,
     ElicitResult,
     EmbeddedResource,
     Gateway,
-    InMemory,
     LogParams,
-    MemberDescription,
-    MemberState,
-    Next,
-    PeerError,
     PromptReference,
-    RequestContext,
     ResourceLink,
     ResourceTemplateReference,
-    RestartPolicy,
     Root,
-    Server,
-    ServerRequest,
     TextContent,
     TextResourceContents,
-    ToolError,
     UnknownContent,
-    gateway,
-    open_group,
-    open_memory,
-    proxy,
 )
-from trio_mcp.protocol.errors import UPSTREAM_LOST
-from trio_mcp.proxying.members import MemberUpstream
-from trio_mcp.server.offers.resources import LONGEST_URI
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 

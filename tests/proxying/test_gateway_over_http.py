@@ -12,20 +12,10 @@ from tests.proxying.test_authorized import issued, telling
 from tests.serving.http.protection import protected
 from tests.serving.http.raw import served
 
-from trio_mcp import (
-    ALL_QUESTIONS,
-    Address,
-    AuthorizationError,
-    Bearer,
-    Client,
-    MemberDescription,
-    PeerError,
-    RequestContext,
-    Server,
-    gateway,
-    open_group,
-    open_http,
-)
+from trio_mcp import Address, Client, PeerError, RequestContext, Server, gateway, open_http
+from trio_mcp.auth import AuthorizationError, Bearer
+from trio_mcp.hosting import MemberDescription, open_group
+from trio_mcp.types import ALL_QUESTIONS
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])

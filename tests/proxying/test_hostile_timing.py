@@ -15,18 +15,9 @@ from tests.patience import PATIENCE
 from tests.serving.http.protection import issued, protected
 from tests.serving.http.raw import served
 
-from trio_mcp import (
-    Address,
-    Bearer,
-    Client,
-    ClientCapabilities,
-    Elicitation,
-    ElicitFormParams,
-    ElicitResult,
-    LogParams,
-    open_http,
-    proxy,
-)
+from trio_mcp import Address, Client, open_http, proxy
+from trio_mcp.auth import Bearer
+from trio_mcp.types import ClientCapabilities, Elicitation, ElicitFormParams, ElicitResult, LogParams
 
 CALLS = 12
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -13,8 +13,9 @@ from tests.interaction.client.raw import RawPeer, scripted
 from tests.proxying.conftest import ALL
 from tests.proxying.test_sharing import user
 
-from trio_mcp import Client, Proxy, open_http, open_memory, proxy, serve_http
+from trio_mcp import Client, open_http, open_memory, proxy, serve_http
 from trio_mcp.client.opening import open_client
+from trio_mcp.types import Proxy
 
 QUESTION = {
     "message": "Your pin, Ann?",

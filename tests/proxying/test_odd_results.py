@@ -11,8 +11,10 @@ import trio
 from tests.hosting.members import describe
 from tests.interaction.client.raw import RawPeer, discovery, scripted
 
-from trio_mcp import Client, PromptReference, UnknownContent, gateway, open_group, open_memory, proxy
+from trio_mcp import Client, gateway, open_memory, proxy
 from trio_mcp.client.opening import open_client
+from trio_mcp.hosting import open_group
+from trio_mcp.types import PromptReference, UnknownContent
 
 GOOD = {"name": "good", "inputSchema": {"type": "object"}}
 TOOLS = [

@@ -9,7 +9,8 @@ from tests.patience import PATIENCE
 from tests.serving.http.protection import Tokens, protected
 from tests.serving.http.raw import served
 
-from trio_mcp import Address, Bearer, CacheHints, Server, open_http, proxy
+from trio_mcp import Address, CacheHints, Server, open_http, proxy
+from trio_mcp.auth import Bearer
 
 
 async def test_answers_that_may_be_cached_are_got_for_each_caller_anew() -> None:

@@ -15,20 +15,22 @@ from trio_mcp import (
     CancelCause,
     Cancellation,
     CodedError,
+    PeerError,
+    Progress,
+    RequestContext,
+    Server,
+    ToolError,
+    open_memory,
+    proxy,
+)
+from trio_mcp.types import (
     CreateMessageParams,
     CreateMessageResult,
     ElicitFormParams,
     LogParams,
-    PeerError,
-    Progress,
     PromptReference,
-    RequestContext,
     Root,
-    Server,
     TextContent,
-    ToolError,
-    open_memory,
-    proxy,
 )
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -10,10 +10,11 @@ from tests.proxying.conftest import ALL
 from tests.proxying.test_tasks_of_others import LEGACY, before, client_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Client, ElicitFormParams, Proxy, RequestContext, Server, ToolError, open_memory, proxy
+from trio_mcp import Client, RequestContext, Server, ToolError, open_memory, proxy
 from trio_mcp.jsonrpc.errors import MCPError
 from trio_mcp.protocol.types.lifecycle import ClientCapabilities, Sampling
 from trio_mcp.testing import ScriptedClient, ScriptedServer
+from trio_mcp.types import ElicitFormParams, Proxy
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 

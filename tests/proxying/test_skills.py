@@ -14,19 +14,18 @@ from trio.testing import MockClock
 from trio_mcp import (
     CacheHints,
     Client,
-    Extension,
     InMemory,
-    MemberDescription,
     MethodUnavailable,
     PeerError,
     Server,
     SkillChanged,
     Skills,
     gateway,
-    open_group,
     open_memory,
 )
+from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.skills.methods import SkillsExtension
+from trio_mcp.types import Extension
 
 NAME, PDF = "io.modelcontextprotocol/skills", "skill://pdf/SKILL.md"
 

@@ -11,9 +11,10 @@ from tests.proxying.conftest import Proxied
 from tests.server.listening import TOOLS, UPDATED, Peer, noted, told
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Limits, Proxy
+from trio_mcp import Limits
 from trio_mcp.server.servable import connection_to
 from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.types import Proxy
 
 A, B = f"{UPDATED} note://a", f"{UPDATED} note://b"
 

@@ -10,8 +10,9 @@ import trio
 from tests.proxying.test_messages import LEGACY, between
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CreateMessageParams, CreateMessageResult, TaskSettings, TextContent, open_memory, proxy
+from trio_mcp import TaskSettings, open_memory, proxy
 from trio_mcp.testing import ScriptedServer, open_scripted_client, open_scripted_server
+from trio_mcp.types import CreateMessageParams, CreateMessageResult, TextContent
 
 THEIRS: dict[str, Any] = {"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 OURS: dict[str, Any] = {

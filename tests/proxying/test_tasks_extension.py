@@ -10,8 +10,9 @@ import trio
 from tests.proxying.test_messages import LEGACY, MODERN, between, text
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import ClientCapabilities, proxy
+from trio_mcp import proxy
 from trio_mcp.testing import ScriptedServer, open_scripted_client, open_scripted_server
+from trio_mcp.types import ClientCapabilities
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 OURS: dict[str, Any] = {"extensions": {EXTENSION: {}, "com.example/other": {"x": 1}}}

@@ -18,13 +18,14 @@ from tests.proxying.test_tasks_extension import TASK as EXTENSION_TASK
 from tests.proxying.test_tasks_extension import THEIRS as EXTENSION
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import ClientCapabilities, Proxy, Sampling, proxy
+from trio_mcp import proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.tasks import TaskOwners
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.types import ClientCapabilities, Proxy, Sampling
 
 NOTHING = ClientCapabilities()
 ANSWERS: dict[str, dict[str, Any]] = {

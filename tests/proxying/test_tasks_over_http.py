@@ -12,19 +12,10 @@ from tests.patience import PATIENCE
 from tests.serving.http.protection import Tokens, protected
 from tests.serving.http.raw import served
 
-from trio_mcp import (
-    Address,
-    Bearer,
-    Client,
-    ElicitFormParams,
-    LogParams,
-    RequestContext,
-    Server,
-    TaskSettings,
-    open_http,
-    proxy,
-)
+from trio_mcp import Address, Client, RequestContext, Server, TaskSettings, open_http, proxy
+from trio_mcp.auth import Bearer
 from trio_mcp.jsonrpc.errors import PeerError
+from trio_mcp.types import ElicitFormParams, LogParams
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 

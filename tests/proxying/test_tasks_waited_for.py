@@ -12,10 +12,11 @@ from tests.proxying.test_messages import MODERN
 from tests.proxying.test_sharing import user
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Client, LogParams, Proxy, RequestContext, Server, ToolError, open_memory, proxy
+from trio_mcp import Client, RequestContext, Server, ToolError, open_memory, proxy
 from trio_mcp.jsonrpc.errors import PeerError
 from trio_mcp.runtime.calls import Progress
 from trio_mcp.testing import open_scripted_client
+from trio_mcp.types import LogParams, Proxy
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 

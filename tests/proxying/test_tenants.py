@@ -18,12 +18,13 @@ from tests.serving.http.protection import Tokens, bearer, issued, protected
 from tests.serving.http.raw import INITIALIZE, LEGACY, MODERN, Answer, Endpoint, modern, served
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import ClientCapabilities, Elicitation, Limits, proxy
+from trio_mcp import Limits, proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.tenants import Tenant
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.types import ClientCapabilities, Elicitation
 
 ASKS: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from trio_mcp import REVISIONS, CallToolResult, NotExpressible
+from trio_mcp import NotExpressible
 from trio_mcp.protocol.types.tools import ListToolsResult
 from trio_mcp.proxying.server_requests import translated, translated_result
+from trio_mcp.types import REVISIONS, CallToolResult
 
 FIRST, LATEST_LEGACY, MODERN = REVISIONS["2024-11-05"], REVISIONS["2025-11-25"], REVISIONS["2026-07-28"]
 TEXT = {"type": "text", "text": "x"}

@@ -14,18 +14,8 @@ from tests.patience import PATIENCE
 from tests.serving.http.protection import bearer, issued, protected
 from tests.serving.http.raw import BASE, Connection, Endpoint, modern, served
 
-from trio_mcp import (
-    Address,
-    ClientCapabilities,
-    Elicitation,
-    ElicitFormParams,
-    ElicitResult,
-    LogParams,
-    RequestContext,
-    Server,
-    open_http,
-    proxy,
-)
+from trio_mcp import Address, RequestContext, Server, open_http, proxy
+from trio_mcp.types import ClientCapabilities, Elicitation, ElicitFormParams, ElicitResult, LogParams
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 META: dict[str, Any] = {

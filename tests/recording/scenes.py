@@ -7,7 +7,8 @@ from typing import Any
 
 import trio
 
-from trio_mcp import Client, LogLevel, RequestContext, Server, serve_stdio
+from trio_mcp import Client, RequestContext, Server, serve_stdio
+from trio_mcp.types import LogLevel
 
 NOTE = "note://one"
 

@@ -14,10 +14,8 @@ from trio.testing import MockClock
 
 from trio_mcp import (
     Command,
-    MemberDescription,
     RequestContext,
     Server,
-    open_group,
     open_http,
     open_memory,
     open_tcp,
@@ -26,6 +24,7 @@ from trio_mcp import (
     serve_tcp,
     serve_websocket,
 )
+from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.recording.entries import BadRecording, RecordedEntry, read_recording
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.testing import memory_channel_pair, open_client, open_server

@@ -9,7 +9,8 @@ from typing import Any
 
 import trio
 
-from trio_mcp import RequestContext, Server, SQLiteTaskStore, TaskSettings, serve_stdio
+from trio_mcp import RequestContext, Server, TaskSettings, serve_stdio
+from trio_mcp.stores import SQLiteTaskStore
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 

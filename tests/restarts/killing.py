@@ -13,8 +13,9 @@ from typing import Any
 import trio
 from tests.forked import Forked
 
-from trio_mcp import SQLiteTaskStore, TaskSettings
+from trio_mcp import TaskSettings
 from trio_mcp.jsonrpc.codec import decode_value, encode_value
+from trio_mcp.stores import SQLiteTaskStore
 from trio_mcp.stores.task_store import Outcome, TaskPhase, TaskRecord
 from trio_mcp.tasks.records import TaskRecords
 

@@ -14,7 +14,7 @@ from tests.patience import PATIENCE
 from tests.runtime.hosted import HostedConnection
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Limits, LogParams, MCPError
+from trio_mcp import Limits, MCPError
 from trio_mcp.client.client import Client
 from trio_mcp.client.opening import open_client
 from trio_mcp.protocol.revisions import LATEST_LEGACY
@@ -25,6 +25,7 @@ from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
 from trio_mcp.transports.lines import LineTransport
+from trio_mcp.types import LogParams
 
 _LONGEST = 2000
 

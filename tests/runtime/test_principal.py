@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from trio_mcp import Principal
+from trio_mcp.auth import Principal
 from trio_mcp.runtime.peer import PrincipalId
 
 ISSUER = "https://login.example.com"

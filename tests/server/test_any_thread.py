@@ -18,32 +18,22 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import (
     CacheHints,
-    Catalogue,
-    Change,
-    Changes,
     Client,
-    ConnectedClient,
-    CreateMessageResult,
-    Group,
-    HintQueues,
     InMemory,
     Limits,
-    MemberDescription,
-    MemoryTaskStore,
     Progress,
     RequestContext,
-    RequestLog,
     ResponseCache,
     Server,
     Skills,
-    TaskContext,
-    Watch,
     WorkerContext,
-    open_group,
     open_memory,
 )
+from trio_mcp.hosting import Catalogue, Group, MemberDescription, Watch, open_group
 from trio_mcp.server.offering import Offering
+from trio_mcp.stores import HintQueues, MemoryTaskStore
 from trio_mcp.testing import RecordingContext
+from trio_mcp.types import Change, Changes, ConnectedClient, CreateMessageResult, RequestLog, TaskContext
 
 READS = {
     "capabilities",

@@ -9,23 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp import (
-    UI,
-    AppPolicy,
-    Apps,
+from trio_mcp import UI, AppPolicy, Apps, Client, PeerError, RequestContext, Server, open_memory
+from trio_mcp.protocol.types.apps import with_view_renamed
+from trio_mcp.types import (
     BlobResourceContents,
     CallToolResult,
-    Client,
     Extension,
-    PeerError,
     ReadResourceResult,
-    RequestContext,
-    Server,
     TextResourceContents,
     Tool,
-    open_memory,
 )
-from trio_mcp.protocol.types.apps import with_view_renamed
 
 Era = Literal["modern", "legacy"]
 

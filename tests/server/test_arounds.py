@@ -16,16 +16,11 @@ from tests.tasks.callers import calling, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
-    CallToolResult,
     Client,
     CodedError,
-    ElicitFormParams,
-    ElicitResult,
-    Extension,
     InputRequired,
     Next,
     PeerError,
-    PromptReference,
     RequestContext,
     Server,
     ServerRequest,
@@ -41,6 +36,7 @@ from trio_mcp.server.connection import ServerConnection
 from trio_mcp.server.middleware import MIDDLEWARE_METHODS
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.testing import ScriptedClient, open_scripted_client
+from trio_mcp.types import CallToolResult, ElicitFormParams, ElicitResult, Extension, PromptReference
 
 Era = Literal["legacy", "modern"]
 ERAS: list[Era] = ["legacy", "modern"]

@@ -6,19 +6,16 @@ from typing import Any
 
 import pytest
 
-from trio_mcp import (
+from trio_mcp import ProtocolViolation, RequestContext, Server, open_memory
+from trio_mcp.testing import open_scripted_client
+from trio_mcp.types import (
     CreateMessageParams,
     CreateMessageResult,
     ElicitFormParams,
     ElicitResult,
     ElicitURLParams,
-    ProtocolViolation,
-    RequestContext,
-    Server,
     TextContent,
-    open_memory,
 )
-from trio_mcp.testing import open_scripted_client
 
 RELATED = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
 

@@ -9,7 +9,8 @@ import pytest
 from tests.interaction.memory_peer import LEGACY, MODERN, MemoryPeer, connected
 from trio.testing import MockClock
 
-from trio_mcp import CacheHints, ReadResourceResult, RequestContext, Server, TextResourceContents
+from trio_mcp import CacheHints, RequestContext, Server
+from trio_mcp.types import ReadResourceResult, TextResourceContents
 
 ASKS: dict[str, dict[str, Any]] = {
     "server/discover": {},

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from trio_mcp import ClientLogHandler, Limits, LogParams, Server, open_memory
+from trio_mcp import ClientLogHandler, Limits, Server, open_memory
+from trio_mcp.types import LogParams
 
 
 @pytest.fixture

@@ -14,8 +14,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import (
     CapabilityMissing,
-    CreateMessageParams,
-    CreateMessageResult,
     MCPError,
     PeerError,
     ProtocolViolation,
@@ -23,11 +21,11 @@ from trio_mcp import (
     Server,
     TaskCancelled,
     TaskSettings,
-    TextContent,
     WorkerContext,
     open_memory,
 )
 from trio_mcp.testing import RecordingContext
+from trio_mcp.types import CreateMessageParams, CreateMessageResult, TextContent
 
 RUNS_TASKS: dict[str, Any] = {
     "sampling": {},

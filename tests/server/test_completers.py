@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trio_mcp import Completion, PromptReference, ResourceTemplateReference, Server, open_memory
+from trio_mcp import Server, open_memory
+from trio_mcp.types import Completion, PromptReference, ResourceTemplateReference
 
 
 class Size(Enum):

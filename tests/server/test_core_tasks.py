@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import trio
 
-from trio_mcp import CallToolResult, Limits, RequestContext, Server, TaskSettings, TextContent, ToolError
+from trio_mcp import Limits, RequestContext, Server, TaskSettings, ToolError
 from trio_mcp.jsonrpc.errors import CodedError
 from trio_mcp.testing import ScriptedClient, open_scripted_client
+from trio_mcp.types import CallToolResult, TextContent
 
 LEGACY = "2025-11-25"
 RELATED = "io.modelcontextprotocol/related-task"

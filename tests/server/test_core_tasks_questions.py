@@ -14,7 +14,6 @@ from trio.testing import MockClock
 from trio_mcp import (
     InputRequired,
     Limits,
-    MemoryTaskStore,
     MethodUnavailable,
     NoBackChannel,
     PeerError,
@@ -27,6 +26,7 @@ from trio_mcp.protocol.types.elicitation import ElicitFormParams
 from trio_mcp.protocol.types.lifecycle import EmptyResult
 from trio_mcp.runtime.peer import SOLE_CLIENT, Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
+from trio_mcp.stores import MemoryTaskStore
 from trio_mcp.testing import ScriptedClient, open_scripted_client
 from trio_mcp.transports.memory import memory_channel_pair
 

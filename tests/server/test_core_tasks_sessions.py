@@ -12,7 +12,8 @@ from tests.serving.http.raw import BASE, Connection, message
 from tests.serving.http.scenes import MemoryEndpoint, in_memory, messages_in, next_message
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import MemoryTaskStore, RequestContext, Server, TaskSettings
+from trio_mcp import RequestContext, Server, TaskSettings
+from trio_mcp.stores import MemoryTaskStore
 
 RELATED = "io.modelcontextprotocol/related-task"
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}

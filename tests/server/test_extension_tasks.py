@@ -11,7 +11,8 @@ from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, MemoryPeer, con
 from tests.server.extension import EXTENSION, KNOWS, about, knowing, refused, slow_server, state_of, task_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CallToolResult, RequestContext, Server
+from trio_mcp import RequestContext, Server
+from trio_mcp.types import CallToolResult
 
 REQUIRED = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 

@@ -12,7 +12,8 @@ import trio
 from tests.interaction.memory_peer import REVISIONS, connected
 from trio.testing import MockClock
 
-from trio_mcp import AudioContent, CallToolResult, CodedError, PeerError, RequestContext, Server, ToolError, open_memory
+from trio_mcp import CodedError, PeerError, RequestContext, Server, ToolError, open_memory
+from trio_mcp.types import AudioContent, CallToolResult
 
 SECRET = "hunter2"
 

@@ -11,10 +11,11 @@ import attrs
 import msgspec
 import pytest
 
-from trio_mcp import CodedError, ElicitAnswer, ElicitFormParams, ElicitResult, RequestContext, Server, open_memory
+from trio_mcp import CodedError, RequestContext, Server, open_memory
 from trio_mcp.protocol.schema_validator import SchemaValidator
 from trio_mcp.protocol.types.elicitation import check_form_schema
 from trio_mcp.server.context.client_data import Form, form_schema
+from trio_mcp.types import ElicitAnswer, ElicitFormParams, ElicitResult
 
 
 class Seat(enum.Enum):

@@ -14,7 +14,7 @@ import pytest
 from tests.instructions import instructions_of
 from tests.interaction.memory_peer import MODERN, REVISIONS, MemoryPeer, connected
 
-from trio_mcp import Icon, Server, ServerRequest, ToolAnnotations
+from trio_mcp import Server, ServerRequest
 from trio_mcp.jsonrpc.codec import encode_value
 from trio_mcp.protocol import listings
 from trio_mcp.protocol.converters import unstructure
@@ -24,6 +24,7 @@ from trio_mcp.protocol.types.resources import ListResourcesResult, ListResourceT
 from trio_mcp.protocol.types.tools import ListToolsResult
 from trio_mcp.runtime.peer import UNKNOWN_PEER, Auth, Peer, Principal
 from trio_mcp.server.offers.registration import Registry
+from trio_mcp.types import Icon, ToolAnnotations
 
 ANN = Peer(auth=Auth("", Principal(client_id="ann")))
 

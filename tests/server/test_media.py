@@ -14,22 +14,17 @@ from typing import Any, Literal
 import pytest
 import trio
 
-from trio_mcp import (
+from trio_mcp import Audio, File, Image, Limits, Server, open_memory
+from trio_mcp.server.calling.results import result_maker
+from trio_mcp.types import (
     Annotations,
-    Audio,
     AudioContent,
     BlobResourceContents,
     EmbeddedResource,
-    File,
-    Image,
     ImageContent,
-    Limits,
-    Server,
     TextContent,
     TextResourceContents,
-    open_memory,
 )
-from trio_mcp.server.calling.results import result_maker
 
 PNG = base64.b64encode(b"png").decode()
 

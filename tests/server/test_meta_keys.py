@@ -9,7 +9,8 @@ import pytest
 from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, connected
 from trio.testing import MockClock
 
-from trio_mcp import CallToolResult, RequestContext, Server, TextContent, open_memory
+from trio_mcp import RequestContext, Server, open_memory
+from trio_mcp.types import CallToolResult, TextContent
 
 BAD = pytest.mark.parametrize("key", ["not a key", "io.modelcontextprotocol/mine"])
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import trio
+from tests.public import FACE
+from tests.public import names as public_names
 
-import trio_mcp
 from trio_mcp import Server, open_memory
 
 ROWS: dict[str, tuple[str, str]] = {
@@ -100,7 +101,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "Context of fastmcp": ("@server.tool  # !\ndef show(c: other.Context): ...", "from trio_mcp import RequestContext"),
     "TextContent of mcp": (
         "@server.tool  # !\ndef show() -> list[other.TextContent]: ...",
-        "TextContent of mcp is unknown here; from trio_mcp import TextContent",
+        "TextContent of mcp is unknown here; from trio_mcp.types import TextContent",
     ),
     "a name that is unknown": (
         "@server.tool  # !\ndef show(a: 'Nope'): ...",
@@ -248,7 +249,7 @@ def written(name: str) -> tuple[str, dict[str, Any]]:
 
     code, file = ROWS[name][0], f"<{name}>"
     linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
-    found = {each: getattr(trio_mcp, each) for each in trio_mcp.__all__}
+    found = public_names(*FACE)
     modules = {"trio": trio, "asyncio": asyncio, "functools": functools, "aiohttp": library(), "other": other()}
     return file, {**found, **modules, "asynccontextmanager": asynccontextmanager, "server": Server("author's")}
 

@@ -10,17 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    CallToolResult,
-    PeerError,
-    PromptReference,
-    Provide,
-    RequestContext,
-    ResourceTemplateReference,
-    Server,
-    TextContent,
-    open_memory,
-)
+from trio_mcp import PeerError, Provide, RequestContext, Server, open_memory
+from trio_mcp.types import CallToolResult, PromptReference, ResourceTemplateReference, TextContent
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 

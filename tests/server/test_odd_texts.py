@@ -9,15 +9,8 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_mcp import (
-    LogParams,
-    PromptMessage,
-    RequestContext,
-    Server,
-    TextContent,
-    ToolError,
-    open_memory,
-)
+from trio_mcp import RequestContext, Server, ToolError, open_memory
+from trio_mcp.types import LogParams, PromptMessage, TextContent
 
 NAME = os.fsdecode(b"caf\xe9.txt")
 OTHER = os.fsdecode(b"caf\xe8.txt")

@@ -17,9 +17,10 @@ import msgspec
 import pydantic
 import pytest
 
-from trio_mcp import Image, ImageContent, Server, TextContent, open_memory
+from trio_mcp import Image, Server, open_memory
 from trio_mcp.protocol.type_schemas import schema_of
 from trio_mcp.server.calling.results import result_maker
+from trio_mcp.types import ImageContent, TextContent
 
 T = TypeVar("T")
 NOON = datetime(2026, 11, 29, 12)

@@ -16,7 +16,6 @@ from trio_mcp import (
     InputRequired,
     Limits,
     PeerError,
-    PromptReference,
     Provide,
     RequestContext,
     ResourceNotFound,
@@ -30,6 +29,7 @@ from trio_mcp.protocol.types.elicitation import ElicitFormParams
 from trio_mcp.server.calling import provided
 from trio_mcp.server.context.client_data import ElicitAnswer
 from trio_mcp.testing import in_turn, provide_instead
+from trio_mcp.types import PromptReference
 
 EVENTS: list[str] = []
 MAIN = threading.main_thread()

@@ -32,10 +32,11 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from tests.examples import examples
 
-from trio_mcp import ElicitFormParams, ElicitResult, PeerError, RequestContext, Server, open_memory
+from trio_mcp import PeerError, RequestContext, Server, open_memory
 from trio_mcp.protocol import foreign_types
 from trio_mcp.protocol.type_schemas import schema_of
 from trio_mcp.server.calling.signature import BadArguments, UserFunction
+from trio_mcp.types import ElicitFormParams, ElicitResult
 
 pytest.importorskip("pydantic", reason="needs pydantic: pip install -e '.[test]'")
 

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import PeerError, RequestContext, ResourceTemplateReference, Server, TextResourceContents, open_memory
+from trio_mcp import PeerError, RequestContext, Server, open_memory
+from trio_mcp.types import ResourceTemplateReference, TextResourceContents
 
 
 async def test_the_lifespan_spans_all_requests() -> None:

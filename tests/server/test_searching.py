@@ -8,10 +8,11 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CallToolResult, Next, RequestContext, Server, ServerRequest, Tool, open_memory
+from trio_mcp import Next, RequestContext, Server, ServerRequest, open_memory
 from trio_mcp.jsonrpc.errors import PeerError
 from trio_mcp.server.offers.searching import ToolIndex, in_a_line, words_in
 from trio_mcp.server.offers.tools import Tools
+from trio_mcp.types import CallToolResult, Tool
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 FORM = {"type": "object", "properties": {"n": {"type": "integer"}}}

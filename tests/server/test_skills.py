@@ -15,20 +15,9 @@ from tests.serving.http.raw import modern
 from tests.serving.http.scenes import in_memory
 from trio.testing import MockClock
 
-from trio_mcp import (
-    Auth,
-    BlobResourceContents,
-    CacheHints,
-    Client,
-    MethodUnavailable,
-    PeerError,
-    ResponseCache,
-    Server,
-    Skill,
-    Skills,
-    TextResourceContents,
-    open_memory,
-)
+from trio_mcp import CacheHints, Client, MethodUnavailable, PeerError, ResponseCache, Server, Skills, open_memory
+from trio_mcp.auth import Auth
+from trio_mcp.types import BlobResourceContents, Skill, TextResourceContents
 
 Era = Literal["modern", "legacy"]
 

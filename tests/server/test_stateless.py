@@ -6,7 +6,8 @@ from typing import Literal
 
 import pytest
 
-from trio_mcp import CreateMessageResult, NoBackChannel, PeerError, RequestContext, Server, TextContent, open_memory
+from trio_mcp import NoBackChannel, PeerError, RequestContext, Server, open_memory
+from trio_mcp.types import CreateMessageResult, TextContent
 
 
 def server() -> Server:

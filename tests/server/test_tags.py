@@ -13,17 +13,9 @@ from tests.server.extension import about, knowing, task_of
 from tests.tasks.callers import calling, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    ElicitResult,
-    PeerError,
-    PromptReference,
-    RequestContext,
-    ResourceTemplateReference,
-    Server,
-    TaskSettings,
-    open_memory,
-)
+from trio_mcp import PeerError, RequestContext, Server, TaskSettings, open_memory
 from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.types import ElicitResult, PromptReference, ResourceTemplateReference
 
 Era = Literal["legacy", "modern"]
 ERAS: list[Era] = ["legacy", "modern"]

@@ -13,19 +13,9 @@ from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, MemoryPeer, con
 from tests.server.extension import KNOWS, NAME, about, knowing, state_of, task_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    CallToolResult,
-    CodedError,
-    MemoryTaskStore,
-    RequestContext,
-    Server,
-    TaskContext,
-    TaskRecord,
-    TaskSettings,
-    TaskState,
-    TextContent,
-    WorkerContext,
-)
+from trio_mcp import CodedError, RequestContext, Server, TaskSettings, WorkerContext
+from trio_mcp.stores import MemoryTaskStore, TaskRecord
+from trio_mcp.types import CallToolResult, TaskContext, TaskState, TextContent
 
 
 @asynccontextmanager

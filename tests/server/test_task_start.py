@@ -11,17 +11,9 @@ from tests.server.extension import KNOWS, NAME, about, knowing, state_of, task_o
 from tests.tasks.touchy_store import TouchyStore
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    ElicitFormParams,
-    InputRequired,
-    Limits,
-    MemoryTaskStore,
-    RequestContext,
-    Server,
-    TaskRecord,
-    TaskSettings,
-    WorkerContext,
-)
+from trio_mcp import InputRequired, Limits, RequestContext, Server, TaskSettings, WorkerContext
+from trio_mcp.stores import MemoryTaskStore, TaskRecord
+from trio_mcp.types import ElicitFormParams
 
 ANN = {"action": "accept", "content": {"name": "Ann"}}
 

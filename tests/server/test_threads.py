@@ -11,18 +11,8 @@ import trio.testing
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
-from trio_mcp import (
-    CancelCause,
-    CreateMessageResult,
-    Limits,
-    PeerError,
-    Progress,
-    RequestContext,
-    Server,
-    TextContent,
-    WorkerContext,
-    open_memory,
-)
+from trio_mcp import CancelCause, Limits, PeerError, Progress, RequestContext, Server, WorkerContext, open_memory
+from trio_mcp.types import CreateMessageResult, TextContent
 
 
 async def test_a_thread_sees_the_cancel_and_ends() -> None:
@@ -82,7 +72,7 @@ async def test_a_thread_reports_progress_and_logs_and_asks() -> None:
         ctx.log.warning({"step": 1}, logger="work")
         return ", ".join(root.uri for root in ctx.list_roots())
 
-    from trio_mcp import Root, TextContent
+    from trio_mcp.types import Root, TextContent
 
     roots = [Root("file:///a")]
     async with open_memory(server, era="legacy", roots=roots, on_log=lambda log: logs.append(log.data)) as client:

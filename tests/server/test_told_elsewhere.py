@@ -13,11 +13,12 @@ from tests.serving.http.fleet import Fleet, fleet
 from tests.serving.http.raw import modern
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Extension, Server
+from trio_mcp import Server
 from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.protocol.methods import Method
 from trio_mcp.stores.shared import Replica, SharedStorage
 from trio_mcp.stores.task_store import HintQueue
+from trio_mcp.types import Extension
 
 
 @attrs.frozen

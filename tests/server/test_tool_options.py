@@ -9,18 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import (
-    CallToolResult,
-    CancelCause,
-    Cancellation,
-    CreateMessageResult,
-    PeerError,
-    RequestContext,
-    Server,
-    TextContent,
-    ToolError,
-    open_memory,
-)
+from trio_mcp import CancelCause, Cancellation, PeerError, RequestContext, Server, ToolError, open_memory
+from trio_mcp.types import CallToolResult, CreateMessageResult, TextContent
 
 
 def text_of(result: CallToolResult) -> str:

@@ -10,8 +10,8 @@ import attrs
 import msgspec
 import pytest
 
-from trio_mcp import ElicitAnswer, ElicitResult
 from trio_mcp.testing import RecordingContext
+from trio_mcp.types import ElicitAnswer, ElicitResult
 
 
 @attrs.define

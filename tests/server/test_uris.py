@@ -12,9 +12,10 @@ from pydantic import AnyUrl
 from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, connected
 from tests.server.listening import UPDATED, peer_of, told
 
-from trio_mcp import PeerError, ResourceTemplateReference, Server, open_memory
+from trio_mcp import PeerError, Server, open_memory
 from trio_mcp.server.offers import uris
 from trio_mcp.server.offers.uris import UriTemplate, checked_uri, normal_uri
+from trio_mcp.types import ResourceTemplateReference
 
 SPELLINGS = [
     ("notes:///über uns", ["notes:///%C3%BCber%20uns", "notes:///%c3%bcber%20uns", "NOTES:///über%20uns"]),

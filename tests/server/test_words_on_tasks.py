@@ -12,24 +12,14 @@ from tests.tasks.callers import LEASE, Caller, calling, settings
 from tests.tasks.touchy_store import TouchyStore
 from trio.testing import MockClock
 
-from trio_mcp import (
-    CodedError,
-    CreateMessageParams,
-    CreateMessageResult,
-    ElicitFormParams,
-    ElicitResult,
-    InputRequest,
-    InputRequired,
-    RequestContext,
-    Server,
-    open_memory,
-)
+from trio_mcp import CodedError, InputRequired, RequestContext, Server, open_memory
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.peer import Auth, Peer, Principal, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore
 from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.types import CreateMessageParams, CreateMessageResult, ElicitFormParams, ElicitResult, InputRequest
 
 NAME: Any = {"type": "object", "properties": {"name": {"type": "string"}}}
 WISH: Any = {"ttl": 1000}

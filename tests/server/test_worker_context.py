@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from trio_mcp import (
-    CallerTasks,
-    RequestContext,
-    StoredTasks,
-    TaskContext,
-    WorkerContext,
-    WorkerTask,
-    WorkerTasks,
-)
+from trio_mcp import RequestContext, WorkerContext
+from trio_mcp.types import CallerTasks, StoredTasks, TaskContext, WorkerTask, WorkerTasks
 
 MEMBERS = sorted(name for name in vars(RequestContext) if not name.startswith("_"))
 

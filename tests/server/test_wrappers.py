@@ -11,7 +11,8 @@ import pytest
 import trio
 from tests.patience import PATIENCE
 
-from trio_mcp import ElicitResult, Limits, PromptReference, Provide, RequestContext, Server, WorkerContext, open_memory
+from trio_mcp import Limits, Provide, RequestContext, Server, WorkerContext, open_memory
+from trio_mcp.types import ElicitResult, PromptReference
 
 
 async def double(word: str) -> str:

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from trio_mcp import CallToolResult, NotSerializable, PeerError, Server, open_memory
+from trio_mcp import NotSerializable, PeerError, Server, open_memory
+from trio_mcp.types import CallToolResult
 
 
 async def test_a_listing_with_a_wrong_value_fails_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,6 @@ from tests.patience import PATIENCE
 
 from trio_mcp import (
     Client,
-    Extension,
     Limits,
     Progress,
     RequestContext,
@@ -35,6 +34,7 @@ from trio_mcp import (
     serve_tcp,
     serve_websocket,
 )
+from trio_mcp.types import Extension
 
 Run = Callable[[Callable[[], Any]], Any]
 

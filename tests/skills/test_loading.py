@@ -11,26 +11,28 @@ import attrs
 import pytest
 
 from trio_mcp import (
-    BlobResourceContents,
     CacheHints,
     Client,
-    Extension,
-    LoadedSkill,
     MethodUnavailable,
     ProtocolViolation,
-    ReadResourceResult,
     ResponseCache,
     Server,
-    Skill,
     SkillChanged,
-    SkillFile,
     Skills,
-    TextResourceContents,
     open_memory,
 )
 from trio_mcp.protocol.types.resources import PageParams
 from trio_mcp.protocol.types.skills import GetSkillParams, GetSkillResult, ListSkillsResult
 from trio_mcp.skills.methods import SkillsExtension
+from trio_mcp.types import (
+    BlobResourceContents,
+    Extension,
+    LoadedSkill,
+    ReadResourceResult,
+    Skill,
+    SkillFile,
+    TextResourceContents,
+)
 
 Era = Literal["modern", "legacy"]
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from trio_mcp import MethodUnavailable, Server, ServerCapabilities, open_memory
+from trio_mcp import MethodUnavailable, Server, open_memory
 from trio_mcp.protocol.types.resources import Resource
 from trio_mcp.protocol.types.skills import ListSkillsResult, ReadDirectoryParams, ReadDirectoryResult
 from trio_mcp.skills.methods import SKILLS, SkillsExtension
+from trio_mcp.types import ServerCapabilities
 
 NAME = "io.modelcontextprotocol/skills"
 

@@ -67,7 +67,12 @@ async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock
         await trio.sleep(2)
         server: Any = storage._servers["server"]
         assert len(server.sessions._sessions) == len(server.sessions._sessions.held) == 0
-        kept = [server.sessions._sessions, server.events._logs, server.replay_guard._digests, server.rate_limits._full_at]
+        kept = [
+            server.sessions._sessions,
+            server.events._logs,
+            server.replay_guard._digests,
+            server.rate_limits._full_at,
+        ]
         assert [len(each) for each in [*kept, server.mailboxes.alive, server.mailboxes.mailboxes]] == [0] * 6
         assert [len(each._entries) + len(each._ends) for each in kept] == [0] * 4
 

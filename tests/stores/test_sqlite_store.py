@@ -162,10 +162,10 @@ def test_other_levels_of_safety_are_refused(path: Path):
 
 
 def test_the_application_imports_sqlite_only_with_the_store():
-    code = "import sys, trio_mcp; trio_mcp.MemoryTaskStore; print('sqlite3' in sys.modules)"
+    code = "import sys, trio_mcp; trio_mcp.stores.MemoryTaskStore; print('sqlite3' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == "False\n"
-    assert trio_mcp.SQLiteTaskStore is SQLiteTaskStore
+    assert trio_mcp.stores.SQLiteTaskStore is SQLiteTaskStore
 
 
 # Files that are not for us
@@ -454,7 +454,7 @@ async def test_records_move_to_the_first_secret_as_they_change(path: Path):
         assert await change(store, a, message="new") is not None
         assert [each.id for each in await store.page("ann", None, 9)] == ["a", "b", "c"]
         assert [each.id for each in await store.page("ann", (b.position, b.id), 9)] == ["c"]
-        with pytest.raises(trio_mcp.StoreFull):
+        with pytest.raises(trio_mcp.stores.StoreFull):
             await create(store, record("d"), limit=9, scope_limit=3)
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         assert [each.id for each in await store.page("ann", None, 9)] == ["a", "c"]

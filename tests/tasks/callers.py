@@ -8,10 +8,11 @@ from typing import Any
 import attrs
 import trio
 
-from trio_mcp import Client, ElicitResult, Server, open_memory
+from trio_mcp import Client, Server, open_memory
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.stores.task_store import TaskStore
 from trio_mcp.tasks.settings import TaskSettings
+from trio_mcp.types import ElicitResult
 
 __all__ = ["LEASE", "Caller", "calling", "settings"]
 

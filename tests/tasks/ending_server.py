@@ -6,7 +6,8 @@ import sys
 
 import trio
 
-from trio_mcp import Limits, RequestContext, Server, SQLiteTaskStore, TaskSettings, serve_http, serve_stdio
+from trio_mcp import Limits, RequestContext, Server, TaskSettings, serve_http, serve_stdio
+from trio_mcp.stores import SQLiteTaskStore
 
 store = SQLiteTaskStore(sys.argv[1])
 server = Server("ending", tasks=TaskSettings(store=store), limits=Limits(drain_timeout=0.3))

@@ -17,12 +17,13 @@ from tests.tasks.callers import LEASE, Caller, calling, settings
 from tests.tasks.touchy_store import TouchyStore
 from trio.testing import MockClock
 
-from trio_mcp import ElicitFormParams, InputRequired, PeerError, RequestContext, Server
+from trio_mcp import InputRequired, PeerError, RequestContext, Server
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.requests.rounds import Rounds
 from trio_mcp.runtime.transport import ConnectionLost
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.types import ElicitFormParams
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 CONTENT: Any = {"type": "object", "properties": {"name": {"type": "string"}}}

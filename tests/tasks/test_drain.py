@@ -16,12 +16,13 @@ from tests.tasks.callers import Caller, calling, settings
 from tests.tasks.touchy_store import TouchyStore, record_in
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, CodedError, ConnectionLost, RequestContext, Server, SQLiteTaskStore, WorkerContext
+from trio_mcp import CancelCause, CodedError, ConnectionLost, RequestContext, Server, WorkerContext
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.server.servable import connection_to, end_tasks
 from trio_mcp.serving.process import _serve
+from trio_mcp.stores import SQLiteTaskStore
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore
 from trio_mcp.transports.memory import memory_channel_pair

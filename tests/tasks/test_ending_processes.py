@@ -15,7 +15,8 @@ from tests.restarts.killing import META
 from tests.tasks.callers import Caller
 from tests.tasks.touchy_store import record_in
 
-from trio_mcp import SQLiteTaskStore, open_http
+from trio_mcp import open_http
+from trio_mcp.stores import SQLiteTaskStore
 from trio_mcp.stores.task_store import TaskPhase
 
 SERVER = Path(__file__).with_name("ending_server.py")

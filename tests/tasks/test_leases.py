@@ -441,7 +441,9 @@ async def test_process_hears_late_that_it_has_claimed_its_own_task_and_goes_on(
     class SlowToAnswer(DeafStore):
         claims = 0
 
-        async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
+        async def claim(
+            self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]
+        ) -> Sequence[TaskRecord]:
             claimed = await super().claim(holder, lease_ms=lease_ms, limit=limit, names=names)
             if claimed:
                 self.claims += 1

@@ -15,7 +15,8 @@ from tests.tasks.callers import calling, settings
 from tests.tasks.touchy_store import TouchyStore, record_in
 from trio.testing import MockClock
 
-from trio_mcp import CancelCause, RequestContext, Server, SQLiteTaskStore
+from trio_mcp import CancelCause, RequestContext, Server
+from trio_mcp.stores import SQLiteTaskStore
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore
 

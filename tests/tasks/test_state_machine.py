@@ -18,10 +18,11 @@ from tests.tasks.touchy_store import ALL, TouchyStore, record_in
 from tests.tasks.watched_store import WatchedStore
 from trio.testing import MockClock
 
-from trio_mcp import PeerError, RequestContext, Server, Uncertain
+from trio_mcp import PeerError, RequestContext, Server
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.jsonrpc.codec import decode_value
 from trio_mcp.runtime.transport import ConnectionLost
+from trio_mcp.stores import Uncertain
 from trio_mcp.stores.task_store import StoreDown, TaskPhase, TaskRecord
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -107,7 +108,8 @@ class World:
     def server(self, way: Way) -> Server:
         """A server with a tool of each kind."""
         server = Server(
-            "world", tasks=callers.settings(way, ttl=FOR_EVER, max_ttl=FOR_EVER, max_attempts=10_000, retention=FOR_EVER)
+            "world",
+            tasks=callers.settings(way, ttl=FOR_EVER, max_ttl=FOR_EVER, max_attempts=10_000, retention=FOR_EVER),
         )
 
         async def run(ctx: RequestContext, body: Callable[[], Any]) -> str:

@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 from tests.restarts.killing import Process
 from tests.tasks.touchy_store import record_in
 
-from trio_mcp import SQLiteTaskStore
+from trio_mcp.stores import SQLiteTaskStore
 from trio_mcp.testing.stores.task_store_records import wait_past
 
 LEASE = 9.0

@@ -11,9 +11,10 @@ from tests.tasks.callers import LEASE, Caller, calling, settings
 from tests.tasks.touchy_store import TouchyStore, record_in
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, CodedError, PeerError, RequestContext, Server, StoreDown, Uncertain
+from trio_mcp import CancelCause, CodedError, PeerError, RequestContext, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.server.servable import connection_to
+from trio_mcp.stores import StoreDown, Uncertain
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore
 from trio_mcp.transports.memory import memory_channel_pair

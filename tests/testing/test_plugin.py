@@ -90,7 +90,7 @@ def test_era_and_options_can_be_settled(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         SERVER
         + """
-from trio_mcp import Implementation
+from trio_mcp.types import Implementation
 
 @pytest.fixture
 def mcp_era():

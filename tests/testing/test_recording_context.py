@@ -14,24 +14,26 @@ from trio_mcp import (
     CancelCause,
     CapabilityMissing,
     CodedError,
-    CreateMessageParams,
-    CreateMessageResult,
-    ElicitFormParams,
-    ElicitResult,
-    LogParams,
     MethodUnavailable,
     NotSerializable,
     PeerError,
     Progress,
     ProtocolViolation,
     RequestContext,
-    Root,
     Server,
-    TextContent,
     WorkerContext,
     open_memory,
 )
 from trio_mcp.testing import RecordedTask, RecordingContext, SentMessage, in_turn
+from trio_mcp.types import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitFormParams,
+    ElicitResult,
+    LogParams,
+    Root,
+    TextContent,
+)
 
 HELLO = CreateMessageResult("assistant", TextContent("hello"), "model")
 MANY_ROOTS = [Root("file:///a"), Root("file:///b")]

@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from trio_mcp import MemoryTaskStore, StoreFull, TaskRecord, TaskStore
+from trio_mcp.stores import MemoryTaskStore, StoreFull, TaskRecord, TaskStore
 from trio_mcp.stores.task_store import HINTS_LOST
 from trio_mcp.testing import TaskStoreSuite
 from trio_mcp.testing.stores import task_store as store_suite

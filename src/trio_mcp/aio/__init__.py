@@ -51,10 +51,12 @@ __all__ = [
     "open_websocket",
 ]
 
+if not TYPE_CHECKING:  # a client alone needs no group, which knows all there is to open
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import group  # late: a client alone needs no group, which knows all there is to open
+    def __getattr__(name: str) -> Any:
+        from ..lazy import lazy_name
 
-    return getattr(group, name)
+        return lazy_name(globals(), {".group": "Catalogue Group GroupTask open_group"}, name)
+
+    def __dir__() -> list[str]:
+        return __all__

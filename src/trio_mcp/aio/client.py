@@ -26,20 +26,20 @@ from .members import async_method, context_method, iterator_method, open_functio
 
 
 class RunningTask(Wrapper):
-    """`trio_mcp.RunningTask` for tasks of asyncio."""
+    """`trio_mcp.types.RunningTask` for tasks of asyncio."""
 
     id = PassThrough[str | None]()
-    """The id of the task; `None` where there is none. See `trio_mcp.RunningTask.id`."""
+    """The id of the task; `None` where there is none. See `trio_mcp.types.RunningTask.id`."""
     get = async_method(of_tasks.RunningTask.get)
     result = async_method(of_tasks.RunningTask.result)
     cancel = async_method(of_tasks.RunningTask.cancel)
 
 
 class Changes(Wrapper, AsyncIterator[Change]):
-    """`trio_mcp.Changes` for tasks of asyncio."""
+    """`trio_mcp.types.Changes` for tasks of asyncio."""
 
     acknowledged = PassThrough[SubscriptionFilter]()
-    """Changes that the server agreed to tell of. See `trio_mcp.Changes`."""
+    """Changes that the server agreed to tell of. See `trio_mcp.types.Changes`."""
     dropped = PassThrough[int]()
     """Number of changes that had no room."""
     take_all = sync_method(of_streams.Changes.take_all)
@@ -53,7 +53,7 @@ class Changes(Wrapper, AsyncIterator[Change]):
 
 
 class LoadedSkill(Wrapper):
-    """`trio_mcp.LoadedSkill` for tasks of asyncio."""
+    """`trio_mcp.types.LoadedSkill` for tasks of asyncio."""
 
     entry = PassThrough[Skill]()
     """The entry that all files are compared with."""

@@ -27,7 +27,7 @@ from .members import async_method, iterator_method, wrapped_method
 
 
 class Catalogue(Wrapper):
-    """`trio_mcp.Catalogue` for tasks of asyncio."""
+    """`trio_mcp.hosting.Catalogue` for tasks of asyncio."""
 
     tools = PassThrough[Mapping[str, CatalogueEntry[Tool]]]()
     """The tools by name, as they are now. The mapping never changes: a later state is another mapping."""
@@ -41,7 +41,7 @@ class Catalogue(Wrapper):
 
 
 class GroupTask(Wrapper):
-    """`trio_mcp.GroupTask` for tasks of asyncio."""
+    """`trio_mcp.hosting.GroupTask` for tasks of asyncio."""
 
     member = PassThrough[str]()
     """Name of the member."""
@@ -53,7 +53,7 @@ class GroupTask(Wrapper):
 
 
 class Group(Wrapper):
-    """`trio_mcp.Group` for tasks of asyncio, any number at a time."""
+    """`trio_mcp.hosting.Group` for tasks of asyncio, any number at a time."""
 
     remove = async_method(of_group.Group.remove)
     client = wrapped_method(of_group.Group.client, Client)

@@ -3,3 +3,49 @@
 `resource_server` checks the tokens of clients, `oauth_client` gets tokens for calls, `storage` keeps them; `fetching`
 asks the URLs that a stranger has named.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ..runtime.peer import Auth, Principal, PrincipalId
+    from .credentials import AuthorizationError, Bearer, ClientAuth, SignInNeeded
+    from .oauth_client.authorization_code import OAuth
+    from .oauth_client.grants import PreregisteredClient
+    from .oauth_client.machine_clients import ClientCredentials, EnterpriseManaged, WorkloadIdentity
+    from .resource_server.introspection import IntrospectionVerifier
+    from .resource_server.jwt import JWTVerifier
+    from .resource_server.protected import Protected
+    from .resource_server.verification import VerifierUnavailable
+    from .storage.files import FileStorage
+    from .storage.keyrings import KeyringStorage
+    from .storage.records import MemoryStorage, Storage, StorageFailed, Stored
+
+# fmt: off
+_NAMES: Final = {
+    "..runtime.peer": "Auth Principal PrincipalId", ".credentials": "AuthorizationError Bearer ClientAuth SignInNeeded",
+    ".oauth_client.authorization_code": "OAuth", ".oauth_client.grants": "PreregisteredClient",
+    ".oauth_client.machine_clients": "ClientCredentials EnterpriseManaged WorkloadIdentity",
+    ".resource_server.introspection": "IntrospectionVerifier", ".resource_server.jwt": "JWTVerifier",
+    ".resource_server.protected": "Protected", ".resource_server.verification": "VerifierUnavailable",
+    ".storage.files": "FileStorage", ".storage.keyrings": "KeyringStorage",
+    ".storage.records": "MemoryStorage Storage StorageFailed Stored",
+}
+__all__ = [
+    "Auth", "AuthorizationError", "Bearer", "ClientAuth", "ClientCredentials", "EnterpriseManaged", "FileStorage",
+    "IntrospectionVerifier", "JWTVerifier", "KeyringStorage", "MemoryStorage", "OAuth", "PreregisteredClient",
+    "Principal", "PrincipalId", "Protected", "SignInNeeded", "Storage", "StorageFailed", "Stored",
+    "VerifierUnavailable", "WorkloadIdentity",
+]
+# fmt: on
+
+if not TYPE_CHECKING:  # type checkers know the names, and report others
+
+    def __getattr__(name: str) -> Any:
+        from ..lazy import lazy_name
+
+        return lazy_name(globals(), _NAMES, name)
+
+    def __dir__() -> list[str]:
+        return __all__

@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from ..classes import frozen
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
 """The place of the metadata that challenges name (RFC 9728 section 3)."""

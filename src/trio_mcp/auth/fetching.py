@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from ..classes import frozen
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 from ..runtime.transport import ConnectionLost
 from ..transports.host_checks import is_loopback
 from ..transports.http_client.client import HttpClient

@@ -25,20 +25,20 @@ from .waiting import BridgedIterator
 
 
 class RunningTask(Wrapper):
-    """`trio_mcp.RunningTask` for threads that wait."""
+    """`trio_mcp.types.RunningTask` for threads that wait."""
 
     id = PassThrough[str | None]()
-    """The id of the task; `None` where there is none. See `trio_mcp.RunningTask.id`."""
+    """The id of the task; `None` where there is none. See `trio_mcp.types.RunningTask.id`."""
     get = blocking_method(of_tasks.RunningTask.get)
     result = blocking_method(of_tasks.RunningTask.result)
     cancel = blocking_method(of_tasks.RunningTask.cancel)
 
 
 class Changes(Wrapper, Iterator[Change]):
-    """`trio_mcp.Changes` for threads that wait."""
+    """`trio_mcp.types.Changes` for threads that wait."""
 
     acknowledged = PassThrough[SubscriptionFilter]()
-    """Changes that the server agreed to tell of. See `trio_mcp.Changes`."""
+    """Changes that the server agreed to tell of. See `trio_mcp.types.Changes`."""
     dropped = PassThrough[int]()
     """Number of changes that had no room."""
     take_all = sync_method(of_streams.Changes.take_all)
@@ -52,7 +52,7 @@ class Changes(Wrapper, Iterator[Change]):
 
 
 class LoadedSkill(Wrapper):
-    """`trio_mcp.LoadedSkill` for threads that wait."""
+    """`trio_mcp.types.LoadedSkill` for threads that wait."""
 
     entry = PassThrough[Skill]()
     """The entry that all files are compared with."""

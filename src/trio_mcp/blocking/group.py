@@ -27,7 +27,7 @@ from .waiting import BridgedContext, with_threaded_handlers
 
 
 class Catalogue(Wrapper):
-    """`trio_mcp.Catalogue` for threads that wait."""
+    """`trio_mcp.hosting.Catalogue` for threads that wait."""
 
     tools = PassThrough[Mapping[str, CatalogueEntry[Tool]]]()
     """The tools by name, as they are now. The mapping never changes: a later state is another mapping."""
@@ -41,7 +41,7 @@ class Catalogue(Wrapper):
 
 
 class GroupTask(Wrapper):
-    """`trio_mcp.GroupTask` for threads that wait."""
+    """`trio_mcp.hosting.GroupTask` for threads that wait."""
 
     member = PassThrough[str]()
     """Name of the member."""
@@ -53,7 +53,7 @@ class GroupTask(Wrapper):
 
 
 class Group(Wrapper):
-    """`trio_mcp.Group` for threads that wait, any number at a time."""
+    """`trio_mcp.hosting.Group` for threads that wait, any number at a time."""
 
     remove = blocking_method(of_group.Group.remove)
     client = wrapped_method(of_group.Group.client, Client)

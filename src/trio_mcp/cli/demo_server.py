@@ -13,7 +13,8 @@ from typing import Annotated
 import msgspec
 import trio
 
-from trio_mcp import RequestContext, Server, TaskSettings, ToolAnnotations, serve_stdio
+from trio_mcp import RequestContext, Server, TaskSettings, serve_stdio
+from trio_mcp.types import ToolAnnotations
 
 
 class EndTime:

@@ -1,1 +1,44 @@
 """Hosting of many servers at once, each supervised, behind one catalogue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ..connecting.cards import DiscoveryFailed, FoundServer, discover, read_card
+    from .catalogue import Catalogue, CatalogueEntry, Watch
+    from .config_files import Config, ConfigError, read_config
+    from .descriptions import (
+        MemberDescription,
+        MemberState,
+        MemberStatus,
+        MemberUnavailable,
+        NotInCatalogue,
+        RestartPolicy,
+    )
+    from .group import Group, GroupSkill, GroupTask, open_group
+    from .member_context import current_member
+
+# fmt: off
+_NAMES: Final = {
+    "..connecting.cards": "DiscoveryFailed FoundServer discover read_card",
+    ".catalogue": "Catalogue CatalogueEntry Watch", ".config_files": "Config ConfigError read_config",
+    ".descriptions": "MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy",
+    ".group": "Group GroupSkill GroupTask open_group", ".member_context": "current_member",
+}
+__all__ = [
+    "Catalogue", "CatalogueEntry", "Config", "ConfigError", "DiscoveryFailed", "FoundServer", "Group", "GroupSkill",
+    "GroupTask", "MemberDescription", "MemberState", "MemberStatus", "MemberUnavailable", "NotInCatalogue",
+    "RestartPolicy", "Watch", "current_member", "discover", "open_group", "read_card", "read_config",
+]
+# fmt: on
+
+if not TYPE_CHECKING:  # type checkers know the names, and report others
+
+    def __getattr__(name: str) -> Any:
+        from ..lazy import lazy_name
+
+        return lazy_name(globals(), _NAMES, name)
+
+    def __dir__() -> list[str]:
+        return __all__

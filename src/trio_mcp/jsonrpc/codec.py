@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 from msgspec import UNSET
 
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 from .errors import INVALID_REQUEST, PARSE_ERROR, NotSerializable
 from .messages import (
     Batch,

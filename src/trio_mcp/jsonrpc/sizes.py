@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from msgspec import Raw
 
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 
 MOST_LEVELS: Final = 256
 """Bound of nested arrays and objects, the outermost included, for reading and writing: the same on every Python. Real

@@ -18,7 +18,7 @@ from cattrs.cols import list_structure_factory
 from cattrs.cols import mapping_structure_factory as _mapping_factory  # pyright: ignore[reportUnknownVariableType] untyped there
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 from .class_code import is_ours
 from .fields import is_in_revision, wire_name
 from .foreign_types import is_model

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 from ..classes import frozen
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"

@@ -15,7 +15,7 @@ import msgspec
 from ..classes import value
 from ..jsonrpc.codec import plain_scalar
 from ..jsonrpc.errors import clean
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 
 NAMED_BY: Final = {
     "tools/call": "name",

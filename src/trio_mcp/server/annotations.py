@@ -98,10 +98,9 @@ def check_foreign_classes(where: str, hint: Any) -> None:
     """Raise `TypeError`, which begins with ``where``, for a class of another SDK for MCP in an annotation."""
     for part in hint_parts(hint):
         if isinstance(part, type) and (package := part.__module__.partition(".")[0]) in _OTHER_SDKS:
-            from ..mistakes import PACKAGE_NAMES
+            from ..mistakes import import_for
 
-            instead = PACKAGE_NAMES.get(part.__name__, part.__name__)
-            raise TypeError(f"{where}: {part.__name__} of {package} is unknown here; from trio_mcp import {instead}")
+            raise TypeError(f"{where}: {part.__name__} of {package} is unknown here; {import_for(part.__name__)}")
 
 
 _METADATA_PACKAGES: Final = frozenset(("pydantic", "pydantic_core", "annotated_types"))

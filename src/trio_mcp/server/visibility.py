@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 from ..runtime.peer import Auth
 
 logger = logging.getLogger("trio_mcp")

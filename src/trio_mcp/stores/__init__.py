@@ -1,1 +1,72 @@
 """Stores: where the records of tasks are kept, in memory or in a file that several processes share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .memory import MemoryTaskStore
+    from .record_codec import RecordCodec, StoredRecord
+    from .shared import (
+        ChangeHint,
+        ChangeLog,
+        ChangesSince,
+        Courier,
+        EventLog,
+        RateLimits,
+        ReplayGuard,
+        Replica,
+        SessionDirectory,
+        SharedStorage,
+        StoredEvents,
+        StoredSession,
+        StoredStream,
+    )
+    from .sqlite_store import SQLiteTaskStore
+    from .task_store import (
+        HINTS_LOST,
+        HintQueues,
+        HintsLost,
+        Outcome,
+        StoreDown,
+        StoredTask,
+        StoreFull,
+        TaskPhase,
+        TaskRecord,
+        TaskStore,
+        Uncertain,
+        UnreadableRecord,
+        new_mark,
+    )
+
+# fmt: off
+_NAMES: Final = {
+    ".memory": "MemoryTaskStore", ".record_codec": "RecordCodec StoredRecord",
+    ".shared": (
+        "ChangeHint ChangeLog ChangesSince Courier EventLog RateLimits ReplayGuard Replica SessionDirectory "
+        "SharedStorage StoredEvents StoredSession StoredStream"
+    ),
+    ".sqlite_store": "SQLiteTaskStore",
+    ".task_store": (
+        "HINTS_LOST HintQueues HintsLost Outcome StoreDown StoreFull StoredTask TaskPhase TaskRecord TaskStore "
+        "Uncertain UnreadableRecord new_mark"
+    ),
+}
+__all__ = [
+    "HINTS_LOST", "ChangeHint", "ChangeLog", "ChangesSince", "Courier", "EventLog", "HintQueues", "HintsLost",
+    "MemoryTaskStore", "Outcome", "RateLimits", "RecordCodec", "ReplayGuard", "Replica", "SQLiteTaskStore",
+    "SessionDirectory", "SharedStorage", "StoreDown", "StoreFull", "StoredEvents", "StoredRecord", "StoredSession",
+    "StoredStream", "StoredTask", "TaskPhase", "TaskRecord", "TaskStore", "Uncertain", "UnreadableRecord",
+    "new_mark",
+]
+# fmt: on
+
+if not TYPE_CHECKING:  # type checkers know the names, and report others
+
+    def __getattr__(name: str) -> Any:
+        from ..lazy import lazy_name
+
+        return lazy_name(globals(), _NAMES, name)
+
+    def __dir__() -> list[str]:
+        return __all__

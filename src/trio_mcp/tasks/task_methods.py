@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, TOO_BUSY, CodedError
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.types.lifecycle import EmptyResult

@@ -13,7 +13,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from ..classes import frozen
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 
 logger = logging.getLogger("trio_mcp")
 

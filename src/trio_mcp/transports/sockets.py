@@ -25,7 +25,7 @@ from ..concurrency.time_limits import growing_delay
 from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable
-from ..lazy_pattern import lazy_pattern
+from ..lazy import lazy_pattern
 from ..runtime.transport import ConnectionLost, UnreadableFrame
 from .lines import LineTransport
 from .streams import until_broken

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from trio_mcp import AuthorizationError, Bearer
+from trio_mcp.auth import AuthorizationError, Bearer
 from trio_mcp.auth.credentials import Credentials, RefusedRequest
 
 URL = "https://example.com/mcp"

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import AuthorizationError
+from trio_mcp.auth import AuthorizationError
 from trio_mcp.auth.oauth_client.browser import Browser, OnVisit, open_in_browser, open_loopback
 from trio_mcp.auth.oauth_client.grants import Visit
 

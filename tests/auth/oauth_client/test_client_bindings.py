@@ -13,7 +13,8 @@ from joserfc.jwk import ECKey
 from tests.auth.oauth_client.protected_world import World, protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 
-from trio_mcp import (
+from trio_mcp import open_http
+from trio_mcp.auth import (
     AuthorizationError,
     ClientCredentials,
     EnterpriseManaged,
@@ -21,7 +22,6 @@ from trio_mcp import (
     MemoryStorage,
     OAuth,
     PreregisteredClient,
-    open_http,
 )
 from trio_mcp.auth.fetching import HttpFetcher, UrlRules
 from trio_mcp.auth.oauth_client.authorization_code import sign_out

@@ -11,14 +11,14 @@ import trio
 from tests.auth.oauth_client.protected_world import protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 
-from trio_mcp import (
+from trio_mcp import open_http
+from trio_mcp.auth import (
     AuthorizationError,
     ClientCredentials,
     EnterpriseManaged,
     OAuth,
     PreregisteredClient,
     WorkloadIdentity,
-    open_http,
 )
 
 

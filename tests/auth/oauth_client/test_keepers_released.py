@@ -11,7 +11,8 @@ import trio
 from tests.auth.oauth_client.protected_world import World, protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 
-from trio_mcp import AuthorizationError, OAuth, open_http
+from trio_mcp import open_http
+from trio_mcp.auth import AuthorizationError, OAuth
 from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
 
 

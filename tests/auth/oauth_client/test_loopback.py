@@ -7,7 +7,7 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import MockClock
 
-from trio_mcp import AuthorizationError
+from trio_mcp.auth import AuthorizationError
 from trio_mcp.auth.oauth_client.browser import AwaitedCallback, LoopbackListener, is_loopback_uri, open_loopback
 
 AUTHORIZE = "https://as.example/authorize?client_id=me&state=st4te"

@@ -12,7 +12,8 @@ import trio
 from tests.auth.oauth_client.protected_world import World, protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 
-from trio_mcp import AuthorizationError, Client, ClientCredentials, MemoryStorage, OAuth, SignInNeeded, open_http
+from trio_mcp import Client, open_http
+from trio_mcp.auth import AuthorizationError, ClientCredentials, MemoryStorage, OAuth, SignInNeeded
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed, HttpFetcher
 
 

@@ -10,12 +10,15 @@ from tests.auth.oauth_client.protected_world import protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 from tests.patience import PATIENCE
 
-from trio_mcp import FileStorage, OAuth, open_http
+from trio_mcp import open_http
+from trio_mcp.auth import FileStorage, OAuth
 
 PROCESS = """
 import sys
 import trio
-from trio_mcp import FileStorage, Implementation, OAuth, open_http
+from trio_mcp import open_http
+from trio_mcp.auth import FileStorage, OAuth
+from trio_mcp.types import Implementation
 
 async def on_visit(url):
     raise SystemExit("the user is asked")

@@ -12,7 +12,8 @@ from tests.connecting.http.scripted import Answer, Got, legacy, modern, text
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import AuthorizationError, MemoryStorage, OAuth, fail_after_work, open_http
+from trio_mcp import fail_after_work, open_http
+from trio_mcp.auth import AuthorizationError, MemoryStorage, OAuth
 
 
 async def as_json(got: Got, answer: Answer) -> None:

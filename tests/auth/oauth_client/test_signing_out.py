@@ -10,7 +10,7 @@ from tests.auth.oauth_client.scripted_web import ISSUER, SERVER, answer, server_
 from tests.auth.storage.places import record
 from trio.testing import MockClock
 
-from trio_mcp import FileStorage, MemoryStorage, Storage, Stored
+from trio_mcp.auth import FileStorage, MemoryStorage, Storage, Stored
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.authorization_code import sign_out
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Tokens

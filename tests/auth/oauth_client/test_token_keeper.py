@@ -11,7 +11,7 @@ from tests.auth.oauth_client.fake_source import ISSUER, URL, FakeSource, broken,
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import AuthorizationError, MemoryStorage
+from trio_mcp.auth import AuthorizationError, MemoryStorage
 from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
 from trio_mcp.auth.storage.records import IssuerRecord, StorageFailed, Stored, Tokens
 

@@ -11,7 +11,7 @@ from tests.auth.oauth_client.fake_source import URL, FakeSource, opened
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import AuthorizationError, MemoryStorage
+from trio_mcp.auth import AuthorizationError, MemoryStorage
 from trio_mcp.auth.credentials import RefusedRequest
 from trio_mcp.auth.fetching import Fetch, Fetched
 from trio_mcp.auth.oauth_client.acquisition import token_in

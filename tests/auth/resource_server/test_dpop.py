@@ -13,7 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import Auth, Principal
+from trio_mcp.auth import Auth, Principal
 from trio_mcp.auth.resource_server.proof_checks import ProofNonces, ProofReplayGuard, TooManyProofs
 from trio_mcp.auth.resource_server.protected import Gate
 from trio_mcp.auth.resource_server.refusals import Refusal

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.examples import examples
 
-from trio_mcp import JWTVerifier
+from trio_mcp.auth import JWTVerifier
 from trio_mcp.auth.challenges import parse_challenges
 from trio_mcp.auth.resource_server.protected import Gate
 from trio_mcp.auth.resource_server.refusals import Refusal

@@ -11,7 +11,7 @@ import attrs
 import pytest
 from joserfc import jwt
 
-from trio_mcp import Auth, IntrospectionVerifier, Principal, VerifierUnavailable
+from trio_mcp.auth import Auth, IntrospectionVerifier, Principal, VerifierUnavailable
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 
 from .asking import ISSUER, NOW, RESOURCE, Clock, bearing, let_in, protected, refused

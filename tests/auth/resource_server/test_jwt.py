@@ -11,7 +11,7 @@ import pytest
 from joserfc.jwk import OctKey
 from tests.long_names import ODD, given_to_codecs
 
-from trio_mcp import JWTVerifier, Principal
+from trio_mcp.auth import JWTVerifier, Principal
 
 from .asking import ISSUER, NOW, RESOURCE, bearing, let_in, protected
 from .minting import CLAIMS, Network, base64url, ec_key, jwk, minted, okp_key, rsa_key, signed_text
@@ -398,13 +398,13 @@ def test_an_issuer_is_asked_by_https() -> None:
 
 def test_nothing_of_joserfc_is_imported_without_use() -> None:
     script = (
-        "import sys, trio_mcp; trio_mcp.Protected(resource='https://a/', authorization_servers=['https://b'],"
+        "import sys, trio_mcp; trio_mcp.auth.Protected(resource='https://a/', authorization_servers=['https://b'],"
         "verifier=print).gate(); assert not [name for name in sys.modules if name.startswith('joserfc')]"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_missing_joserfc_is_told_by_the_name_of_the_extra() -> None:
-    script = "import sys; sys.modules['joserfc.jwk'] = None; import trio_mcp; trio_mcp.JWTVerifier()"
+    script = "import sys; sys.modules['joserfc.jwk'] = None; import trio_mcp; trio_mcp.auth.JWTVerifier()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "install trio-mcp[auth]" in done.stderr

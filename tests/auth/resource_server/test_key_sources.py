@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import JWTVerifier, VerifierUnavailable
+from trio_mcp.auth import JWTVerifier, VerifierUnavailable
 from trio_mcp.auth.fetching import FetchFailed
 
 from .asking import ISSUER, NOW, RESOURCE

@@ -11,7 +11,7 @@ import keyring
 import trio
 from keyring.backend import KeyringBackend
 
-from trio_mcp import FileStorage, KeyringStorage, MemoryStorage, Storage, Stored
+from trio_mcp.auth import FileStorage, KeyringStorage, MemoryStorage, Storage, Stored
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Tokens
 
 URL = "https://mcp.example.com/mcp"

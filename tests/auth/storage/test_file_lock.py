@@ -13,13 +13,13 @@ import pytest
 import trio
 from tests.auth.storage.places import URL, record
 
-from trio_mcp import FileStorage
+from trio_mcp.auth import FileStorage
 from trio_mcp.auth.storage.files import PrivateFolder, file_lock, unlock
 
 COUNTING = """
 import sys, trio
 from tests.auth.storage.places import URL, record
-from trio_mcp import FileStorage
+from trio_mcp.auth import FileStorage
 
 async def main():
     storage = FileStorage(sys.argv[1])
@@ -43,7 +43,7 @@ async def test_processes_that_share_a_folder_lose_no_change_of_each_other(tmp_pa
 
 HOLDING = """
 import sys, trio
-from trio_mcp import FileStorage
+from trio_mcp.auth import FileStorage
 
 async def main():
     async with FileStorage(sys.argv[1]).lock(sys.argv[2]):

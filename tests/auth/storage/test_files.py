@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.auth.storage.places import URL, record
 
-from trio_mcp import FileStorage, StorageFailed, Stored
+from trio_mcp.auth import FileStorage, StorageFailed, Stored
 from trio_mcp.auth.storage.records import UnreadableTokens, name_of_record
 
 FILE = f"{name_of_record(URL)}.json"
@@ -212,7 +212,7 @@ async def test_full_disk_leaves_the_old_record_and_no_rubbish(storage: FileStora
 async def test_process_that_dies_before_the_replacement_leaves_the_old_record(storage: FileStorage):
     code = (
         "import os, sys, trio\n"
-        "from trio_mcp import FileStorage, Stored\n"
+        "from trio_mcp.auth import FileStorage, Stored\n"
         "os.replace = lambda *_, **__: os._exit(7)\n"
         "trio.run(FileStorage(sys.argv[1]).save, sys.argv[2], Stored(current='x'))\n"
     )

@@ -11,7 +11,7 @@ from keyring.backends import fail, null
 from keyring.errors import KeyringLocked
 from tests.auth.storage.places import URL, FakeKeyring, keyring_of, record
 
-from trio_mcp import FileStorage, KeyringStorage, StorageFailed
+from trio_mcp.auth import FileStorage, KeyringStorage, StorageFailed
 
 
 async def test_record_is_an_entry_of_its_server_in_the_keyring(tmp_path: Path):
@@ -115,5 +115,5 @@ async def test_keyring_that_waits_for_its_user_can_be_left(tmp_path: Path):
 
 
 def test_package_is_not_imported_before_a_record_is_asked_for():
-    code = "import sys, trio_mcp; trio_mcp.KeyringStorage(lock_folder='x'); assert 'keyring' not in sys.modules"
+    code = "import sys, trio_mcp; trio_mcp.auth.KeyringStorage(lock_folder='x'); assert 'keyring' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

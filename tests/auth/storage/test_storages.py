@@ -8,7 +8,7 @@ import trio
 from tests.auth.storage.places import STORAGES, URL, FakeKeyring, cancelled_at, keyring_of, record
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
-from trio_mcp import Storage, Stored
+from trio_mcp.auth import Storage, Stored
 
 OTHER = "https://other.example.com/mcp"
 

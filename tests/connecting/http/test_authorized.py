@@ -11,7 +11,8 @@ from tests.connecting.http.scripted import Answer, Got, legacy, modern, serving,
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
-from trio_mcp import AuthorizationError, Bearer, HTTPError, fail_after_work, open_http
+from trio_mcp import HTTPError, fail_after_work, open_http
+from trio_mcp.auth import AuthorizationError, Bearer
 from trio_mcp.auth.credentials import RefusedRequest
 
 CHALLENGE = 'Bearer resource_metadata="https://example.com/r"'

@@ -20,16 +20,15 @@ from trio_mcp import (
     ConnectionLost,
     HTTPError,
     Limits,
-    MemberDescription,
     PeerError,
     RequestContext,
     Server,
-    open_group,
     open_http,
     proxy,
     serve_http,
 )
 from trio_mcp.connecting.memory import open_memory
+from trio_mcp.hosting import MemberDescription, open_group
 
 
 class Bench:

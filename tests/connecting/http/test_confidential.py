@@ -9,7 +9,8 @@ import pytest
 from tests.connecting.http.authorizing import Handed, guarded
 from tests.connecting.http.scripted import Answer, Got, modern, serving, text
 
-from trio_mcp import Address, BadTarget, Bearer, OAuth, open_http, open_websocket
+from trio_mcp import Address, BadTarget, open_http, open_websocket
+from trio_mcp.auth import Bearer, OAuth
 
 PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
 TOKEN = {"authorization": "Bearer s3cret"}

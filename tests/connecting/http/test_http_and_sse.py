@@ -9,16 +9,10 @@ import pytest
 import trio
 from tests.connecting.http.scripted import Answer, Got, initialized, result, serving, text
 
-from trio_mcp import (
-    Bearer,
-    ConnectionLost,
-    ElicitResult,
-    HTTPError,
-    Limits,
-    ProtocolViolation,
-    open_http,
-)
+from trio_mcp import ConnectionLost, HTTPError, Limits, ProtocolViolation, open_http
+from trio_mcp.auth import Bearer
 from trio_mcp.connecting.http import opening, posted_request
+from trio_mcp.types import ElicitResult
 
 MESSAGES = "/messages?session=1"
 QUESTION = {

@@ -14,21 +14,10 @@ from tests.connecting.http.test_both_ends import served
 from tests.serving.http.protection import issued, protected
 from trio.testing import MockClock
 
-from trio_mcp import (
-    Bearer,
-    CancelCause,
-    Client,
-    ClientCapabilities,
-    Elicitation,
-    ElicitFormParams,
-    ElicitResult,
-    HTTPError,
-    RequestContext,
-    Server,
-    TaskSettings,
-    open_http,
-)
+from trio_mcp import CancelCause, Client, HTTPError, RequestContext, Server, TaskSettings, open_http
+from trio_mcp.auth import Bearer
 from trio_mcp.transports.http_client.origins import split_url
+from trio_mcp.types import ClientCapabilities, Elicitation, ElicitFormParams, ElicitResult
 
 TASK = {
     "taskId": "t",

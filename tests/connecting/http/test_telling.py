@@ -12,7 +12,8 @@ import trio
 from tests.connecting.http.scripted import Answer, Got, Handler, ScriptedHttp, legacy, serving, text
 from tests.patience import PATIENCE
 
-from trio_mcp import AuthorizationError, HTTPError, Limits, MCPError, open_http
+from trio_mcp import HTTPError, Limits, MCPError, open_http
+from trio_mcp.auth import AuthorizationError
 from trio_mcp.concurrency.time_limits import growing_delay
 from trio_mcp.connecting.http import posted_request, transport
 from trio_mcp.connecting.http.outgoing import OutboundFrame, Session, SessionQuestion, SessionQuestions

@@ -14,9 +14,11 @@ from tests.interaction.browser.chromium import Heard, answer_http, browsing, nee
 from tests.interaction.websocket.raw_peer import port_of, serving
 from tests.patience import PATIENCE
 
-from trio_mcp import AppPolicy, Apps, Group, MCPError, MemberDescription, TextResourceContents, gateway, open_group
+from trio_mcp import AppPolicy, Apps, MCPError, gateway
+from trio_mcp.hosting import Group, MemberDescription, open_group
 from trio_mcp.protocol.converters import unstructure
 from trio_mcp.protocol.revisions import LATEST_MODERN
+from trio_mcp.types import TextResourceContents
 
 HOST = Path(__file__).with_name("app_host.html").read_bytes()
 USER = Path(__file__).with_name("app_user.html").read_text()

@@ -7,8 +7,8 @@ from typing import Any
 import trio
 from tests.interaction.client.raw import RawPeer, scripted
 
-from trio_mcp import CreateMessageResult, TextContent
 from trio_mcp.client.opening import open_client
+from trio_mcp.types import CreateMessageResult, TextContent
 
 SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 10}
 FORM = {"message": "who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}

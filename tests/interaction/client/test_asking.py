@@ -11,8 +11,9 @@ from tests.interaction.client.asking import FORM, SAMPLE, SAMPLED, URL, replies
 from tests.interaction.client.raw import RawPeer, Serve, scripted, text_of
 from tests.patience import PATIENCE
 
-from trio_mcp import (
-    CodedError,
+from trio_mcp import CodedError
+from trio_mcp.client.opening import open_client
+from trio_mcp.types import (
     CreateMessageParams,
     CreateMessageResult,
     ElicitFormParams,
@@ -20,7 +21,6 @@ from trio_mcp import (
     ElicitURLParams,
     Root,
 )
-from trio_mcp.client.opening import open_client
 
 # What was declared
 

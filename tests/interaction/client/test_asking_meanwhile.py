@@ -10,8 +10,9 @@ from tests.interaction.client.asking import SAMPLE, SAMPLED
 from tests.interaction.client.raw import RawPeer, Serve, cancels_in, scripted
 from tests.patience import PATIENCE
 
-from trio_mcp import CreateMessageParams, CreateMessageResult, Limits, Root
+from trio_mcp import Limits
 from trio_mcp.client.opening import open_client
+from trio_mcp.types import CreateMessageParams, CreateMessageResult, Root
 
 
 async def test_s2c_08_a_ping_is_answered_while_an_async_handler_runs(autojump_clock: object) -> None:

@@ -18,10 +18,9 @@ from tests.patience import LONG, PATIENCE
 from tests.ports import url_on_socket
 from trio.testing import MockClock
 
-from trio_mcp import (
-    Address,
-    Client,
-    CodedError,
+from trio_mcp import Address, Client, CodedError, open_stdio
+from trio_mcp.protocol.revisions import REVISIONS
+from trio_mcp.types import (
     CreateMessageParams,
     CreateMessageResult,
     ElicitFormParams,
@@ -29,9 +28,7 @@ from trio_mcp import (
     ElicitURLParams,
     Root,
     TextContent,
-    open_stdio,
 )
-from trio_mcp.protocol.revisions import REVISIONS
 
 FIXTURE = str(Path(__file__).parents[1] / "fixture_server.py")
 

@@ -8,9 +8,10 @@ import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, discovery, methods_in, scripted, text_of
 
-from trio_mcp import REVISIONS, ConnectionLost, PeerError, ProtocolViolation
+from trio_mcp import ConnectionLost, PeerError, ProtocolViolation
 from trio_mcp.client.opening import open_client
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
+from trio_mcp.types import REVISIONS
 
 LEGACY = [name for name, row in REVISIONS.items() if row.handshake]
 MODERN = "2026-07-28"

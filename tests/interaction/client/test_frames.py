@@ -15,20 +15,11 @@ import trio
 from tests.interaction.client.raw import RawPeer, RawServer, cancels_in, methods_in, scripted, text_of
 from tests.patience import PATIENCE
 
-from trio_mcp import (
-    Client,
-    Limits,
-    MemberDescription,
-    ProtocolViolation,
-    UnreadableMessage,
-    fail_after_work,
-    open_group,
-    open_memory,
-    open_stdio,
-    proxy,
-)
+from trio_mcp import Client, Limits, ProtocolViolation, fail_after_work, open_memory, open_stdio, proxy
 from trio_mcp.client.opening import open_client
+from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.jsonrpc.errors import UnreadableAnswer
+from trio_mcp.types import UnreadableMessage
 
 
 @pytest.mark.parametrize(

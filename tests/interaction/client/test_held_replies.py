@@ -12,8 +12,9 @@ from tests.interaction.client.raw import RawPeer, Serve, scripted, text_of
 from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Limits, LogParams
+from trio_mcp import Limits
 from trio_mcp.client.opening import open_client
+from trio_mcp.types import LogParams
 
 
 async def test_a_change_callback_may_hand_over_to_a_task_that_lists(autojump_clock: object) -> None:

@@ -14,8 +14,9 @@ from tests.interaction.client.raw import RawPeer, Serve, methods_in, scripted, t
 from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Limits, LogParams, PeerError, Progress
+from trio_mcp import Limits, PeerError, Progress
 from trio_mcp.client.opening import open_client
+from trio_mcp.types import LogParams
 
 TOKENS_OF_NOBODY = ["unknown", 999, "", True, None, 1.5, [], {}]
 

@@ -10,8 +10,9 @@ import trio
 from tests.interaction.client.raw import RawPeer, methods_in, scripted, text_of
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import CallToolResult, ConnectionLost, Limits, PeerError, ProtocolViolation
+from trio_mcp import ConnectionLost, Limits, PeerError, ProtocolViolation
 from trio_mcp.client.opening import open_client
+from trio_mcp.types import CallToolResult
 
 TOOL = {"inputSchema": {"type": "object"}}
 TEXT = {"content": [{"type": "text", "text": "done"}]}

@@ -10,8 +10,9 @@ from tests.client.rounds import FORM
 from tests.interaction.client.raw import RawPeer, RawServer, Serve, cancels_in, methods_in, scripted, text_of
 from tests.patience import PATIENCE
 
-from trio_mcp import ElicitFormParams, MemberDescription, open_group
 from trio_mcp.client.opening import open_client
+from trio_mcp.hosting import MemberDescription, open_group
+from trio_mcp.types import ElicitFormParams
 
 DIES_OF_A_CANCEL = """
 opened()

@@ -19,11 +19,12 @@ from trio.testing import MockClock, lockstep_stream_pair
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection
 
-from trio_mcp import CancelCause, ConnectionLost, Limits, LogLevel, LogParams, open_websocket, serve_websocket
+from trio_mcp import CancelCause, ConnectionLost, Limits, open_websocket, serve_websocket
 from trio_mcp.client.opening import open_client
 from trio_mcp.transports.websocket.frames import CLOSE_FRAME
 from trio_mcp.transports.websocket.stream import CoalescingStream
 from trio_mcp.transports.websocket.transport import WebSocketTransport
+from trio_mcp.types import LogLevel, LogParams
 
 served = partial(serving, serve_websocket)
 

@@ -16,7 +16,8 @@ from tests.interaction.websocket.servers import watched_server
 from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Change, Limits, Statistics, TrustedProxies, open_websocket, serve_http, serve_websocket
+from trio_mcp import Limits, TrustedProxies, open_websocket, serve_http, serve_websocket
+from trio_mcp.types import Change, Statistics
 
 served = partial(serving, serve_websocket)
 

@@ -16,7 +16,8 @@ from tests.authorization_server.raw import RawClient
 from tests.patience import PATIENCE
 from tests.peers.authorization.conftest import ROBOT, Peers
 
-from trio_mcp import AuthorizationError, Bearer, Client, ClientCredentials, MemoryStorage, OAuth, open_http
+from trio_mcp import Client, open_http
+from trio_mcp.auth import AuthorizationError, Bearer, ClientCredentials, MemoryStorage, OAuth
 from trio_mcp.auth.storage.records import Stored
 from trio_mcp.transports.http_client.client import HttpClient
 

@@ -13,22 +13,15 @@ from typing import Literal
 import trio
 from journal import note
 
-from trio_mcp import (
+from trio_mcp import Limits, RequestContext, Server, ToolError, WorkerContext, serve_http, serve_stdio, serve_websocket
+from trio_mcp.types import (
     AudioContent,
     ContentBlock,
     EmbeddedResource,
     ImageContent,
-    Limits,
-    RequestContext,
     ResourceLink,
-    Server,
     TextContent,
     TextResourceContents,
-    ToolError,
-    WorkerContext,
-    serve_http,
-    serve_stdio,
-    serve_websocket,
 )
 
 

@@ -18,18 +18,8 @@ from tests.peers.conversations import PATIENCE, Conversation, conversation, expi
 from tests.peers.http_servers import HttpServers
 from tests.peers.journals import Journal
 
-from trio_mcp import (
-    Change,
-    ConnectionLost,
-    ElicitURLParams,
-    PeerError,
-    Progress,
-    PromptReference,
-    ResourceTemplateReference,
-    SubscriptionFilter,
-    open_http,
-    open_stdio,
-)
+from trio_mcp import ConnectionLost, PeerError, Progress, open_http, open_stdio
+from trio_mcp.types import Change, ElicitURLParams, PromptReference, ResourceTemplateReference, SubscriptionFilter
 
 PEERS = [
     (release, era, over)

@@ -17,7 +17,8 @@ from tests.peers.conversations import Conversation, conversation, expire, hang_u
 from tests.peers.journals import Journal
 from tests.peers.websocket.children import Listening, listening, peer_server
 
-from trio_mcp import ConnectionLost, CreateMessageParams, Progress, open_http, open_websocket
+from trio_mcp import ConnectionLost, Progress, open_http, open_websocket
+from trio_mcp.types import CreateMessageParams
 
 
 @pytest.fixture(scope="module", params=["websocket", "sse", "http"])

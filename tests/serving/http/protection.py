@@ -9,7 +9,7 @@ import attrs
 import trio
 from tests.serving.http.raw import BASE, INITIALIZE, Answer, Endpoint, message, modern
 
-from trio_mcp import Principal
+from trio_mcp.auth import Principal
 from trio_mcp.auth.resource_server.protected import Protected
 
 ISSUER = "https://login.example.com"

@@ -24,8 +24,9 @@ from tests.serving.http.scenes import SAMPLING, Scene
 from tests.serving.http.scenes import call as scene_call
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, Cancellation, HTTPApp, Limits, RequestContext, Server, http_app, open_http
+from trio_mcp import CancelCause, Cancellation, Limits, RequestContext, Server, http_app, open_http
 from trio_mcp.jsonrpc.errors import UnreadableAnswer
+from trio_mcp.types import HTTPApp
 
 OPEN: dict[str, Any] = {"origins": ["https://app.example.com"], "hosts": ["127.0.0.1"]}
 user: ContextVar[str] = ContextVar("user", default="nobody")

@@ -13,7 +13,8 @@ from tests.serving.http.protection import Tokens, protected
 from tests.serving.http.raw import Answer
 from tests.serving.http.test_asgi import asking, good
 
-from trio_mcp import Card, Icon, Server, SourceRepository, http_app, proxy, serve_http
+from trio_mcp import Card, Server, http_app, proxy, serve_http
+from trio_mcp.types import Icon, SourceRepository
 
 CARD, CATALOG = "/mcp/server-card", "/.well-known/ai-catalog.json"
 NAMED = Card("com.example/weather", url="https://example.com/mcp")

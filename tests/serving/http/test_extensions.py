@@ -16,8 +16,9 @@ from tests.serving.http.raw import BASE, LEGACY, META, MODERN, Answer, Endpoint,
 from tests.serving.http.scenes import in_memory
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import ConnectedClient, Extension, Server, open_memory, proxy
+from trio_mcp import Server, open_memory, proxy
 from trio_mcp.protocol.errors import NoBackChannel
+from trio_mcp.types import ConnectedClient, Extension
 
 
 @attrs.frozen

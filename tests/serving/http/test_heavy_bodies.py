@@ -13,9 +13,10 @@ from tests.serving.http.raw import BASE, META, Answer, Connection, message, mode
 from tests.serving.http.scenes import SAMPLING, MemoryEndpoint, Scene, call, in_memory, next_message, rest_of, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CreateMessageParams, InputRequired, RequestContext
+from trio_mcp import InputRequired, RequestContext
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.serving.http import endpoint as endpoint_module
+from trio_mcp.types import CreateMessageParams
 
 MIB = 1024 * 1024
 LIMITS: dict[str, Any] = {"max_server_bytes": 16 * MIB, "max_message_bytes": 2 * MIB}

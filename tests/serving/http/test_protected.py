@@ -14,7 +14,8 @@ from tests.serving.http.protection import ISSUER, METADATA, RESOURCE, Tokens, be
 from tests.serving.http.raw import BASE, modern, request_bytes
 from tests.serving.http.scenes import in_memory, over_sockets, text_of
 
-from trio_mcp import JWTVerifier, Principal, Protected, RequestContext, Server, WorkerContext
+from trio_mcp import RequestContext, Server, WorkerContext
+from trio_mcp.auth import JWTVerifier, Principal, Protected
 
 PAGE = "https://app.example.com"
 AT_THE_PATH = "/.well-known/oauth-protected-resource/mcp"

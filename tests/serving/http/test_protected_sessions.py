@@ -13,7 +13,8 @@ from tests.serving.http.raw import LEGACY, Answer, message, modern
 from tests.serving.http.scenes import MemoryEndpoint, Scene, in_memory, messages_in, next_message, rest_of, text_of
 from tests.serving.http.scenes import call as legacy_call
 
-from trio_mcp import CancelCause, Principal, RequestContext, Server, open_memory, proxy
+from trio_mcp import CancelCause, RequestContext, Server, open_memory, proxy
+from trio_mcp.auth import Principal
 
 ELICITATION = {"elicitation": {"form": {}}}
 

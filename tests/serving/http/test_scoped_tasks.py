@@ -12,7 +12,8 @@ from tests.serving.http.protection import Tokens, bearer, issued, protected, ses
 from tests.serving.http.raw import Answer, Endpoint, message, modern, served
 from tests.serving.http.scenes import in_memory, messages_in
 
-from trio_mcp import Limits, MemoryTaskStore, PeerError, Server, TaskSettings, open_websocket, serve_websocket
+from trio_mcp import Limits, PeerError, Server, TaskSettings, open_websocket, serve_websocket
+from trio_mcp.stores import MemoryTaskStore
 
 KNOWS = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 LISTEN = "subscriptions/listen"

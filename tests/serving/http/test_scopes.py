@@ -11,7 +11,8 @@ from tests.serving.http.raw import LEGACY, Answer, Connection, Endpoint, message
 from tests.serving.http.scenes import call as legacy_call
 from tests.serving.http.scenes import in_memory, messages_in
 
-from trio_mcp import CacheHints, ReadResourceResult, RequestContext, Server, TextResourceContents
+from trio_mcp import CacheHints, RequestContext, Server
+from trio_mcp.types import ReadResourceResult, TextResourceContents
 
 RAN: list[str] = []
 

@@ -19,7 +19,8 @@ from tests.serving.http.raw import Answer, modern, request_bytes
 from tests.serving.http.scenes import messages_in, rest_of, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, ElicitAnswer, Next, Principal, RequestContext, Server, ServerRequest
+from trio_mcp import CancelCause, Next, RequestContext, Server, ServerRequest
+from trio_mcp.auth import Principal
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.auth.signing import ProofKey
 from trio_mcp.fleet.messenger import LEASE_SECONDS, MessageRefused, ReplicaMessage
@@ -35,6 +36,7 @@ from trio_mcp.fleet.retry_messages import (
 )
 from trio_mcp.runtime.peer import PrincipalId
 from trio_mcp.server.request_state import StateCipher
+from trio_mcp.types import ElicitAnswer
 
 
 def named(answer: ElicitAnswer) -> Any:

@@ -19,7 +19,8 @@ from tests.serving.http.replicas import SCENES, in_memory
 from tests.serving.http.scenes import MemoryEndpoint, Scene, call
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Limits, PrincipalId, TrustedProxies, http_app
+from trio_mcp import Limits, TrustedProxies, http_app
+from trio_mcp.auth import PrincipalId
 from trio_mcp.diagnostics.log_shares import BURST
 
 SAMPLER = {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}

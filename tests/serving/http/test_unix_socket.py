@@ -23,12 +23,10 @@ from tests.serving.http.protection import issued, protected
 from trio_mcp import (
     Address,
     BadTarget,
-    Bearer,
     CancelCause,
     Client,
     ConnectionLost,
     HTTPError,
-    OAuth,
     RequestContext,
     RouteRequest,
     RouteResponse,
@@ -41,6 +39,7 @@ from trio_mcp import (
     serve_tcp,
     serve_unix,
 )
+from trio_mcp.auth import Bearer, OAuth
 from trio_mcp.auth.fetching import FetchFailed, UrlRules
 from trio_mcp.transports import sockets
 from trio_mcp.transports.http_client.client import redirected

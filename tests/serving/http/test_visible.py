@@ -16,10 +16,8 @@ from tests.serving.http.raw import Answer, Endpoint, message, modern
 from tests.serving.http.scenes import in_memory, messages_in
 
 from trio_mcp import (
-    Auth,
     CacheHints,
     Limits,
-    MemoryTaskStore,
     Next,
     PeerError,
     RequestContext,
@@ -28,6 +26,8 @@ from trio_mcp import (
     TaskSettings,
     open_memory,
 )
+from trio_mcp.auth import Auth
+from trio_mcp.stores import MemoryTaskStore
 
 KNOWS = {
     "io.modelcontextprotocol/clientCapabilities": {

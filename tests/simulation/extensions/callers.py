@@ -33,17 +33,8 @@ from tests.simulation.extensions.offers import (
 from tests.simulation.extensions.places import Place, left_in_tables
 from tests.simulation.extensions.wires import Wire
 
-from trio_mcp import (
-    CallEnding,
-    CancelAcknowledged,
-    Client,
-    CodedError,
-    ConnectionLost,
-    ElicitResult,
-    MCPError,
-    PeerError,
-    confirm_cancels,
-)
+from trio_mcp import CancelAcknowledged, Client, CodedError, ConnectionLost, MCPError, PeerError, confirm_cancels
+from trio_mcp.types import CallEnding, ElicitResult
 
 BOUND = 120.0
 """Seconds within which each call ends, whatever happens."""

@@ -11,17 +11,8 @@ from typing import Any, Literal
 import attrs
 import trio
 
-from trio_mcp import (
-    CancelAcknowledged,
-    CapabilityMissing,
-    CodedError,
-    ConnectedClient,
-    Extension,
-    Limits,
-    PeerError,
-    RequestContext,
-    Server,
-)
+from trio_mcp import CancelAcknowledged, CapabilityMissing, CodedError, Limits, PeerError, RequestContext, Server
+from trio_mcp.types import ConnectedClient, Extension
 
 LIMITS = Limits(cleanup_grace=2, retry_timeout=30, drain_timeout=2, ending_timeout=20, max_in_flight=8)
 FAILED, UNANSWERED, REFUSED = -7, -8, -9

@@ -17,17 +17,9 @@ from tests.simulation.extensions.offers import LIMITS, Journal, Question, Step, 
 from tests.simulation.extensions.places import OverWire, Place
 from tests.simulation.machines import Schedule, run
 
-from trio_mcp import (
-    ALL_QUESTIONS,
-    CancelAcknowledged,
-    Gateway,
-    MCPError,
-    MemberDescription,
-    RestartPolicy,
-    gateway,
-    open_group,
-    proxy,
-)
+from trio_mcp import CancelAcknowledged, MCPError, gateway, proxy
+from trio_mcp.hosting import MemberDescription, RestartPolicy, open_group
+from trio_mcp.types import ALL_QUESTIONS, Gateway
 
 CLIENTS = 4
 PERMANENT = 3

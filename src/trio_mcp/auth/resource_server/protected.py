@@ -17,7 +17,7 @@ import attrs
 import msgspec
 
 from ...classes import define, frozen, positive
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 from ...runtime.peer import Auth, Headers, Principal
 from ...transports.http_client.origins import origin_of
 from ..challenges import RESOURCE_METADATA

@@ -20,7 +20,7 @@ import msgspec
 from ...classes import frozen
 from ...jsonrpc.base64url import decode_base64url
 from ...jsonrpc.codec import check_levels
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 from ...runtime.peer import Principal
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origins import split_url

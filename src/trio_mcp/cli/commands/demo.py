@@ -20,22 +20,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ... import (
-    CallToolResult,
-    Client,
-    ElicitFormParams,
-    ElicitResult,
-    LogParams,
-    MCPError,
-    Progress,
-    TextContent,
-    Tool,
-    open_stdio,
-)
+from ... import Client, MCPError, Progress, open_stdio
 from ...concurrency.contexts import asynccontextmanager, contextmanager
 from ...concurrency.nurseries import open_service_nursery
 from ...connecting.targets import Address
 from ...runtime.calls import OnProgress
+from ...types import CallToolResult, ElicitFormParams, ElicitResult, LogParams, TextContent, Tool
 from ..signals import run_until_interrupted
 from ..statuses import INTERRUPTED
 from ..terminal import progress_bar, progress_words, read_line

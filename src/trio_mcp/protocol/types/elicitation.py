@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from ...classes import value
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 from ..fields import JSONObject, since
 from .tools import TaskMetadata
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 
 _STYLES: Final = {
     "google": lazy_pattern(r"^(?:Args|Arguments|Params|Parameters):[ \t]*$", re.MULTILINE),

@@ -18,7 +18,7 @@ from ...jsonrpc.errors import (
     NotSerializable,
     UnsendableResult,
 )
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 from ...protocol.converters import structure, structure_params
 from ...protocol.errors import CapabilityMissing
 from ...protocol.fields import JSONObject

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import Final
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 
 LONGEST_URI: Final = 8192
 """Limit in characters. A URI is matched against each template, and kept for as long as its subscription, so its length

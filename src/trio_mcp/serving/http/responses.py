@@ -18,7 +18,7 @@ from ...classes import frozen
 from ...jsonrpc.codec import frame_error
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...jsonrpc.messages import ErrorResponse, RequestId
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 from ...runtime.replies import error_line
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Answer

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from ...classes import define
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 from .bounds import BadRequest
 
 _WEBSOCKET: Final = lazy_pattern(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)

@@ -11,7 +11,7 @@ from typing import Final
 
 import httptools
 
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 from .bounds import BadRequest, HttpBounds
 from .chunks import ChunkedBody
 from .heads import HeadCache, RequestHead

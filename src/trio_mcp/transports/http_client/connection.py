@@ -16,7 +16,7 @@ import h11
 import trio
 
 from ...concurrency.nurseries import ServiceNursery
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 from ...runtime.transport import ConnectionLost
 from ..streams import drop_tracebacks
 

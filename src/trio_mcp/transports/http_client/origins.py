@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit, urlun
 import attrs
 
 from ...classes import frozen
-from ...lazy_pattern import lazy_pattern
+from ...lazy import lazy_pattern
 from ..sockets import socket_path
 
 TARGET: Final = lazy_pattern(r"/[\x21-\x7e]*")

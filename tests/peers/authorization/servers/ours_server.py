@@ -7,7 +7,8 @@ from pathlib import Path
 
 import trio
 
-from trio_mcp import JWTVerifier, Protected, RequestContext, Server, serve_http
+from trio_mcp import RequestContext, Server, serve_http
+from trio_mcp.auth import JWTVerifier, Protected
 
 server = Server("ours", version="1.0")
 

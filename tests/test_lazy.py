@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from trio_mcp.lazy_pattern import lazy_pattern
+from trio_mcp.lazy import lazy_pattern
 
 
 def test_lazy_pattern_matches_as_the_compiled_one():

@@ -1,0 +1,45 @@
+"""Public names that are imported at their first use, and regular expressions that are compiled then: compiling one
+takes as long as making a class, and a server needs few of its patterns for its first answer."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, AnyStr, cast
+
+
+def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) -> Any:
+    """Import ``name`` from the module that has it in ``names``, and store it in ``namespace``, the globals of a module
+    whose ``__getattr__`` this is."""
+    package: str = namespace["__name__"]
+    module = next((module for module, text in names.items() if name in text.split()), None)
+    if module is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
+    # Nearly all objects of a module stay, and the collector would look through them a dozen times.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        value = namespace[name] = getattr(import_module(module, namespace["__package__"]), name)
+    finally:
+        if was_enabled:
+            gc.enable()
+    return value
+
+
+def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """Return what `re.compile` returns. Errors in ``text`` are raised at the first use."""
+    return cast("re.Pattern[AnyStr]", _LazyPattern(text, flags))
+
+
+class _LazyPattern:
+    """Gets each method of the pattern at its first use, and has it from then on."""
+
+    def __init__(self, text: Any, flags: int) -> None:
+        self._source = (text, flags)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(re.compile(*self._source), name)
+        setattr(self, name, method)
+        return method
