@@ -191,7 +191,8 @@ def show_fields(kind: type[T]) -> type[T]:
 
 class Renamed:
     """An attribute that other SDKs have, absent here: its use raises `AttributeError` with the code to write.
-    Unlike ``__getattr__``, a descriptor costs nothing where other attributes are used."""
+    Unlike ``__getattr__``, a descriptor costs nothing where other attributes are used. `dir` of an instance doesn't
+    list it."""
 
     __slots__ = ("_instead", "_name")
 
@@ -200,10 +201,16 @@ class Renamed:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
+        cast("Any", owner).__dir__ = _names_without_renamed
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
         words = f"{owner.__name__!r} object has no attribute {self._name!r}; write {self._instead}"
         raise AttributeError(words, name=self._name, obj=instance)
+
+
+def _names_without_renamed(self: object) -> list[str]:
+    renamed = {name for kind in type(self).__mro__ for name, item in vars(kind).items() if isinstance(item, Renamed)}
+    return [name for name in object.__dir__(self) if name not in renamed]
 
 
 def positive(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
