@@ -13,7 +13,7 @@ from functools import partial
 import trio
 
 from trio_mcp import Limits, RequestContext, Server, serve_http
-from trio_mcp.cli.sharing import storage_at
+from trio_mcp.cli.serving_options import storage_at
 
 from ..tasks.offering import MANY, offering
 from . import ALONE

@@ -17,7 +17,7 @@ from tests.stores.redis_server import RedisServer
 
 from trio_mcp import open_http
 from trio_mcp.cli.printable import CommandError
-from trio_mcp.cli.sharing import storage_at
+from trio_mcp.cli.serving_options import storage_at
 
 SERVER = """
     import os

@@ -16,10 +16,9 @@ from tests.instructions import instructions_of
 
 from trio_mcp import Command, Server, open_memory, open_stdio
 from trio_mcp.recording.entries import BadRecording, read_recording
-from trio_mcp.recording.perfetto import perfetto
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.svg import svg
-from trio_mcp.recording.timeline import timeline
+from trio_mcp.recording.timeline import perfetto, timeline
 from trio_mcp.testing import assert_replays, memory_channel_pair, open_server
 
 HEADER = {"recording": 1, "id": "r", "role": "client", "pid": 1, "wall": 0.0}

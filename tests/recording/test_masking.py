@@ -13,7 +13,7 @@ from tests.instructions import instructions_of
 
 from trio_mcp.recording import secret_texts
 from trio_mcp.recording.masking import LONGEST, Masking
-from trio_mcp.recording.secret_names import names_secret
+from trio_mcp.recording.secret_texts import names_secret
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
 JWE = "eyJhbGciOiJSU0EtT0FFUCJ9.OKOawDo13gRp2ojaHV7LFpZcgV7T6DVZKTyKOMTYUmKo.48V1_ALb6US04U3b.5eym8.XFBo"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trio_mcp.recording.entries import Reference
-from trio_mcp.recording.timed_requests import Tick, TimedRequest
+from trio_mcp.recording.reading import Tick, TimedRequest
 
 
 def request(*ticks: float, more: int = 0, **times: float) -> TimedRequest:

@@ -13,10 +13,9 @@ from trio.testing import MockClock
 
 from trio_mcp import InMemory, RequestContext, Server, proxy
 from trio_mcp.recording.entries import read_recording
-from trio_mcp.recording.perfetto import perfetto
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.svg import svg
-from trio_mcp.recording.timeline import Timeline, timeline
+from trio_mcp.recording.timeline import Timeline, perfetto, timeline
 from trio_mcp.testing import memory_channel_pair, open_client, open_server
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -1,5 +1,5 @@
-"""Options of the commands that serve on addresses of their own, ``run`` and ``gateway``: replicas, workers, probes and
-tokens."""
+"""Options of the commands that serve on addresses of their own, ``run`` and ``gateway``: replicas and the storage that
+they share, workers, probes and tokens."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -16,12 +17,12 @@ import trio
 from .addresses import Addresses, address_options, open_sockets, serving_on
 from .option_kinds import repeatable
 from .printable import CommandError, log_to_stderr
-from .sharing import storage_at
 from .supervisor import report_in_a_thread
 from .workers import WorkerLink, supervise
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Protected
+    from ..stores.shared import SharedStorage
 
 
 _OPTIONS: Final = (
@@ -125,3 +126,31 @@ def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
         )
 
     return trio.run(serve)
+
+
+def storage_at(text: str) -> SharedStorage:
+    """Return the storage that ``text`` names: a URL of Redis, or the path of a file. Nothing is connected yet.
+
+    Raises `CommandError` for what can be no such storage. The message shows no password of a URL."""
+    return _redis(text) if "://" in text else _file(Path(text))
+
+
+def _redis(url: str) -> SharedStorage:
+    if find_spec("coredis") is None:
+        raise CommandError("--shared with a URL needs the package coredis: pip install 'trio-mcp[redis]'")
+    from ..fleet.storage.redis.storage import Redis
+
+    try:
+        return Redis(url)
+    except (ValueError, OSError) as error:  # no such URL, or a certificate that cannot be read
+        raise CommandError(f"--shared: {error}") from None
+
+
+def _file(path: Path) -> SharedStorage:
+    if path.is_dir():
+        raise CommandError(f"--shared: {str(path)!r} is a folder, not a file")
+    if not path.parent.is_dir():
+        raise CommandError(f"--shared: there is no folder {str(path.parent)!r}")
+    from ..fleet.storage.sqlite.storage import SQLite
+
+    return SQLite(path)

@@ -1,31 +1,38 @@
-"""Target: the place of a server, as data."""
+"""Target: the place of a server, as data. `open_messages` opens the bare messages to and from it, for replays."""
 
 from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final, TypeAlias, Unpack, cast
 from urllib.parse import unquote, urlsplit
 
 import attrs
+import trio
 
 from ..auth.credentials import ClientAuth
 from ..classes import frozen
 from ..client.client import Client
-from ..client.options import ClientOptions, check_revision, speaking
+from ..client.options import ClientOptions, ClientSettings, check_revision, speaking
+from ..client.timeouts import CallTimeouts
+from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_keywords
+from ..runtime.transport import ConnectionLost, Transport
 from ..server.server import Server
 from ..transports.http_client.origins import split_socket_url
+from ..transports.lines import LineTransport
+from ..transports.memory import memory_channel_pair
+from ..transports.sockets import connect_unix, socket_path
 from .bad_target import BadTarget, check_server_url
 from .credentials import check_authorization
-from .http.opening import open_http
+from .http.opening import open_http, open_http_messages
 from .lines import open_tcp, open_unix
-from .memory import open_memory
-from .stdio import Command
-from .websocket import open_websocket
+from .memory import open_memory, open_server
+from .stdio import Command, open_process
+from .websocket import open_websocket, open_websocket_messages
 
 _SCHEMES: Final = frozenset(("http", "https", "http+unix", "ws", "wss", "tcp", "unix"))
 
@@ -129,3 +136,54 @@ def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) ->
     if isinstance(what, Server):
         return InMemory(what)
     return Address(what) if isinstance(what, str) else Command(what)
+
+
+@asynccontextmanager
+async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[Transport]:
+    """Open the messages to and from the server at ``target``; closed with the block. ``modern`` is the revision of
+    messages without a session, which HTTP has to know; `None` for those of a legacy client.
+
+    Raises as the `open_*` that opens a client there.
+    """
+    if isinstance(target, Command):
+        async with open_process(target) as transport:
+            yield transport
+    elif isinstance(target, Address):
+        async with _open_address(target, modern) as transport:
+            yield transport
+    else:
+        ours, theirs = memory_channel_pair()
+        async with open_server(target.server, theirs, stateless=target.stateless):
+            yield ours
+
+
+@asynccontextmanager
+async def _open_address(address: Address, modern: str | None) -> AsyncGenerator[Transport]:
+    settings, begun, parts = ClientSettings(), trio.current_time(), urlsplit(address.url)
+    headers, ssl_context, auth = address.headers, address.ssl_context, address.auth
+    timeouts = CallTimeouts(settings.call_timeout)
+    if parts.scheme in ("tcp", "unix"):
+        async with await _connect(address.url) as stream:
+            yield LineTransport(stream, settings.limits.max_message_bytes)
+    elif parts.scheme in ("ws", "wss"):
+        async with open_websocket_messages(
+            address.url, ssl_context, headers, auth, settings, begun, timeouts
+        ) as transport:
+            yield transport
+    else:
+        async with open_http_messages(
+            address.url, headers, ssl_context, True, auth, settings, timeouts, address.cookies
+        ) as opened:
+            transport, sessions = opened
+            sessions.modern = modern
+            yield transport
+
+
+async def _connect(url: str) -> trio.SocketStream:
+    parts = urlsplit(url)
+    try:
+        if parts.scheme == "unix":
+            return await connect_unix(socket_path(unquote(parts.path)))
+        return await trio.open_tcp_stream(cast("str", parts.hostname), cast("int", parts.port))
+    except OSError as error:
+        raise ConnectionLost(f"no connection to {url}: {error}") from error

@@ -17,8 +17,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from .secret_names import is_count, names_secret
-from .secret_texts import MASK, without_secrets
+from .secret_texts import MASK, is_count, names_secret, without_secrets
 
 LONGEST: Final = 256 * 1024
 """Maximum characters of a text that is searched. A search can't be interrupted, and blocks every thread."""

@@ -15,15 +15,93 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 import trio
 
+from ..classes import define, frozen
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import decode, frame_error, frame_notification, frame_result
 from ..jsonrpc.messages import Batch, ErrorResponse, Notification, Request, RequestId, Response, Unreadable
-from ..protocol.meta import PROGRESS_TOKEN, SUBSCRIPTION_ID
+from ..protocol.meta import PROGRESS_TOKEN, PROTOCOL_VERSION, SUBSCRIPTION_ID
 from ..runtime.transport import ConnectionLost, ReplyLost, Transport, UnreadableFrame
 from .comparing import Comparison, Difference, text_of
 from .entries import Recorded, RecordedEntry, plain_id
-from .openings import meta_of
-from .replay_messages import ReceivedMessage, SentRequest
+
+
+@frozen
+class ConnectionOpening:
+    """The beginning of the first connection in a recording."""
+
+    legacy: str | None = None
+    """The revision that ``initialize`` offered; `None` where there was none."""
+    modern: str | None = None
+    """The modern revision of the first request; `None` where a handshake came first."""
+
+
+def opening_of(recorded: Recorded) -> ConnectionOpening:
+    """Return how the client of ``recorded`` has begun: by its first request that was answered with a result. Raises
+    `OSError` and `BadRecording`."""
+    begun: dict[Any, ConnectionOpening] = {}
+    for entry in recorded:
+        for message in entry.messages:
+            key = message.get("id") if isinstance(message.get("id"), int | str) else None
+            if "method" in message and key is not None:
+                begun.setdefault(key, _opened_by(message))
+            elif "result" in message and key in begun:
+                return begun[key]
+            if len(begun) > _MOST:
+                return ConnectionOpening()
+    return ConnectionOpening()
+
+
+_MOST = 100
+"""Requests among which the first one is that was answered."""
+
+
+def _opened_by(message: dict[str, Any]) -> ConnectionOpening:
+    params: Any = message.get("params")
+    if message.get("method") == "initialize" and isinstance(params, dict):
+        revision = cast("dict[str, Any]", params).get("protocolVersion")
+        return ConnectionOpening(legacy=revision if isinstance(revision, str) else None)
+    revision = meta_of(params).get(PROTOCOL_VERSION)
+    return ConnectionOpening(modern=revision if isinstance(revision, str) else None)
+
+
+def meta_of(params: Any) -> dict[str, Any]:
+    """Return the ``_meta`` of ``params``; empty where there is none."""
+    found: Any = cast("dict[str, Any]", params).get("_meta") if isinstance(params, dict) else None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+@define(eq=False)
+class ReceivedMessage:
+    """A request or a notification of the other side, as it is now."""
+
+    method: str
+    params: Any
+    id: RequestId | None = None
+
+    @property
+    def value(self) -> float:
+        """The progress that a notification tells of."""
+        found = self.member("progress")
+        return found if isinstance(found, int | float) else -math.inf
+
+    def member(self, name: str) -> Any:
+        """Return a member of the parameters; `None` where there is none."""
+        params: Any = self.params
+        return cast("dict[str, Any]", params).get(name) if isinstance(params, dict) else None
+
+
+@define(eq=False)
+class SentRequest:
+    """A request of the side that is played."""
+
+    id: RequestId
+    name: str
+    token: RequestId | None = None
+    last: Any = None
+    """The parameters of the last progress that was recorded."""
+    is_expected: bool = False
+    """True once its answer in the recording was reached."""
+
 
 _CANCELLED: Final = "notifications/cancelled"
 _PROGRESS: Final = "notifications/progress"

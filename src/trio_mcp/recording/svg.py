@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from .timed_requests import Tick, TimedRequest
+from .reading import Tick, TimedRequest
 from .timeline import Timeline
 
 MOST_ROWS: Final = 300

@@ -14,13 +14,11 @@ from ..client.options import ClientOptions
 from ..concurrency.misuse import check_keywords
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.memory import open_server
-from ..connecting.messages import open_messages
 from ..connecting.stdio import Command
-from ..connecting.targets import Address
+from ..connecting.targets import Address, open_messages
 from ..recording.comparing import Difference
 from ..recording.entries import BadRecording, Recorded, read_recording
-from ..recording.openings import opening_of
-from ..recording.replay import replay
+from ..recording.replay import opening_of, replay
 from ..server.servable import Servable
 from ..transports.memory import memory_channel_pair
 

@@ -9,13 +9,12 @@ import click
 import trio
 
 from ...connecting.bad_target import BadTarget
-from ...connecting.messages import open_messages
-from ...connecting.targets import Target
+from ...connecting.targets import Target, open_messages
 from ...diagnostics.log import ThreadedSink
 from ...jsonrpc.errors import MCPError
 from ...recording.comparing import Difference
 from ...recording.entries import BadRecording, Recorded, read_recording
-from ...recording.openings import opening_of
+from ...recording.replay import opening_of
 from ...recording.replay import replay as play
 from ...runtime.limits import DEFAULT_LIMITS
 from ...transports.stdio import own_stdio

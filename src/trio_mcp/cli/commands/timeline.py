@@ -9,8 +9,8 @@ from typing import Literal
 import click
 
 from ...recording.entries import BadRecording, read_recording
-from ...recording.perfetto import perfetto
 from ...recording.svg import svg
+from ...recording.timeline import perfetto
 from ...recording.timeline import timeline as timeline_of
 from ..printable import CommandError
 from ..statuses import ENDED_WELL

@@ -42,7 +42,7 @@ from ...transports.http_client.origins import REDIRECTS, is_local_host, names_so
 from ..bad_target import BadTarget, check_server_url
 from ..credentials import check_authorization, open_credentials
 from .endpoint import Endpoint, Inbox
-from .http_and_sse import may_use_http_and_sse
+from .listening import may_use_http_and_sse
 from .outgoing import RequestHeaders, Sessions
 from .responses import Backoff, StatusPeerError, is_passing
 from .transport import HttpTransport

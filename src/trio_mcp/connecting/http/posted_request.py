@@ -29,7 +29,7 @@ from ...transports.http_client.connection import BodyTooLong, Reply
 from ...transports.sse import EventReader, EventTooLong
 from ..credentials import Headers
 from .endpoint import Endpoint, MaySignIn, cursor_of, deliver_frame
-from .http_and_sse import EndpointEvent
+from .listening import EndpointEvent
 from .outgoing import OutboundFrame, Session
 from .responses import (
     EVENT_STREAM,

@@ -24,8 +24,7 @@ from ...runtime.calls import Call, DetachedCall
 from ...runtime.outbox import Outbox, Owner, cancel_line
 from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost, SendRecorder, Transport
 from .endpoint import Endpoint, Seen
-from .http_and_sse import receive_all
-from .listening import listen
+from .listening import listen, receive_all
 from .outgoing import OutboundFrame, Session, SessionQuestion
 from .posted_request import PostedRequest
 from .responses import is_good, refusal
