@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from trio_mcp import Client
 from trio_mcp.client.cache import Change
 from trio_mcp.client.opening import open_client
-from trio_mcp.client.output_schemas import OutputSchemas
+from trio_mcp.client.results import OutputSchemas
 from trio_mcp.hosting import open_group
 from trio_mcp.types import CallToolResult
 

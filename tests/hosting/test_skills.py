@@ -11,7 +11,7 @@ from trio_mcp import InMemory, Server, Skills, aio, blocking
 from trio_mcp.hosting import GroupSkill, MemberDescription, open_group
 from trio_mcp.hosting.catalogue import catalogue_uri, parse_uri
 from trio_mcp.protocol.types.skills import ListSkillsResult
-from trio_mcp.skills.methods import SkillsExtension
+from trio_mcp.skills.loading import SkillsExtension
 
 
 def member(*names: str, prefix: str = "") -> MemberDescription:

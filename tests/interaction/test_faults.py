@@ -22,7 +22,17 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from trio.testing import MockClock
 
-from trio_mcp import Client, ConnectionLost, KeepAlive, Limits, PeerError, ProtocolViolation, RequestContext, Server
+from trio_mcp import (
+    Client,
+    ConnectionLost,
+    KeepAlive,
+    Limits,
+    PeerError,
+    ProtocolViolation,
+    RequestContext,
+    Server,
+    open_client,
+)
 from trio_mcp.runtime.transport import Transport
 from trio_mcp.testing import (
     Cut,
@@ -36,7 +46,6 @@ from trio_mcp.testing import (
     MessageInTransit,
     RandomFaults,
     memory_channel_pair,
-    open_client,
     open_server,
 )
 from trio_mcp.types import ClientOptions, ElicitResult, LogParams

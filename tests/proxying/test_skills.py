@@ -24,7 +24,7 @@ from trio_mcp import (
     open_memory,
 )
 from trio_mcp.hosting import MemberDescription, open_group
-from trio_mcp.skills.methods import SkillsExtension
+from trio_mcp.skills.loading import SkillsExtension
 from trio_mcp.types import Extension
 
 NAME, PDF = "io.modelcontextprotocol/skills", "skill://pdf/SKILL.md"

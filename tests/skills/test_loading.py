@@ -23,7 +23,7 @@ from trio_mcp import (
 )
 from trio_mcp.protocol.types.resources import PageParams
 from trio_mcp.protocol.types.skills import GetSkillParams, GetSkillResult, ListSkillsResult
-from trio_mcp.skills.methods import SkillsExtension
+from trio_mcp.skills.loading import SkillsExtension
 from trio_mcp.types import (
     BlobResourceContents,
     Extension,

@@ -9,7 +9,7 @@ import pytest
 from trio_mcp import MethodUnavailable, Server, open_memory
 from trio_mcp.protocol.types.resources import Resource
 from trio_mcp.protocol.types.skills import ListSkillsResult, ReadDirectoryParams, ReadDirectoryResult
-from trio_mcp.skills.methods import SKILLS, SkillsExtension
+from trio_mcp.skills.loading import SKILLS, SkillsExtension
 from trio_mcp.types import ServerCapabilities
 
 NAME = "io.modelcontextprotocol/skills"

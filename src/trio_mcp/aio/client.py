@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Coroutine
 from functools import wraps
 from typing import Any
 
-from ..bridging.calls import StartWork
-from ..bridging.wrappers import PassThrough, Wrapper, sync_method
+from ..bridging.calls import PassThrough, StartWork, Wrapper, sync_method
 from ..client import client as of_client
 from ..client import remote_tasks as of_tasks
 from ..client import subscriptions as of_streams
@@ -21,8 +20,7 @@ from ..protocol.types.notifications import SubscriptionFilter
 from ..protocol.types.skills import Skill
 from ..runtime.transport import ConnectionLost
 from ..skills import loading as of_skills
-from .loop import AsyncBridgedIterator
-from .members import async_method, context_method, iterator_method, open_function, wrapped_method
+from .loop import AsyncBridgedIterator, async_method, context_method, iterator_method, open_function, wrapped_method
 
 
 class RunningTask(Wrapper):

@@ -9,9 +9,8 @@ from typing import Any, Unpack, cast
 
 import attrs
 
-from ..bridging.calls import run_sync
+from ..bridging.calls import PassThrough, Wrapper, run_sync
 from ..bridging.portal import TrioPortal
-from ..bridging.wrappers import PassThrough, Wrapper
 from ..client.options import ClientOptions
 from ..concurrency.misuse import async_with_only
 from ..hosting import catalogue as of_catalogue
@@ -22,8 +21,7 @@ from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
 from .client import Client, LoadedSkill
-from .loop import AsyncBridgedContext, HandlerLoop, running_loop
-from .members import async_method, iterator_method, wrapped_method
+from .loop import AsyncBridgedContext, HandlerLoop, async_method, iterator_method, running_loop, wrapped_method
 
 
 class Catalogue(Wrapper):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import wraps
 
-from ..bridging.calls import StartWork
-from ..bridging.wrappers import PassThrough, Wrapper, sync_method
+from ..bridging.calls import PassThrough, StartWork, Wrapper, sync_method
 from ..client import client as of_client
 from ..client import remote_tasks as of_tasks
 from ..client import subscriptions as of_streams
@@ -20,8 +19,7 @@ from ..protocol.types.notifications import SubscriptionFilter
 from ..protocol.types.skills import Skill
 from ..runtime.transport import ConnectionLost
 from ..skills import loading as of_skills
-from .members import blocking_method, context_method, iterator_method, open_function, wrapped_method
-from .waiting import BridgedIterator
+from .waiting import BridgedIterator, blocking_method, context_method, iterator_method, open_function, wrapped_method
 
 
 class RunningTask(Wrapper):

@@ -9,9 +9,8 @@ from typing import Unpack, cast
 
 import attrs
 
-from ..bridging.calls import run_sync
+from ..bridging.calls import PassThrough, Wrapper, run_sync
 from ..bridging.portal import TrioPortal
-from ..bridging.wrappers import PassThrough, Wrapper
 from ..client.options import ClientOptions
 from ..concurrency.misuse import check_keywords
 from ..hosting import catalogue as of_catalogue
@@ -22,8 +21,7 @@ from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
 from .client import Client, LoadedSkill
-from .members import blocking_method, iterator_method, wrapped_method
-from .waiting import BridgedContext, with_threaded_handlers
+from .waiting import BridgedContext, blocking_method, iterator_method, with_threaded_handlers, wrapped_method
 
 
 class Catalogue(Wrapper):

@@ -1,7 +1,9 @@
-"""BridgedCall: a function that runs in trio's thread for a caller elsewhere; Hold: a context manager open there.
+"""BridgedCall: a function that runs in trio's thread for a caller elsewhere; OpenContext: a context manager open there.
 
-A caller sees its call through to the end: an interrupt or a failure of the caller's cancels
-the call, and the caller goes on when the call has ended. Callbacks of a call are errands, which its caller runs.
+A caller sees its call through to the end: an interrupt or a failure of the caller's cancels the call, and the caller
+goes on when the call has ended. The caller runs the callbacks of a call. A `Wrapper` is an object of trio's as another
+world sees it: a `PassThrough` is an attribute that is the same there, and `sync_method` makes a method that waits for
+nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
-from functools import partial
-from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 import trio
 
@@ -26,6 +28,7 @@ from ..jsonrpc.errors import CodedError
 from ..runtime.transport import ConnectionLost
 from .portal import ThreadWork, TrioPortal, run_soon
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CLOSED: Final = "the client was closed"
@@ -379,3 +382,37 @@ def run_sync(start: StartWork, function: Callable[[], T]) -> T:
         return function()
 
     return run_blocking(start, lambda _: call())
+
+
+class Wrapper:
+    """A view of ``original``, whose methods ``begin`` their calls in the trio thread."""
+
+    def __init__(self, original: Any, begin: StartWork) -> None:
+        self._original = original
+        self._begin = begin
+
+
+class PassThrough(Generic[T]):
+    """An attribute of a `Wrapper` that is the attribute of the original. A plain value, which any thread may read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, view: None, owner: type) -> PassThrough[T]: ...
+
+    @overload
+    def __get__(self, view: Wrapper, owner: type) -> T: ...
+
+    def __get__(self, view: Wrapper | None, owner: type) -> T | PassThrough[T]:
+        return self if view is None else getattr(view._original, self._name)  # pyright: ignore[reportPrivateUsage]
+
+
+def sync_method(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that calls the original, which waits for nothing, in the trio thread."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> T:
+        return run_sync(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
+
+    return cast("Any", call)

@@ -428,7 +428,7 @@ class Client(Requests):
     async def request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
         """Send a request of the extension for skills, which need not be one of the client's (SEP-2640 knows no settings
         of clients)."""
-        from ..skills.methods import SKILLS
+        from ..skills.loading import SKILLS
 
         row = SKILLS.row_of(method)
         self._check_declared(row)
@@ -441,7 +441,7 @@ class Client(Requests):
         """Let this client send the methods of the extension for skills, whether it declares the extension or not."""
         if self._knows_skills:
             return
-        from ..skills.methods import SKILLS
+        from ..skills.loading import SKILLS
 
         self._knows_skills = True
         self._cacheable |= {row.name for row in SKILLS.rows if row.cacheable}

@@ -40,9 +40,8 @@ from .answers import Answers, current_turn
 from .cache import RequestKey
 from .current_call import CallContexts, CallHandlers, CallRecord, as_current_call, call_variable, check_handlers
 from .options import ClientSettings
-from .output_schemas import OutputSchemas
 from .remote_tasks import RunningTask, TaskProgress
-from .results import FaultLog, InputRounds, structured
+from .results import FaultLog, InputRounds, OutputSchemas, structured
 from .server_messages import Callbacks
 from .timeouts import UNLIMITED, CallTimeouts
 from .tool_calls import ToolCalls

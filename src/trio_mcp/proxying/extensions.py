@@ -19,7 +19,7 @@ from ..protocol.methods import METHODS
 from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.skills import SKILLS_EXTENSION
 from ..protocol.types.tools import TASKS_EXTENSION
-from ..skills.methods import SKILLS
+from ..skills.loading import SKILLS
 from .acknowledging import CANCELS
 
 if TYPE_CHECKING:

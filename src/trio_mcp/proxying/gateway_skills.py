@@ -30,7 +30,7 @@ from ..protocol.types.skills import (
     ReadDirectoryResult,
     Skill,
 )
-from ..skills.methods import SkillsExtension
+from ..skills.loading import SkillsExtension
 from .forwarding import UPSTREAM_ERRORS, upstream_error
 from .members import Forwarder
 

@@ -1,6 +1,7 @@
-"""LoadedSkill: a skill of a server, read with each byte compared to what was listed.
+"""LoadedSkill: a skill of a server, read with each byte compared to what was listed; `SkillsExtension`: the methods
+of the extension for skills, and its settings (SEP-2640).
 
-Nothing is read before it is asked for (SEP-2640, Lazy Retrieval).
+Nothing is read before it is asked for (Lazy Retrieval).
 """
 
 from __future__ import annotations
@@ -16,9 +17,25 @@ import trio
 
 from ..classes import frozen
 from ..jsonrpc.errors import MCPError, ProtocolViolation
+from ..protocol.extensions import Extension
+from ..protocol.fields import JSONObject
+from ..protocol.methods import Method
 from ..protocol.types.content import TextResourceContents
-from ..protocol.types.resources import ReadResourceResult
-from ..protocol.types.skills import SKILL_FILE, Skill, SkillFile, digest_of, is_inside
+from ..protocol.types.lifecycle import ServerCapabilities
+from ..protocol.types.resources import PageParams, ReadResourceResult
+from ..protocol.types.skills import (
+    SKILL_FILE,
+    SKILLS_EXTENSION,
+    GetSkillParams,
+    GetSkillResult,
+    ListSkillsResult,
+    ReadDirectoryParams,
+    ReadDirectoryResult,
+    Skill,
+    SkillFile,
+    digest_of,
+    is_inside,
+)
 
 ReadResource: TypeAlias = Callable[[str], Awaitable[ReadResourceResult]]
 """Reads the resource with a URI: see `Client.read_resource`."""
@@ -132,3 +149,38 @@ async def _contents(result: ReadResourceResult, uri: str, file: SkillFile | None
         if digest != file.digest:
             raise SkillChanged(f"{uri[:200]} has another digest than was listed")
     return part.text if isinstance(part, TextResourceContents) else contents
+
+
+_DIRECTORY_READ: Final = "directoryRead"
+
+
+class SkillsExtension(Extension[JSONObject, JSONObject]):
+    """The extension for skills, ``io.modelcontextprotocol/skills``, without skills. ``directory_read``: folders can be
+    listed. SEP-2640 knows no settings of clients, so none has to declare the extension."""
+
+    def __init__(self, *, directory_read: bool = True) -> None:
+        super().__init__(SKILLS_EXTENSION, server={_DIRECTORY_READ: True} if directory_read else {})
+        self.listing = self.method("skills/list", PageParams, ListSkillsResult, cacheable=True, requires_client=False)
+        """The request for a page of skills."""
+        self.getting = self.method("skills/get", GetSkillParams, GetSkillResult, cacheable=True, requires_client=False)
+        """The request for one skill."""
+        self.reading = (
+            self.method("resources/directory/read", ReadDirectoryParams, ReadDirectoryResult, requires_client=False)
+            if directory_read
+            else None
+        )
+        """The request for what is in a folder; `None`: it cannot be listed."""
+
+    def row_of(self, method: str) -> Method:
+        """Return the row of one of these methods."""
+        return next(row for row in self.rows if row.name == method)
+
+    def serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
+        """Return whether a server that has declared the extension has this method, too (SEP-2640, Capability
+        Negotiation: clients MUST NOT call ``resources/directory/read`` without ``directoryRead``)."""
+        settings = (capabilities.extensions or {}).get(SKILLS_EXTENSION)
+        return row is not self.reading or (isinstance(settings, dict) and settings.get(_DIRECTORY_READ) is True)  # pyright: ignore[reportUnknownMemberType]
+
+
+SKILLS: Final = SkillsExtension()
+"""The methods, for sides that have no skills of their own."""
