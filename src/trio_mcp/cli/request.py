@@ -14,10 +14,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TextIO, TypeVar
 
+import attrs
 import click
 import trio
 
-from ..classes import define, frozen
+from ..classes import define
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..concurrency.nurseries import open_service_nursery
@@ -89,22 +90,10 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
     return NotOffered(f"the server has no {kind} {name!r}; it has {told}")
 
 
-@frozen(kw_only=True)
-class RequestOptions:
-    """The options about the server, as typed. ``log_level`` is `None` for no log lines; ``timeout`` is in seconds, not
-    counting the user's time. ``recent_stderr`` gets the server's standard error, unless the user sees it anyway."""
-
-    target: Target
-    recent_stderr: RecentStderr | None
-    log_level: str | None
-    era: Literal["auto", "modern", "legacy"]
-    timeout: float | None
-
-
 @define(kw_only=True)
 class CommandRequest(Generic[R]):
     """A single request, in three steps. The first two raise as `Client` does; other exceptions of theirs leave
-    `run_request`."""
+    `RequestRun.run`."""
 
     as_json: bool = False
     """True: the result is printed as JSON, whole."""
@@ -156,46 +145,52 @@ def print_line(line: str, out: TextIO | None = None) -> None:
     print(printable(line) if stream.isatty() else line, file=stream)
 
 
-def run_request(options: RequestOptions, request: CommandRequest[R]) -> int:
-    """Connect, do ``request`` and show its result; return the exit status.
+@define(kw_only=True)
+class RequestRun:
+    """The run of one request, with the options about the server, as typed."""
 
-    The first Ctrl-C cancels the request and reports the outcome, the next leaves. If the server failed, the server's
-    standard error since the start of the request is shown last.
-    """
-    run = _RequestRun(options, request)
-    try:
-        status = trio.run(run.until_signalled)
-        failed = status == TOOL_FAILED
-    except WITH_SERVER as error:
-        failed = isinstance(error, PeerError) and error.code == INTERNAL_ERROR
-        if isinstance(error, PeerError) and error.code == URL_ELICITATION_REQUIRED:
-            say_urls(error.data)
-        status = say_error(error)
-        if advice := request.advice(error):
-            say(advice)
-    if failed and options.recent_stderr is not None and not run.refused:
-        options.recent_stderr.say_crash()
-    return status
+    request: CommandRequest[Any]
+    target: Target
+    recent_stderr: RecentStderr | None
+    """Gets the server's standard error, unless the user sees it anyway."""
+    log_level: str | None
+    """`None` for no log lines."""
+    era: Literal["auto", "modern", "legacy"]
+    timeout: float | None
+    """Seconds, not counting the user's time."""
+    _terminal: Terminal = attrs.field(init=False)
+    _questions: Questions = attrs.field(init=False)
+    _server: str = attrs.field(default="the server", init=False)
+    _scope: trio.CancelScope | None = attrs.field(default=None, init=False)
+    """The scope of the request, while that runs."""
+    _ended_by: int | None = attrs.field(default=None, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        self._terminal = Terminal(self.log_level)
+        self._questions = Questions(self._terminal, lambda: self._server, of_tasks=self.request.answers_tasks)
 
-class _RequestRun:
-    """The run of one request."""
+    def run(self) -> int:
+        """Connect, do the request and show its result; return the exit status.
 
-    def __init__(self, options: RequestOptions, request: CommandRequest[Any]) -> None:
-        self._options = options
-        self._request = request
-        self._terminal = Terminal(options.log_level)
-        self._server = "the server"
-        self._questions = Questions(self._terminal, lambda: self._server, of_tasks=request.answers_tasks)
-        self._scope: trio.CancelScope | None = None  # the scope of the request, while that runs
-        self._ended_by: int | None = None
+        The first Ctrl-C cancels the request and reports the outcome, the next leaves. If the server failed, the
+        server's standard error since the start of the request is shown last, but not where the user refused a request
+        of the server, so that the failure is no surprise.
+        """
+        try:
+            status = trio.run(self._until_signalled)
+            failed = status == TOOL_FAILED
+        except WITH_SERVER as error:
+            failed = isinstance(error, PeerError) and error.code == INTERNAL_ERROR
+            if isinstance(error, PeerError) and error.code == URL_ELICITATION_REQUIRED:
+                say_urls(error.data)
+            status = say_error(error)
+            if advice := self.request.advice(error):
+                say(advice)
+        if failed and self.recent_stderr is not None and not self._questions.refused:
+            self.recent_stderr.say_crash()
+        return status
 
-    @property
-    def refused(self) -> bool:
-        """True once the user refused a request of the server, so that the server's failure is no surprise."""
-        return self._questions.refused
-
-    async def until_signalled(self) -> int:
+    async def _until_signalled(self) -> int:
         status = INTERRUPTED
         # Another signal may end the command, when the terminal is closed for example: the server is told then, too, and
         # the terminal is restored.
@@ -213,7 +208,7 @@ class _RequestRun:
             if number != signal.SIGINT:
                 self._ended_by = SIGNALLED + number
                 leaving.cancel(reason=signal.Signals(number).name)
-            elif self._scope is None or self._scope.cancel_called or not self._request.cancels:
+            elif self._scope is None or self._scope.cancel_called or not self.request.cancels:
                 leaving.cancel(reason="Ctrl-C")
             else:
                 self._terminal.say("Ctrl-C: the call is being cancelled; once more to leave at once")
@@ -222,39 +217,39 @@ class _RequestRun:
 
     async def _connected(self, signals: Signals) -> int:
         begun = trio.current_time()
-        async with self._options.target.open(**self._client_options()) as client:
+        async with self.target.open(**self._client_options()) as client:
             if client.server_info is not None:
                 self._server = name_shown(client.server_info.name, _LONGEST_NAME) or self._server
             with signals.limited(self._time_left(begun + client.timeouts.paused_seconds)):
-                await self._request.prepare(client)
+                await self.request.prepare(client)
                 await self._request_logs(client)
-                if self._options.recent_stderr is not None:
-                    self._options.recent_stderr.clear()
+                if self.recent_stderr is not None:
+                    self.recent_stderr.clear()
                 result = None
                 with self._terminal.progress() as show, trio.CancelScope() as self._scope:
-                    result = await self._request.send(client, show)
+                    result = await self.request.send(client, show)
             if result is None:
                 await _report_cancel(client)
                 return INTERRUPTED
             self._questions.leave_alone()  # what is shown now is the last word
-            return self._request.show(result, client.revision)
+            return self.request.show(result, client.revision)
 
     def _time_left(self, begun: float) -> float | None:
-        timeout = self._options.timeout
+        timeout = self.timeout
         return None if timeout is None else max(begun + timeout - trio.current_time(), 0)
 
     def _client_options(self) -> ClientOptions:
-        era = self._request.era if self._options.era == "auto" else self._options.era
+        era = self.request.era if self.era == "auto" else self.era
         options = ClientOptions(era=era, on_log=self._terminal.log)
-        if self._options.timeout is not None:
-            options["connect_timeout"] = self._options.timeout
+        if self.timeout is not None:
+            options["connect_timeout"] = self.timeout
         return {**options, **self._questions.options()}
 
     async def _request_logs(self, client: Client) -> None:
         # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.
-        if self._options.log_level is not None and client.server_capabilities.logging is not None:
+        if self.log_level is not None and client.server_capabilities.logging is not None:
             try:
-                await client.set_log_level(self._options.log_level)
+                await client.set_log_level(self.log_level)
             except PeerError as error:
                 say(f"no log level could be set: {error}")
 

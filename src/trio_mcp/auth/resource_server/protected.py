@@ -47,24 +47,18 @@ def scope_tokens(scopes: Iterable[str]) -> frozenset[str]:
     return found
 
 
-@frozen(kw_only=True)
+@frozen
 class PublishedMetadata:
     """The metadata of one protected resource (RFC 9728 section 2)."""
 
-    resource: str
-    authorization_servers: Sequence[str]
-    scopes_supported: frozenset[str]
-    name: str | None
-    documentation: str | None
+    settings: Protected
     proof_algorithms: Sequence[str]
     """Algorithms of DPoP proofs; none where there is no DPoP."""
-    bound_tokens_only: bool
-    """True where DPoP is required."""
 
     @property
     def url(self) -> str:
         """The URL at which clients find the metadata (RFC 9728 section 3.1): never made from a Host header."""
-        parts = urlsplit(self.resource)
+        parts = urlsplit(self.settings.resource)
         path = "" if parts.path == "/" else parts.path
         return f"{origin_of(parts)}{RESOURCE_METADATA}{path}{f'?{parts.query}' if parts.query else ''}"
 
@@ -72,22 +66,24 @@ class PublishedMetadata:
     def paths(self) -> frozenset[str]:
         """Paths at which the metadata stand: of `url`, and at the root. Clients disagree about a slash at the end, so
         the metadata stand with and without."""
-        path = urlsplit(self.resource).path.rstrip("/")
+        path = urlsplit(self.settings.resource).path.rstrip("/")
         return frozenset(
             (RESOURCE_METADATA, *((f"{RESOURCE_METADATA}{path}", f"{RESOURCE_METADATA}{path}/") if path else ()))
         )
 
     def to_json(self) -> bytes:
         """Return the document."""
+        settings = self.settings
+        scopes = settings.scopes if settings.scopes_supported is None else settings.scopes_supported
         document: dict[str, Any] = {
-            "resource": self.resource,
-            "authorization_servers": self.authorization_servers,
-            "scopes_supported": sorted(self.scopes_supported),
+            "resource": settings.resource,
+            "authorization_servers": settings.authorization_servers,
+            "scopes_supported": sorted(scopes),
             "bearer_methods_supported": ["header"],  # RFC 6750 sections 2.2 and 2.3 are ways that a token leaks
-            "resource_name": self.name,
-            "resource_documentation": self.documentation,
+            "resource_name": settings.resource_name,
+            "resource_documentation": settings.resource_documentation,
             "dpop_signing_alg_values_supported": self.proof_algorithms,
-            "dpop_bound_access_tokens_required": self.bound_tokens_only,
+            "dpop_bound_access_tokens_required": settings.dpop == "required",
         }
         # RFC 9728 section 3.2: what has no value is left out.
         return msgspec.json.encode({name: value for name, value in document.items() if value})
@@ -172,15 +168,7 @@ class Protected:
         """Return a new gate. ``now`` tells the time in seconds since the epoch."""
         proofs = self._proofs(now)
         algorithms = () if proofs is None else proofs.algorithms
-        metadata = PublishedMetadata(
-            resource=self.resource,
-            authorization_servers=self.authorization_servers,
-            scopes_supported=self.scopes if self.scopes_supported is None else self.scopes_supported,
-            name=self.resource_name,
-            documentation=self.resource_documentation,
-            proof_algorithms=algorithms,
-            bound_tokens_only=self.dpop == "required",
-        )
+        metadata = PublishedMetadata(self, algorithms)
         refusals = Refusals(
             metadata_url=metadata.url,
             scopes=self.scopes,

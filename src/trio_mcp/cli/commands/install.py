@@ -8,7 +8,6 @@ from typing import Any, Final, cast
 
 import click
 
-from ...classes import frozen
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
 from ..file_edits import CannotChange, EditedFile, NotEditable, parse_object, shown_change, with_value
@@ -18,6 +17,8 @@ from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, NOT_WRITTEN
 from ..targets import HOSTS, Host, command_of_file, is_file
+
+_CHECK_TIMEOUT: Final = 30.0
 
 
 def _variables(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -67,63 +68,30 @@ def install(
     """
     if not is_file(file):
         raise click.UsageError(f"there is no Python file {file!r}")
-    host = HOSTS[client]
-    return install_server(
-        Installation(
-            command=command_of_file(file),
-            host=host,
-            file=path or host.file,
-            name=name,
-            env=env,
-            replace=replace,
-            dry_run=dry_run,
-        )
-    )
-
-
-_CHECK_TIMEOUT: Final = 30.0
-
-
-@frozen(kw_only=True)
-class Installation:
-    """The arguments and options as typed. ``name`` is `None` for the server's own."""
-
-    command: list[str]
-    host: Host
-    file: Path
-    name: str | None
-    env: dict[str, str]
-    replace: bool
-    dry_run: bool
-
-
-def install_server(wanted: Installation) -> int:
-    """Start the server once as the host would, and write its entry; return the exit status.
-
-    Standard error reports the entry and the file. With ``dry_run`` the change is printed on standard output, and
-    nothing is written.
-    """
+    host, command = HOSTS[client], command_of_file(file)
+    place = path or host.file
     try:
-        file = EditedFile.read(wanted.file)
-        old = file.text
-        old_entries = _entries(old, wanted.host.section) if old.strip() else {}
+        edited = EditedFile.read(place)
+        old = edited.text
+        old_entries = _entries(old, host.section) if old.strip() else {}
     except CannotChange as error:
         return _refused(str(error))
     except NotEditable as error:
-        return _refused(f"{wanted.file} stays as it is: {error}")
+        return _refused(f"{place} stays as it is: {error}")
     try:
-        offers = run_until_interrupted(lambda: _tried(wanted), _CHECK_TIMEOUT)
+        offers = run_until_interrupted(lambda: _tried(command, env), _CHECK_TIMEOUT)
     except WITH_SERVER as error:
         say("the server was started as the host will start it, and did not answer:")
         return say_error(error)
-    name = wanted.name or _name_of(offers)
-    entry = wanted.host.entry(wanted.command, wanted.env)
-    if (there := old_entries.get(name)) is not None and not wanted.replace and not _says(there, entry):
+    name = name or _name_of(offers)
+    entry = host.entry(command, env)
+    if (there := old_entries.get(name)) is not None and not replace and not _says(there, entry):
         return _refused(
-            f"{file.path} has a server {name!r} already, which is another one: "
+            f"{edited.path} has a server {name!r} already, which is another one: "
             "give this one a --name of its own, or --replace that one"
         )
-    return _write(file, _with_entry(old, wanted.host.section, name, entry, there), name, wanted, offers)
+    _report(offers)
+    return _write(edited, _with_entry(old, host.section, name, entry, there), name, host, dry_run=dry_run)
 
 
 def _entries(text: str, section: str) -> JSONObject:
@@ -148,9 +116,9 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
     return text
 
 
-async def _tried(wanted: Installation) -> ServerOffers:
+async def _tried(command: list[str], env: dict[str, str]) -> ServerOffers:
     """Start the server as hosts do, with few variables and in no directory of its own, and return its offers."""
-    async with Command(wanted.command, env=wanted.env, cwd="/").open() as client:
+    async with Command(command, env=env, cwd="/").open() as client:
         offers = ServerOffers(client)
         await offers.collect()
         return offers
@@ -161,14 +129,17 @@ def _name_of(offers: ServerOffers) -> str:
     return name_shown(info.name, 64) if info is not None and info.name else "server"
 
 
-def _write(file: EditedFile, text: str, name: str, wanted: Installation, offers: ServerOffers) -> int:
+def _report(offers: ServerOffers) -> None:
     tools = len(offers.items("tools") or ())
     say(f"the server answered, with {tools} tool{'' if tools == 1 else 's'}")
     for kind, problem in offers.problems.items():
         say(f"{kind}: {problem}")
+
+
+def _write(file: EditedFile, text: str, name: str, host: Host, *, dry_run: bool) -> int:
     if text == file.text:
         say(f"{file.path} has it already, as {name!r}")
-    elif wanted.dry_run:
+    elif dry_run:
         print(shown_change(file.text, text, str(file.path)), end="")
     else:
         try:
@@ -176,7 +147,7 @@ def _write(file: EditedFile, text: str, name: str, wanted: Installation, offers:
         except CannotChange as error:
             return _refused(str(error))
         say(f"{name!r} is in {file.path} now" + (f"; the file before is {backup.name} beside it" if backup else ""))
-        say(f"{wanted.host.title} sees it when it is started again")
+        say(f"{host.title} sees it when it is started again")
     return ENDED_WELL
 
 

@@ -127,19 +127,20 @@ def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[...
     @wraps(request)
     def run(*, target: str, log_level: str, config: Path | None, stderr: bool, sign_in: SignIn, **named: Any) -> int:
         from ..printable import CopiedToStderr
-        from ..request import RecentStderr, RequestOptions, run_request
+        from ..request import RecentStderr, RequestRun
         from ..targets import target_typed
 
         recent_stderr, level, extras = None if stderr else RecentStderr(), log_level.lower(), named.pop("extras")
         where = target_typed(words_after_dashes(target), config, recent_stderr or CopiedToStderr(), sign_in)
-        options = RequestOptions(
+        run = RequestRun(
+            request=request(**named),
             target=extras(where),
             recent_stderr=recent_stderr,
             log_level=None if level == "off" else level,
             era=named.pop("era"),
             timeout=named.pop("timeout"),
         )
-        return run_request(options, request(**named))
+        return run.run()
 
     level = choice("--log-level", _LOG_LEVELS, "info", "Lowest level of the server's log messages to show.")
     return level(connection_options(run))
