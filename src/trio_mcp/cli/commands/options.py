@@ -133,12 +133,12 @@ def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[...
         recent_stderr, level, extras = None if stderr else RecentStderr(), log_level.lower(), named.pop("extras")
         where = target_typed(words_after_dashes(target), config, recent_stderr or CopiedToStderr(), sign_in)
         run = RequestRun(
-            request=request(**named),
             target=extras(where),
             recent_stderr=recent_stderr,
             log_level=None if level == "off" else level,
             era=named.pop("era"),
             timeout=named.pop("timeout"),
+            request=request(**named),
         )
         return run.run()
 
