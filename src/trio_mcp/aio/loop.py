@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context, copy_context
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import trio
 
@@ -27,6 +26,7 @@ from ..bridging.calls import (
     CALLBACKS,
     METHOD_TABLES,
     BridgedCall,
+    BridgedItems,
     Callback,
     OpenContext,
     StartWork,
@@ -201,25 +201,13 @@ def _uncancellable_future() -> Future[None]:
     return future
 
 
-class AsyncBridgedIterator(AsyncIterator[T], Generic[T]):
-    """An iterator of trio's, which ``make`` returns, as an iterator of asyncio's. One task at a time; a cancelled step
-    loses nothing."""
-
-    def __init__(self, start: StartWork, make: Callable[[], AsyncIterator[T]]) -> None:
-        self._start = start
-        self._make = make
-        self._made: AsyncIterator[T] | None = None
-        self._items: deque[T] = deque()
+class AsyncBridgedIterator(BridgedItems[T], AsyncIterator[T]):
+    """An iterator of trio's as an iterator of asyncio's. One task at a time; a cancelled step loses nothing."""
 
     async def __anext__(self) -> T:
-        if not self._items:
-            await run_in_trio(self._start, self._fetch)
-        return self._items.popleft()
-
-    async def _fetch(self, _: BridgedCall[Any]) -> None:
-        if self._made is None:
-            self._made = self._make()
-        self._items.append(await anext(self._made))
+        if not self.items:
+            await run_in_trio(self.start, self.fetch)
+        return self.items.popleft()
 
 
 _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots"})

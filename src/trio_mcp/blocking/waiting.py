@@ -7,12 +7,11 @@ comes to the member. Docstrings, parameters and types are those of the original.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import trio
 
@@ -21,6 +20,7 @@ from ..bridging.calls import (
     CALLBACKS,
     METHOD_TABLES,
     BridgedCall,
+    BridgedItems,
     Callback,
     OpenContext,
     StartWork,
@@ -115,28 +115,16 @@ class BridgedContext(AbstractContextManager[V]):
         hold.portal.join()
 
 
-class BridgedIterator(Iterator[T], Generic[T]):
-    """An iterator of trio's, which ``make`` returns, as a plain one. One thread at a time; an interrupted step loses
-    nothing."""
-
-    def __init__(self, start: StartWork, make: Callable[[], AsyncIterator[T]]) -> None:
-        self._start = start
-        self._make = make
-        self._made: AsyncIterator[T] | None = None
-        self._items: deque[T] = deque()
+class BridgedIterator(BridgedItems[T], Iterator[T]):
+    """An iterator of trio's as a plain one. One thread at a time; an interrupted step loses nothing."""
 
     def __next__(self) -> T:
-        if not self._items:
+        if not self.items:
             try:
-                run_blocking(self._start, self._fetch)
+                run_blocking(self.start, self.fetch)
             except StopAsyncIteration:
                 raise StopIteration from None
-        return self._items.popleft()
-
-    async def _fetch(self, _: BridgedCall[Any]) -> None:
-        if self._made is None:
-            self._made = self._make()
-        self._items.append(await anext(self._made))
+        return self.items.popleft()
 
 
 _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots", "on_unreadable"})

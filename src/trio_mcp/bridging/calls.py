@@ -12,12 +12,14 @@ import inspect
 import queue
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
+import attrs
 import trio
 
 from ..classes import define
@@ -220,6 +222,7 @@ METHOD_TABLES: Final = frozenset({"handlers", "on_notification"})
 """The options of a client with functions by methods."""
 
 
+@define(eq=False)
 class OpenContext(Generic[T]):
     """A context manager of trio's, entered and left in the trio thread, and the calls that are made while it is open.
 
@@ -228,20 +231,13 @@ class OpenContext(Generic[T]):
     cancelled.
     """
 
-    value: T
-    portal: TrioPortal
-
-    def __init__(
-        self,
-        manager: AbstractAsyncContextManager[T],
-        on_opened: Callable[[], object],
-        is_over: Callable[[], bool] = bool,
-    ) -> None:
-        self._manager = manager
-        self._on_opened = on_opened
-        self._is_over = is_over
-        self._closing = trio.Event()
-        self._nursery: ServiceNursery | None = None
+    _manager: AbstractAsyncContextManager[T]
+    _on_opened: Callable[[], object]
+    _is_over: Callable[[], bool] = bool
+    _closing: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _nursery: ServiceNursery | None = attrs.field(default=None, init=False)
+    value: T = attrs.field(init=False)
+    portal: TrioPortal = attrs.field(init=False)
 
     async def run(self) -> None:
         """Enter the context manager, and leave it after `close`."""
@@ -295,6 +291,23 @@ def start_call(call: BridgedCall[Any], start: StartWork) -> TrioPortal:
     thread = start(call)
     call.attach_portal(thread)
     return thread
+
+
+@define(eq=False)
+class BridgedItems(Generic[T]):
+    """The items of an iterator of trio's, which ``make`` returns; ``start`` begins each step."""
+
+    start: StartWork
+    make: Callable[[], AsyncIterator[T]]
+    items: deque[T] = attrs.field(factory=deque[Any], init=False)
+    """The items that were fetched and not taken yet, so that a step that is left loses nothing."""
+    _made: AsyncIterator[T] | None = attrs.field(default=None, init=False)
+
+    async def fetch(self, _: BridgedCall[Any]) -> None:
+        """Fetch the next item, in the trio thread."""
+        if self._made is None:
+            self._made = self.make()
+        self.items.append(await anext(self._made))
 
 
 @contextmanager

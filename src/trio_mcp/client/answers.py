@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import attrs
 import trio
 
+from ..classes import define
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.time_limits import Graces
 from ..concurrency.workers import WorkerShare, await_result, run_in_worker
@@ -70,31 +71,26 @@ class Relay(ABC):
         """
 
 
+@define(eq=False)
 class Answers:
     """The handlers with which a client answers, ``max_questions`` of a kind at the same time. Plain ``def`` handlers
     run in threads of ``workers``, with ``graces`` after a cancel; the time ``limits`` of calls stand still while the
     user is asked, or a question waits for its turn."""
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        workers: WorkerShare,
-        graces: Graces,
-        limits: CallTimeouts,
-        *,
-        check_forms: bool = True,
-    ) -> None:
-        self._settings = settings
-        self._workers = workers
-        self._graces = graces
-        self._limits = limits
-        self._check_forms = check_forms
+    _settings: ClientSettings
+    _workers: WorkerShare
+    _graces: Graces
+    _limits: CallTimeouts
+    _check_forms: bool = attrs.field(default=True, kw_only=True)
+    _turns: dict[str, Turns] = attrs.field(init=False)
+    relay: Relay | None = attrs.field(default=None, init=False)
+    """The relay that takes the questions which the client declared to forward."""
+
+    def __attrs_post_init__(self) -> None:
         self._turns = {
-            kind: Turns(settings.max_questions, limits.user_is_asked)
+            kind: Turns(self._settings.max_questions, self._limits.user_is_asked)
             for kind in ("sampling/createMessage", "elicitation/create", "roots/list")
         }
-        self.relay: Relay | None = None
-        """The relay that takes the questions which the client declared to forward."""
 
     @property
     def capabilities(self) -> ClientCapabilities:

@@ -9,9 +9,10 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
+import attrs
 import trio
 
-from ..classes import frozen
+from ..classes import define, frozen
 from ..concurrency.nurseries import ServiceNursery
 from ..concurrency.time_limits import call_limits
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
@@ -163,20 +164,18 @@ class ExtensionRemoteTask(RemoteTask):
             schedule.poll_now()  # the task has ended meanwhile, and its end is what counts
 
 
+@define(eq=False)
 class _TaskQuestions:
     """The questions of a task while its result is waited for: each is answered once, in a task of ``nursery``."""
 
-    def __init__(
-        self, task: ExtensionRemoteTask, context: AnswerContext, nursery: ServiceNursery, schedule: PollSchedule
-    ) -> None:
-        self._task = task
-        self._context = context
-        self._nursery = nursery
-        self._schedule = schedule
-        self._rounds = 0
-        self._open: dict[str, trio.CancelScope] = {}
-        self._answers: dict[str, Any] = {}
-        self._failure: Exception | None = None
+    _task: ExtensionRemoteTask
+    _context: AnswerContext
+    _nursery: ServiceNursery
+    _schedule: PollSchedule
+    _rounds: int = 0
+    _open: dict[str, trio.CancelScope] = attrs.field(factory=dict[str, trio.CancelScope])
+    _answers: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    _failure: Exception | None = None
 
     def update(self, questions: dict[str, InputRequest]) -> None:
         """Have new questions answered, and leave off answering those that are asked no more."""

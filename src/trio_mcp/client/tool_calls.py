@@ -9,8 +9,10 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast
 
+import attrs
 import trio
 
+from ..classes import define
 from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ..protocol.fields import JSONObject
@@ -33,29 +35,21 @@ from .timeouts import CallTimeouts
 _CALL = "tools/call"
 
 
+@define(eq=False)
 class ToolCalls:
     """Calls tools. Where the server goes on with a call as a task, the task is followed to its end."""
 
-    def __init__(
-        self,
-        outbound: Outbound,
-        rounds: InputRounds,
-        answers: Answers,
-        limits: CallTimeouts,
-        settings: ClientSettings,
-        contexts: CallContexts,
-    ) -> None:
-        self._outbound = outbound
-        self._rounds = rounds
-        self._answers = answers
-        self._limits = limits
-        self._settings = settings
-        self._contexts = contexts
-        self.may_become_tasks = False
-        """True where the server may go on with calls as tasks, or has tools that are to be called as tasks."""
-        self.supports: TaskSupports | None = None
-        """The tools that are called as tasks, where the caller decides."""
-        self._followed: dict[RemoteTask, None] = {}
+    _outbound: Outbound
+    _rounds: InputRounds
+    _answers: Answers
+    _limits: CallTimeouts
+    _settings: ClientSettings
+    _contexts: CallContexts
+    may_become_tasks: bool = attrs.field(default=False, init=False)
+    """True where the server may go on with calls as tasks, or has tools that are to be called as tasks."""
+    supports: TaskSupports | None = attrs.field(default=None, init=False)
+    """The tools that are called as tasks, where the caller decides."""
+    _followed: dict[RemoteTask, None] = attrs.field(factory=dict[RemoteTask, None], init=False)
 
     def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:
         """Find out whether calls may become tasks, of a server with these ``capabilities``."""

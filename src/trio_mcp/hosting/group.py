@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import attrs
 import trio
 
-from ..classes import frozen
+from ..classes import define, frozen
 from ..client.client import Client
 from ..client.current_call import CallHandlers
 from ..client.options import ClientOptions, ClientSettings
@@ -363,6 +363,7 @@ async def open_group(
             group.close()
 
 
+@define(eq=False)
 class GroupTask:
     """A task of a member, made by `Group.start_task` or `Group.resume_task`; a `RunningTask` whose member may be
     restarted meanwhile.
@@ -372,18 +373,11 @@ class GroupTask:
     the server alone, and another call of the method asks the server when the member is back.
     """
 
-    def __init__(
-        self,
-        member: str,
-        own_id: str | None,
-        client: Callable[[str], Awaitable[Client]],
-        made: tuple[Client, RunningTask] | None = None,
-    ) -> None:
-        self.member = member
-        """Name of the member."""
-        self._own_id = own_id
-        self._client = client
-        self._last = made
+    member: str
+    """Name of the member."""
+    _own_id: str | None
+    _client: Callable[[str], Awaitable[Client]]
+    _last: tuple[Client, RunningTask] | None = None
 
     @property
     def id(self) -> str | None:

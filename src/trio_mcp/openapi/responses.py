@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 import msgspec
 import trio
 
+from ..classes import frozen
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import NotSerializable, clean
 from ..jsonrpc.sizes import has_many_far
@@ -45,18 +46,8 @@ _LONGEST_CHARSET: Final = 40
 """Maximum characters of a charset's name."""
 _CHARSETS: Final = frozenset(
     (
-        *(
-            "ascii",
-            "latin_1",
-            "utf_8",
-            "utf_8_sig",
-            "utf_16",
-            "utf_16_be",
-            "utf_16_le",
-            "utf_32",
-            "utf_32_be",
-            "utf_32_le",
-        ),
+        *("ascii", "latin_1", "utf_8", "utf_8_sig", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be"),
+        *("utf_32_le"),
         *(f"iso8859_{part}" for part in range(1, 17) if part != 12),
         *(f"cp{page}" for page in (*range(1250, 1259), 437, 850, 852, 866, 874, 932, 949, 950)),
         *("big5", "big5hkscs", "gb2312", "gbk", "gb18030", "hz", "euc_jp", "euc_kr", "shift_jis", "iso2022_jp"),
@@ -121,21 +112,16 @@ class ResponseReader:
         return any(parts) or (bool(either) and all(either))
 
 
+@frozen(eq=False)
 class OperationResponses:
-    """The answers of the tool ``name``. ``declared`` checks structured content, without notes."""
+    """The answers of the tool ``name``."""
 
-    def __init__(
-        self,
-        name: str,
-        schema: JSONObject | None = None,
-        declared: LateValidator | None = None,
-        is_wrapped: bool = False,
-    ) -> None:
-        self._name = name
-        self.schema = schema
-        """The output schema of the tool."""
-        self._declared = declared
-        self._is_wrapped = is_wrapped
+    _name: str
+    schema: JSONObject | None = None
+    """The output schema of the tool."""
+    _declared: LateValidator | None = None
+    """The check of structured content, without notes."""
+    _is_wrapped: bool = False
 
     async def result(self, response: httpx2.Response, limit: int) -> CallToolResult:
         """Return the result of an open ``response``, reading at most ``limit`` bytes. Only redirects and statuses from

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.errors import clean
 from ..protocol.fields import JSONObject
@@ -168,24 +169,16 @@ def _allowed(url: httpx2.URL, removal: str, home: httpx2.URL, allowed: Collectio
     )
 
 
+@frozen(eq=False)
 class _APITool:
     """The tool of an operation."""
 
-    def __init__(
-        self,
-        operation: APIOperation,
-        http: httpx2.AsyncClient,
-        server: httpx2.URL,
-        arguments: Arguments,
-        responses: OperationResponses,
-        max_bytes: int,
-    ) -> None:
-        self._operation = operation
-        self._http = http
-        self._server = server
-        self._arguments = arguments
-        self._responses = responses
-        self._max_bytes = max_bytes
+    _operation: APIOperation
+    _http: httpx2.AsyncClient
+    _server: httpx2.URL
+    _arguments: Arguments
+    _responses: OperationResponses
+    _max_bytes: int
 
     def options(self) -> ToolOptions:
         """Return the keywords of the tool, as the document describes the operation."""

@@ -21,23 +21,8 @@ _WORD_OF_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _ANYWHERE: Final = frozenset(
     (
-        *(
-            "pwd",
-            "pwds",
-            "pass",
-            "psw",
-            "pswd",
-            "otp",
-            "otps",
-            "totp",
-            "hotp",
-            "psk",
-            "jwt",
-            "jwts",
-            "jwe",
-            "dpop",
-            "bearer",
-        ),
+        *("pwd", "pwds", "pass", "psw", "pswd", "otp", "otps", "totp", "hotp", "psk", "jwt", "jwts", "jwe", "dpop"),
+        *("bearer"),
         *("cookie", "cookies", "token", "tokens", "csrf", "xsrf", "cvv", "cvc", "ssn", "assertion", "mnemonic"),
     )
 )
@@ -53,17 +38,8 @@ _JOINED: Final = (
     *("accesscode", "logincode", "mfacode", "2facode", "smscode", "onetimecode", "pincode", "codeverifier"),
     *("sessionid", "sessid", "sessioncookie", "setcookie", "connectionstring", "connectionstr", "connstr"),
     *("sharedaccesssignature", "samlresponse", "seedphrase", "securityanswer", "cardnumber", "creditcard", "pgpass"),
-    *(
-        "privkey",
-        "productkey",
-        "activationkey",
-        "functionskey",
-        "usercode",
-        "passhash",
-        "passwort",
-        "kennwort",
-        "senha",
-    ),
+    *("privkey", "productkey", "activationkey", "functionskey", "usercode", "passhash", "passwort", "kennwort"),
+    *("senha"),
     *("contrasena", "motdepasse", "walletseed", "seedwords", "2fa"),
 )
 """Joined words that make a name secret, at any position, with or without separators in the name."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
 
+import attrs
 import msgspec
 import trio
 
@@ -41,30 +42,23 @@ class WriteJob:
         return _ENTRY if self.data is None else len(self.data) + _ENTRY
 
 
+@define(eq=False)
 class Recording:
     """The recording of one connection. All methods may be called from any task and never wait, but for `aclose`."""
 
-    def __init__(
-        self,
-        put: Callable[[WriteJob], bool],
-        written: Callable[[Recording], Awaitable[None]],
-        path: Path,
-        header: Header,
-    ) -> None:
-        self._put = put
-        self._written = written
-        self.path = path
-        self.header = header
-        self.masking = Masking()
-        self.is_over = False
-        """True once nothing more is written; set in the thread."""
-        self._file: IO[bytes] | None = None
-        self._dropped = 0
-        self._started_at = header.trio
-        self._is_closed = False
+    _put: Callable[[WriteJob], bool]
+    _written: Callable[[Recording], Awaitable[None]]
+    path: Path
+    header: Header
+    masking: Masking = attrs.field(factory=Masking, init=False)
+    is_over: bool = attrs.field(default=False, init=False)
+    """True once nothing more is written; set in the thread."""
+    _file: IO[bytes] | None = attrs.field(default=None, init=False)
+    _dropped: int = attrs.field(default=0, init=False)
+    _is_closed: bool = attrs.field(default=False, init=False)
 
     def _now(self, at: float | None = None) -> int:
-        return round(((trio.current_time() if at is None else at) - self._started_at) * 1e6)
+        return round(((trio.current_time() if at is None else at) - self.header.trio) * 1e6)
 
     def frame(
         self, direction: Literal["in", "out"], data: bytes | bytearray, at: float | None = None, *, post: int = 0

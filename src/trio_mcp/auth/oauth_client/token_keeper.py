@@ -21,7 +21,7 @@ from typing import Final, Literal
 import attrs
 import trio
 
-from ...classes import frozen
+from ...classes import define, frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...transports.host_checks import is_loopback
@@ -59,6 +59,7 @@ _USELESS: Final = frozenset(("invalid_grant", "invalid_client"))
 """RFC 6749 section 5.2: errors of a refresh after which the refresh token, or the client, is of no use."""
 
 
+@define(eq=False)
 class TokenKeeper:
     """The `Credentials` for the server at ``server_url``: gets tokens from ``source``, keeps the tokens in ``storage``,
     and has them refreshed.
@@ -69,36 +70,28 @@ class TokenKeeper:
     With ``is_dpop`` tokens must be bound to a key.
     """
 
-    def __init__(
-        self,
-        server_url: str,
-        source: TokenSource,
-        storage: Storage,
-        fetcher: Fetcher,
-        nursery: ServiceNursery,
-        *,
-        is_dpop: bool = False,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._server_url = server_url
-        self._source = source
-        self._storage = storage
-        self._record = Record(server_url, storage)
-        self._fetcher = fetcher
-        self._nursery = nursery
-        self._is_dpop = is_dpop
-        self._now = now
-        self._is_loaded = False
-        self._loading = trio.Lock()
-        self._current: TokensInUse | None = None
-        self._nonce: str | None = None
-        self._acquisition: Acquisition | None = None
-        self._failed: dict[bool, Acquisition] = {}
-        """The last refresh that failed (true), and the last grant (false)."""
-        self._stepped_up: deque[float] = deque(maxlen=_MOST_STEPS_UP)
-        self._background = trio.lowlevel.ParkingLot()
-        """Requests that wait until somebody else has had the user asked."""
-        self._finishing = CompletionShield()
+    _server_url: str
+    _source: TokenSource
+    _storage: Storage
+    _fetcher: Fetcher
+    _nursery: ServiceNursery
+    _is_dpop: bool = attrs.field(default=False, kw_only=True, alias="is_dpop")
+    _now: Callable[[], float] = attrs.field(default=time.time, kw_only=True, alias="now")
+    _record: Record = attrs.field(init=False)
+    _is_loaded: bool = attrs.field(default=False, init=False)
+    _loading: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _current: TokensInUse | None = attrs.field(default=None, init=False)
+    _nonce: str | None = attrs.field(default=None, init=False)
+    _acquisition: Acquisition | None = attrs.field(default=None, init=False)
+    _failed: dict[bool, Acquisition] = attrs.field(factory=dict[bool, Acquisition], init=False)
+    """The last refresh that failed (true), and the last grant (false)."""
+    _stepped_up: deque[float] = attrs.field(factory=partial(deque[float], maxlen=_MOST_STEPS_UP), init=False)
+    _background: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    """Requests that wait until another one has had the user asked."""
+    _finishing: CompletionShield = attrs.field(factory=CompletionShield, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._record = Record(self._server_url, self._storage)
 
     def close(self) -> None:
         """Give all that must be finished no more than a few seconds from now on, since the client is closed."""
