@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.hosting.placeholders import expanded_text
+from trio_mcp.hosting.config_files import expanded_text
 
 VARIABLES = {"A": "1", "B": "2", "EMPTY": ""}
 

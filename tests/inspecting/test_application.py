@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 
 from trio_mcp import Server
 from trio_mcp.inspecting.application import serve_page
-from trio_mcp.inspecting.feed import MOST_PAGES
+from trio_mcp.inspecting.runs import MOST_PAGES
 
 MARKUP = ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc"]
 FILES = ["", "page.html", "page.css", "page.js", "elements.js", "forms.js", "questions.js", "results.js", "runs.js"]

@@ -9,7 +9,7 @@ import pytest
 import trio
 from tests.patience import LONG
 
-from trio_mcp.inspecting.feed import MOST_PAGES, PageFeed
+from trio_mcp.inspecting.runs import MOST_PAGES, PageFeed
 from trio_mcp.transports.sse import KEEP_ALIVE
 
 

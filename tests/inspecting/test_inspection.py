@@ -16,10 +16,9 @@ from tests.proxying.test_odd_results import UNKNOWN, odd_server
 from trio.testing import MockClock
 
 from trio_mcp import CancelCause, Command, ConnectionLost, Image, RequestContext, Server, TaskSettings
-from trio_mcp.inspecting import queries
+from trio_mcp.inspecting import inspection as inspections
 from trio_mcp.inspecting import runs as runs_module
-from trio_mcp.inspecting.inspection import Inspection
-from trio_mcp.inspecting.queries import InvalidPageRequest
+from trio_mcp.inspecting.inspection import Inspection, InvalidPageRequest
 from trio_mcp.inspecting.questions import InvalidPageAnswer
 from trio_mcp.inspecting.runs import TooManyRuns
 from trio_mcp.recording.masking import Masking
@@ -250,7 +249,7 @@ def _tool(name: str) -> dict[str, Any]:
 
 
 async def test_lists_come_whole_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "MOST_LISTED", 20)
+    monkeypatch.setattr(inspections, "MOST_LISTED", 20)
     made = Server("many")
     for number in range(21):
         made.resource(f"many://{number}", name=f"r{number}")(_text)

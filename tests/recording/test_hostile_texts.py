@@ -14,9 +14,8 @@ import trio
 from tests.patience import PATIENCE
 
 from trio_mcp import open_tcp
-from trio_mcp.recording.entries import read_recording
+from trio_mcp.recording.entries import Recording, WriteJob, read_recording
 from trio_mcp.recording.recorder import entry_of, new_header
-from trio_mcp.recording.writing import Recording, WriteJob
 
 SERVER = """
 import sys, trio

@@ -11,10 +11,9 @@ import pytest
 import trio
 
 from trio_mcp import RequestContext, Server, open_http, serve_http
-from trio_mcp.recording.entries import RecordedEntry, read_recording
+from trio_mcp.recording.entries import RecordedEntry, Recording, WriteJob, read_recording
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.timeline import timeline
-from trio_mcp.recording.writing import Recording, WriteJob
 from trio_mcp.testing import assert_replays
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -222,7 +222,7 @@ async def test_a_disk_that_fails_ends_the_recordings_with_one_line_and_no_connec
     recorder = Recorder("/dev/full")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", lambda *_: None)
-        patch.setattr("trio_mcp.recording.writing.os.open", lambda *_: __import__("posix").open("/dev/full", 1))
+        patch.setattr("trio_mcp.recording.entries.os.open", lambda *_: __import__("posix").open("/dev/full", 1))
         for _ in range(2):
             async with open_memory(server, record=recorder) as client:
                 for _ in range(200):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.recording.entries import RecordedEntry
+from trio_mcp.recording.entries import RecordedEntry, Recording, WriteJob
 from trio_mcp.recording.recorder import new_header
-from trio_mcp.recording.writing import Recording, WriteJob
 
 
 async def test_times_are_microseconds_since_the_header_now_or_at_a_time(autojump_clock: MockClock) -> None:

@@ -69,18 +69,15 @@ class BridgedCall(Generic[T]):
         self._scope = trio.CancelScope()
         self._results: list[T] = []
         self._error: BaseException | None = None
-        self._portal: TrioPortal | None = None
+        self.portal: TrioPortal | None = None
+        """The thread in which the call runs."""
         self.is_over = False
         """True once nothing is left of the call in the trio thread."""
 
     @property
     def has_started(self) -> bool:
         """True once a thread runs the call, or has run it."""
-        return self._portal is not None
-
-    def attach_portal(self, portal: TrioPortal) -> None:
-        """Take note of the thread in which the call runs."""
-        self._portal = portal
+        return self.portal is not None
 
     # In the trio thread
 
@@ -108,8 +105,8 @@ class BridgedCall(Generic[T]):
 
     def cancel(self, reason: str) -> None:
         """Cancel the call with ``reason``, which a server is told."""
-        if self._portal is not None:
-            self._portal.run_soon(partial(self._scope.cancel, reason=reason))
+        if self.portal is not None:
+            self.portal.run_soon(partial(self._scope.cancel, reason=reason))
 
     def result(self) -> T:
         """Return the result of the call that has ended, or raise its exception; `ConnectionLost` for a call that the
@@ -288,8 +285,7 @@ StartWork: TypeAlias = Callable[[ThreadWork], TrioPortal]
 
 def start_call(call: BridgedCall[Any], start: StartWork) -> TrioPortal:
     """Begin ``call``."""
-    thread = start(call)
-    call.attach_portal(thread)
+    call.portal = thread = start(call)
     return thread
 
 

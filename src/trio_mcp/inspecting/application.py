@@ -34,8 +34,7 @@ from ..transports.http.bounds import HttpBounds
 from ..transports.http.connection import HttpConnection
 from ..transports.http.heads import RequestHead
 from ..transports.http.phases import ConnectionPhase
-from .inspection import Era, Inspection
-from .queries import InvalidPageRequest
+from .inspection import Era, Inspection, InvalidPageRequest
 from .runs import TooManyRuns, error_text
 
 HOST: Final = "127.0.0.1"

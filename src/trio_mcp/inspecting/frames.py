@@ -17,11 +17,10 @@ import trio
 
 from ..classes import frozen
 from ..protocol.fields import JSONObject
-from ..recording.entries import Header, Recorded, RecordedEntry
+from ..recording.entries import Header, Recorded, RecordedEntry, Recording, WriteJob
 from ..recording.recorder import Recorder, entry_of, new_header
 from ..recording.svg import MOST_ROWS, svg
 from ..recording.timeline import timeline
-from ..recording.writing import Recording, WriteJob
 
 MOST_FRAMES: Final = 1000
 _MOST_BYTES: Final = 32 * 1024 * 1024

@@ -20,7 +20,7 @@ from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.content import TextContent
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_form_size, check_url
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, Root
-from .feed import PageFeed
+from .runs import PageFeed
 
 MOST_QUESTIONS: Final = 32
 """Questions of one kind that wait for the user at the same time."""

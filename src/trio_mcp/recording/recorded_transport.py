@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..runtime.limits import Load
     from ..runtime.observing import CallSpan, HandlerSpan, Tracer, Tracing
     from ..state.requests import InboundRequest, OutboundRequest
-    from .writing import ExchangeReference, Recording
+    from .entries import ExchangeReference, Recording
 
 _working_for: Final[ContextVar[Reference | None]] = ContextVar("trio_mcp.recording.working_for", default=None)
 """The request that the current task works for, where the connection of the request is recorded."""

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from .entries import VERSION, Header, RecordedEntry, head_of, nests_too_deep
-from .writing import Recording, WriteJob
+from .entries import VERSION, Header, RecordedEntry, Recording, WriteJob, head_of, nests_too_deep
 
 if TYPE_CHECKING:
     from ..runtime.transport import Transport

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 import trio
 
+from ...recording.entries import Recording
 from ...recording.recorder import Recorder
-from ...recording.writing import Recording
 from ..printable import CommandError
 from ..statuses import SIGNALLED
 

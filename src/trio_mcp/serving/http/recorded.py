@@ -18,8 +18,8 @@ from ...transports.sse import EventReader, EventTooLong
 from .endpoint import MODERN, HttpEndpoint
 
 if TYPE_CHECKING:
+    from ...recording.entries import ExchangeReference, Recording
     from ...recording.recorder import Recorder
-    from ...recording.writing import ExchangeReference, Recording
     from ...runtime.limits import Load
     from ...runtime.observing import Tracer, Tracing
     from ...server.servable import Running
