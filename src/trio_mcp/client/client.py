@@ -120,8 +120,8 @@ class Client(Requests):
             calls=CallSettings(settings.tell_deadlines, settings.send_cancels),
             on_unreadable=self._received_unreadable,
         )
-        contexts.set_connection(self.connection)
-        callbacks.set_outbound(self.connection.outbound)
+        contexts.connection = self.connection
+        callbacks.outbound = self.connection.outbound
         super().__init__(self.connection.outbound, answers, timeouts, settings, callbacks, contexts)
         self.callbacks.watchers += [self.tool_calls.changed, self.output_schemas.changed]
         if settings.cache is not None:

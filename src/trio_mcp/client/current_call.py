@@ -116,18 +116,15 @@ class CallContexts:
     def __init__(self, *, names_calls: bool = False) -> None:
         self._names_calls = names_calls
         self._of_opener = copy_context()
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None
+        """The connection with the calls; `None` before it is made."""
         self._of_questions = WeakKeyDictionary[Any, Context]()
         self._of_tasks: dict[str, list[Context]] = {}
-
-    def set_connection(self, connection: Connection) -> None:
-        """Take the connection of the client."""
-        self._connection = connection
 
     def caller_of(self, params: JSONObject) -> Context | None:
         """Return the context of the call that a message with ``params`` belongs to, which must not be changed; `None`
         if that cannot be known. To be called in the reader, when the message has arrived."""
-        connection = self._connection
+        connection = self.connection
         if connection is None:
             return None
         meta: Any = params.get("_meta")

@@ -114,7 +114,7 @@ async def open_over(
         client.change_streams.services = nursery
         await nursery.start(client.host.run_while, client.connection.run)
         if client.question_tasks is not None:
-            await nursery.start(client.question_tasks.run)
+            await nursery.start(client.question_tasks.host.run)
         if watch is not None:
             nursery.start_soon(watch, client)
         try:
@@ -133,7 +133,7 @@ async def open_over(
         finally:
             client.tool_calls.leave()
             if client.question_tasks is not None:
-                client.question_tasks.shut_down()
+                client.question_tasks.host.shut_down(hurry=True)
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
                 await client.connection.close("the client was closed")
 

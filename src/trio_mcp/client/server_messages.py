@@ -59,7 +59,8 @@ class Callbacks:
     def __init__(self, settings: ClientSettings, contexts: CallContexts | None = None) -> None:
         self._settings = settings
         self._contexts = contexts or CallContexts()
-        self._outbound: Outbound | _Unconnected = _Unconnected()
+        self.outbound: Outbound | _Unconnected = _Unconnected()
+        """The sender of the calls that the logs belong to."""
         self._log_context = Context()
         """Context variables of the callback for logs in the reader."""
         self._call: Any = _NO_CALL
@@ -80,10 +81,6 @@ class Callbacks:
         """Functions that are called for every change that the client learns of, in either era, the moment it was read:
         before any callback, any listener and any later reply. A watcher must be quick, and must not raise."""
 
-    def set_outbound(self, outbound: Outbound) -> None:
-        """Take the sender of the calls that the logs belong to."""
-        self._outbound = outbound
-
     def forward_to(self, relay: Relay) -> None:
         """Tell ``relay`` of every notification from now on."""
         self.relay, self._call = relay, _NO_CALL
@@ -96,7 +93,7 @@ class Callbacks:
     def wants(self, event: NotificationReceived) -> bool:
         """Return whether `notified` is to be called for ``event``. See `RequestHandler.wants`."""
         if event.method.name == _LOG:  # most notifications are logs, one after another of the same call
-            only: Any = self._outbound.only
+            only: Any = self.outbound.only
             if only is not self._call or only.end is not None or "_meta" in event.params:
                 wanted = self._find_call(event)
                 if wanted is not None:
@@ -158,7 +155,7 @@ class Callbacks:
             self._contexts.copy_variables_to(self._log_context)
         self._log_context.run(call_variable.set, served)
         if self.relay is None and "_meta" not in event.params:
-            self._call = self._outbound.only or _NO_CALL
+            self._call = self.outbound.only or _NO_CALL
         return None
 
     def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
@@ -309,7 +306,7 @@ class ServerMessages:
         """Answer a request with its handler, or as a task. See `RequestHandler.answer`."""
         request, tasks = scope.request, self.tasks
         if tasks is not None and request.method.name.startswith("tasks/"):
-            return await tasks.answer(scope)
+            return await tasks.methods.answer(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
         if not self._answers.forwards(request.method.name):  # a relay itself finds out which client a question is for
