@@ -12,7 +12,7 @@ from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.stores.memory import TrioClock
 from trio_mcp.stores.shared import StoredSession
 from trio_mcp.stores.task_store import new_mark
-from trio_mcp.testing.stores.event_log_limits import StreamUnderTest
+from trio_mcp.testing.stores.event_log_limits import open_stream
 from trio_mcp.testing.stores.task_store_records import HOUR
 
 
@@ -57,7 +57,7 @@ async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock
     async with storage.join("server") as one:
         for number in range(100):
             await one.sessions.open(f"session {number}", b"", caller=b"ann", mark=new_mark(), idle_ms=1000, limit=200)
-            log = await StreamUnderTest(one.events, "stream", f"session {number}").open(retention_ms=1000)
+            log = await open_stream(one.events, "stream", f"session {number}", retention_ms=1000)
             assert await log.append(1, [b"a"], retention_ms=1000)
             await one.replay_guard.add(number.to_bytes(32), ttl_ms=1000)
             assert await one.rate_limits.acquire(b"%d" % number, limit=1, period_ms=500, burst=2) == 0
@@ -80,9 +80,9 @@ async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock
 async def test_nothing_is_left_of_streams_that_are_forgotten(autojump_clock: MockClock):
     async with Memory().join("server") as one:
         for number in range(50):
-            log = await StreamUnderTest(one.events, f"stream {number}").open()
+            log = await open_stream(one.events, f"stream {number}")
             assert await log.append(1, [b"12345"] * 3, finish=True, retention_ms=1000)
-            await StreamUnderTest(one.events, "open").open()
+            await open_stream(one.events, "open")
             await trio.sleep(0.5)
         kept: Any = one.events
         kept = kept._logs.get("session")

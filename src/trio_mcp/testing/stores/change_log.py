@@ -96,9 +96,8 @@ class ChangeLogSuite(TestedStorage):
             places = list[ChangeCursor]()
             for batch in range(12):
                 places.append(await current_cursor(one.changes))
-                await (one, two)[batch % 2].changes.record(
-                    [f"resource:{batch}/{n}" for n in range(CHANGES_LIMIT // 10)]
-                )
+                new = [f"resource:{batch}/{n}" for n in range(CHANGES_LIMIT // 10)]
+                await (one, two)[batch % 2].changes.record(new)
                 await two.changes.record(["tools"])
             for place in (begun, places[0], places[1]):
                 assert (await one.changes.read_since(place)).everything
@@ -110,12 +109,10 @@ class ChangeLogSuite(TestedStorage):
         async with self.open_replica() as one:
             place = await current_cursor(one.changes)
             await one.changes.record(["prompts"])
+            resources = [f"resource:{number}" for number in range(1000)]
             for _ in range(30):
-                await one.changes.record([f"resource:{number}" for number in range(1000)])
-            assert await changes_since(one.changes, place) == {
-                "prompts",
-                *(f"resource:{number}" for number in range(1000)),
-            }
+                await one.changes.record(resources)
+            assert await changes_since(one.changes, place) == {"prompts", *resources}
 
     async def test_no_change_is_lost_while_many_are_noted(self) -> None:
         """At the same time, by two replicas."""
@@ -124,10 +121,7 @@ class ChangeLogSuite(TestedStorage):
             calls = [partial((one, two)[n % 2].changes.record, [f"resource:{n}", "tools"]) for n in range(40)]
             assert await run_concurrently(calls) == [None] * 40
             for each in (one, two):
-                assert await changes_since(each.changes, place) == {
-                    "tools",
-                    *(f"resource:{number}" for number in range(40)),
-                }
+                assert await changes_since(each.changes, place) == {"tools", *(f"resource:{n}" for n in range(40))}
 
     async def test_reader_of_hints_learns_of_each_change(self) -> None:
         """A hint that goes on from the reader's place says all; at any other one, and at a gap, the reader asks."""

@@ -120,10 +120,7 @@ class _MessageTests(TestedStorage):
             step, waits = 1, True
             while waits:
                 waits, _ = await interrupt(step, one.courier.send, two.id, b"letter")
-                assert await deliver_all(one.courier, two.id, mailbox, [f"{step}".encode()]) <= {
-                    b"letter",
-                    f"{step}".encode(),
-                }
+                assert await deliver_all(one.courier, two.id, mailbox, [b"%d" % step]) <= {b"letter", b"%d" % step}
                 step += 1
 
 

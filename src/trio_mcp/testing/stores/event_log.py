@@ -1,4 +1,7 @@
-"""EventLogSuite: the events of a stream are appended by its holder alone, in order, and read by everybody."""
+"""EventLogSuite: the events of a stream are appended by its holder alone, in order, and read by everybody.
+
+Each stream has one holder, who alone appends, until another takes its place.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import product
 
-from .event_log_holders import HolderTests
-from .event_log_limits import EventLimitTests, StreamUnderTest
-from .task_store_records import HOUR, expect_error
+from ...stores.shared import StoredEvents, StoredStream
+from .event_log_limits import EventLimitTests, StreamUnderTest, open_stream
+from .task_store_records import HOUR, expect_error, interrupt
 from .tested_storage import (
     ALL_BYTES,
     HOSTILE,
@@ -22,54 +25,196 @@ from .tested_storage import (
 _NUMBERS = (1, 2, 3)
 
 
+class _HolderTests(TestedStorage):
+    """The tests of `open`, `take` and `finish_dead`."""
+
+    async def test_stream_begins_without_events(self) -> None:
+        """Every replica sees so, with any bytes as the request's id."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for number, request_id in enumerate((b"7", b"", ALL_BYTES, bytes(2**20))):
+                name = f"stream {number}"
+                await one.events.open("session", name, holder="me", request_id=request_id, retention_ms=HOUR)
+                for each in (one, two):
+                    stream = StoredStream(name, "me", request_id, last=0, dropped=0, note=b"", is_finished=False)
+                    assert await StreamUnderTest(each.events, name).read_after(0) == StoredEvents(stream, 1, [])
+
+    async def test_stream_with_a_taken_name_is_refused(self) -> None:
+        """The first one stays; another session may have a stream of the same name."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
+            for holder, request_id in (("you", b"1"), ("me", b"2"), ("me", b"")):
+                call = two.events.open("session", "stream", holder=holder, request_id=request_id, retention_ms=HOUR)
+                await expect_error(ValueError, call)
+            stream = await StreamUnderTest(one.events).stream()
+            assert (stream.holder, stream.request_id) == ("me", b"1")
+            await two.events.open("other", "stream", holder="you", request_id=b"2", retention_ms=HOUR)
+
+    async def test_open_of_a_stream_can_be_made_again(self) -> None:
+        """Until something has happened to the stream."""
+        async with self.open_replica() as one:
+            log = await open_stream(one.events)
+            await log.open()
+            assert await log.append(1, [b"a"])
+            await expect_error(ValueError, log.open())
+            assert await log.lines() == [b"a"]
+
+    async def test_take_begins_a_stream(self) -> None:
+        """One that answers no request."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            begun = StoredStream("own", "me", b"", last=0, dropped=0, note=b"", is_finished=False)
+            assert await StreamUnderTest(one.events, "own").take_over("me") == begun
+            assert await StreamUnderTest(two.events, "own").stream() == begun
+
+    async def test_take_names_another_holder(self) -> None:
+        """The former one appends nothing more; events, note and numbers stay."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            log = await open_stream(one.events)
+            assert await log.append(1, [b"a"], note=b"note")
+            taken = await StreamUnderTest(two.events).take_over("you")
+            assert taken == StoredStream("stream", "you", b"1", last=1, dropped=0, note=b"note", is_finished=False)
+            assert not await log.append(2, [b"late"])
+            assert not await log.append(2, [], note=b"late", finish=True)
+            assert await log.append(2, [b"b"], holder="you")
+            assert await log.lines() == [b"a", b"b"]
+            again = await StreamUnderTest(one.events).take_over("you")
+            assert again == await log.stream()
+
+    async def test_take_leaves_a_finished_stream_alone(self) -> None:
+        """The finished stream is returned unchanged."""
+        async with self.open_replica() as one:
+            log = await open_stream(one.events)
+            assert await log.append(1, [b"a"], finish=True)
+            finished = await log.stream()
+            assert finished.is_finished
+            assert await StreamUnderTest(one.events).take_over("you") == finished
+            assert await log.stream() == finished
+
+    async def test_last_of_many_who_take_a_stream_appends(self) -> None:
+        """And no other, of twenty at the same time."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            holders = [f"holder {number}" for number in range(20)]
+            logs = (StreamUnderTest(one.events), StreamUnderTest(two.events))
+            await run_concurrently([partial(logs[n % 2].take_over, holder) for n, holder in enumerate(holders)])
+            log = logs[0]
+            last = (await log.stream()).holder
+            can_append = [holder for holder in holders if await log.append(1, [b"a"], holder=holder)]
+            assert can_append == [last]
+
+    async def test_stream_of_the_dead_is_finished(self) -> None:
+        """With a last line, and for good: nobody is its holder then."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            log = await open_stream(one.events)
+            assert await log.append(1, [b"a"], note=b"note")
+            assert await StreamUnderTest(two.events).finish_dead("me", ALL_BYTES) is True
+            finished = StoredStream("stream", "", b"1", last=2, dropped=0, note=b"note", is_finished=True)
+            for each in (one, two):
+                found = await each.events.read_after("session", "stream", 0, retention_ms=HOUR)
+                assert found == StoredEvents(finished, 1, [b"a", ALL_BYTES])
+            for first in (1, 2, 3):
+                assert not await log.append(first, [b"late"])
+                assert not await log.append(first, [b"late"], finish=True)
+            assert await log.finish_dead("me", b"late") is False
+            assert await log.lines() == [b"a", ALL_BYTES]
+
+    async def test_stream_of_a_living_holder_is_not_finished(self) -> None:
+        """Only where the dead one is its holder still; nor one that is finished, or is not there."""
+        async with self.open_replica() as one:
+            log = await open_stream(one.events)
+            for dead in ("you", "", "ME", "me\0"):
+                assert await log.finish_dead(dead, b"dead") is False
+            await StreamUnderTest(one.events).take_over("you")
+            assert await log.finish_dead("me", b"dead") is False
+            assert await log.append(1, [b"a"], holder="you", finish=True)
+            assert await log.finish_dead("you", b"dead") is False
+            assert await log.lines() == [b"a"]
+            for name in HOSTILE:
+                assert await StreamUnderTest(one.events, name).finish_dead("you", b"dead") is False
+                assert await StreamUnderTest(one.events, session_id=name).finish_dead("you", b"dead") is False
+                assert await one.events.read_after(name, "stream", 0, retention_ms=HOUR) is None
+
+    async def test_one_of_many_finishes_the_stream_of_the_dead(self) -> None:
+        """Its line is the last one, of twenty at the same time."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            log = await open_stream(one.events)
+            lines = [str(number).encode() for number in range(20)]
+            logs = (log, StreamUnderTest(two.events))
+            results = await run_concurrently([partial(logs[int(line) % 2].finish_dead, "me", line) for line in lines])
+            assert results.count(False) == 19
+            assert await log.lines() == [lines[results.index(True)]]
+
+    async def test_holder_or_the_one_who_takes_it_for_dead_finishes_a_stream(self) -> None:
+        """Never both: of an end and the end of the dead at the same time, one is kept, and the other is told."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for number in range(10):
+                ours = await open_stream(one.events, f"stream {number}")
+                theirs = StreamUnderTest(two.events, f"stream {number}")
+                calls = [partial(ours.append, 1, [b"end"], finish=True), partial(theirs.finish_dead, "me", b"dead")]
+                results = await run_concurrently(calls if number % 2 else calls[::-1])
+                ended, finished = results if number % 2 else results[::-1]
+                assert [ended, finished] in ([True, False], [False, True])
+                assert await ours.lines() == [b"end" if ended else b"dead"]
+
+    async def test_cancelled_call_to_an_event_log_is_whole_or_nothing(self) -> None:
+        """A call that returned has changed the stream, and one that was cancelled has not."""
+        async with self.open_replica() as one:
+            events = one.events
+            step, waits = 1, True
+            while waits:
+                new, old = StreamUnderTest(events, f"new {step}"), await open_stream(events, f"old {step}")
+                end, took = await open_stream(events, f"end {step}"), await open_stream(events, f"took {step}")
+                opens, opened = await interrupt(step, new.open)
+                appends, appended = await interrupt(step, old.append, 1, [b"a", b"b"])
+                ends, ended = await interrupt(step, end.finish_dead, "me", b"dead")
+                takes, taken = await interrupt(step, took.take_over, "you")
+                assert await new.is_there() == bool(opened)
+                assert await old.lines() == ([b"a", b"b"] if appended else [])
+                assert (await end.stream()).is_finished == bool(ended)
+                assert await end.lines() == ([b"dead"] if ended else [])
+                assert (await took.stream()).holder == ("you" if taken else "me")
+                waits = opens or appends or ends or takes
+                step += 1
+
+
 class _AppendTests(TestedStorage):
     """The tests of `append` and `after`."""
 
     async def test_events_are_read_as_they_were_appended(self) -> None:
         """In their order, by every replica, with any bytes."""
         async with self.open_replica() as one, self.open_replica() as two:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             assert await log.append(1, [b"a", b"", ALL_BYTES]) is True
             assert await log.append(4, [bytes(2**20), b"a"]) is True
             for each in (one, two):
-                found = await each.events.read_after("session", "stream", 0, retention_ms=HOUR)
-                assert found is not None
+                found = await StreamUnderTest(each.events).read_after(0)
                 assert (found.first, [*found.lines]) == (1, [b"a", b"", ALL_BYTES, bytes(2**20), b"a"])
                 assert (found.stream.last, found.stream.dropped, found.stream.is_finished) == (5, 0, False)
 
     async def test_thousands_of_events_are_appended_in_one_call(self) -> None:
         """There is no bound but that of the bytes."""
         async with self.open_replica() as one:
-            log, lines = (
-                await StreamUnderTest(one.events, "stream").open(),
-                [str(number).encode() for number in range(5000)],
-            )
+            log, lines = await open_stream(one.events), [str(number).encode() for number in range(5000)]
             assert await log.append(1, lines)
             assert await log.lines() == lines
 
     async def test_events_behind_a_number_are_read(self) -> None:
         """Behind the last there are none, nor beyond."""
         async with self.open_replica() as one:
-            log, lines = (
-                await StreamUnderTest(one.events, "stream").open(),
-                [str(number).encode() for number in range(1, 10)],
-            )
+            log, lines = await open_stream(one.events), [str(number).encode() for number in range(1, 10)]
             assert await log.append(1, lines)
             for number in (0, 1, 5, 9, 10, 2**53, 10**18 - 1):
-                found = await one.events.read_after("session", "stream", number, retention_ms=HOUR)
-                assert found is not None
+                found = await log.read_after(number)
                 assert (found.first, [*found.lines], found.stream.last) == (number + 1, lines[number:], 9)
 
     async def test_unknown_stream_is_none_for_any_text(self) -> None:
         """A peer may come back with any text."""
         async with self.open_replica() as one:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             assert await log.append(1, [b"a"])
             for text in HOSTILE:
                 assert await one.events.read_after("session", text, 0, retention_ms=HOUR) is None
                 assert await one.events.read_after(text, "stream", 0, retention_ms=HOUR) is None
                 assert not await StreamUnderTest(one.events, text).append(1, [b"a"])
-                assert not await StreamUnderTest(one.events, "stream", text).append(1, [b"a"])
+                assert not await StreamUnderTest(one.events, session_id=text).append(1, [b"a"])
                 assert await one.events.read_after(text, "stream", 0, retention_ms=HOUR) is None
 
     async def test_sessions_streams_and_holders_may_have_any_text(self) -> None:
@@ -77,7 +222,7 @@ class _AppendTests(TestedStorage):
         async with self.open_replica() as one, self.open_replica() as two:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c"), ("a\0", "b")]
             for session_id, name in names:
-                log = await StreamUnderTest(one.events, name, session_id).open(holder=f"{name}!")
+                log = await open_stream(one.events, name, session_id, holder=f"{name}!")
                 assert await log.append(1, [repr((session_id, name)).encode()], holder=f"{name}!")
             for session_id, name in names:
                 log = StreamUnderTest(two.events, name, session_id)
@@ -87,7 +232,7 @@ class _AppendTests(TestedStorage):
     async def test_append_by_another_than_the_holder_is_refused(self) -> None:
         """Nothing is changed, not even the note, and no number is too high."""
         async with self.open_replica() as one:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             before = await log.stream()
             for holder, first in product(("you", "", "ME", "me\0"), _NUMBERS):
                 assert await log.append(first, [b"a"], holder=holder, note=b"note", finish=True) is False
@@ -97,7 +242,7 @@ class _AppendTests(TestedStorage):
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
         """With lines or without; `None` is none, and an empty one is one."""
         async with self.open_replica() as one, self.open_replica() as two:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             said: Sequence[tuple[int, bytes | None, bytes]] = [
                 (1, ALL_BYTES, ALL_BYTES),
                 (0, None, ALL_BYTES),
@@ -108,13 +253,13 @@ class _AppendTests(TestedStorage):
             for count, note, expected in said:
                 first = (await log.stream()).last + 1
                 assert await log.append(first, [b"line"] * count, note=note)
-                assert (await StreamUnderTest(two.events, "stream").stream()).note == expected
+                assert (await StreamUnderTest(two.events).stream()).note == expected
             assert await log.lines() == [b"line"] * 3
 
     async def test_number_that_is_too_high_is_refused(self) -> None:
         """Events between would be missing. Nothing is changed."""
         async with self.open_replica() as one:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             assert await log.append(1, [b"a"])
             before = await log.stream()
             for lines in ([], [b"late"]):
@@ -124,7 +269,7 @@ class _AppendTests(TestedStorage):
     async def test_append_can_be_made_again(self) -> None:
         """Lines with known numbers are dropped, and the others appended."""
         async with self.open_replica() as one:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             for _ in range(2):
                 assert await log.append(1, [b"a", b"b"], note=b"one") is True
             assert await log.append(2, [b"other", b"c"]) is True
@@ -135,7 +280,7 @@ class _AppendTests(TestedStorage):
     async def test_append_that_comes_late_changes_nothing(self) -> None:
         """Its note is of the past; the call returns true, since its lines are there."""
         async with self.open_replica() as one:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"old")
             assert await log.append(2, [b"b"], note=b"new")
             before = await log.stream()
@@ -147,7 +292,7 @@ class _AppendTests(TestedStorage):
         """An end with lines or without."""
         async with self.open_replica() as one, self.open_replica() as two:
             for count in (0, 1, 2):
-                log = await StreamUnderTest(one.events, f"stream {count}").open()
+                log = await open_stream(one.events, f"stream {count}")
                 assert await log.append(1, [b"a"])
                 assert await log.append(2, [b"end"] * count, note=b"end", finish=True) is True
                 finished = await StreamUnderTest(two.events, log.name).stream()
@@ -162,7 +307,7 @@ class _AppendTests(TestedStorage):
         """The call returns true for the holder that has finished the stream so."""
         async with self.open_replica() as one:
             for lines in ([], [b"a"], [b"a", b"b"]):
-                log = await StreamUnderTest(one.events, f"stream {len(lines)}").open()
+                log = await open_stream(one.events, f"stream {len(lines)}")
                 for _ in range(3):
                     assert await log.append(1, lines, note=b"end", finish=True) is True
                 assert await log.append(1, lines, holder="you", finish=True) is False
@@ -171,7 +316,7 @@ class _AppendTests(TestedStorage):
     async def test_one_of_many_appends_with_the_same_number_is_kept(self) -> None:
         """The others are dropped, as if made again."""
         async with self.open_replica() as one, self.open_replica() as two:
-            logs = (await StreamUnderTest(one.events, "stream").open(), StreamUnderTest(two.events, "stream"))
+            logs = (await open_stream(one.events), StreamUnderTest(two.events))
             lines = [str(number).encode() for number in range(20)]
             results = await run_concurrently([partial(logs[int(line) % 2].append, 1, [line]) for line in lines])
             assert results == [True] * 20
@@ -182,8 +327,8 @@ class _AppendTests(TestedStorage):
         """Of all that is appended, taken or finished, by this replica and by others."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, other in enumerate((one, two)):
-                log = await StreamUnderTest(other.events, f"stream {number}").open()
-                lost = await StreamUnderTest(other.events, f"lost {number}").open()
+                log = await open_stream(other.events, f"stream {number}")
+                lost = await open_stream(other.events, f"lost {number}")
                 async with one.events.watch() as hints:
                     await log.append(1, [b"a"])
                     await expect_hints(hints, ("session", log.name))
@@ -191,7 +336,7 @@ class _AppendTests(TestedStorage):
                     await expect_hints(hints, ("session", log.name))
                     await log.append(2, [], finish=True)
                     await expect_hints(hints, ("session", log.name))
-                    await other.events.take_over("session", lost.name, holder="you", retention_ms=HOUR)
+                    await StreamUnderTest(other.events, lost.name).take_over("you")
                     await expect_hints(hints, ("session", lost.name))
                     await lost.finish_dead("you", b"dead")
                     await expect_hints(hints, ("session", lost.name))
@@ -207,10 +352,7 @@ class _AppendTests(TestedStorage):
     async def test_watcher_of_events_is_not_told_of_the_past(self) -> None:
         """A watcher that leaves takes no hint from another; waiting for a hint can be cancelled."""
         async with self.open_replica() as one, self.open_replica() as two:
-            before, after = (
-                await StreamUnderTest(two.events, "before").open(),
-                await StreamUnderTest(two.events, "after").open(),
-            )
+            before, after = await open_stream(two.events, "before"), await open_stream(two.events, "after")
             async with one.events.watch() as earlier:
                 await before.append(1, [b"a"])
                 await expect_hints(earlier, ("session", "before"))
@@ -226,13 +368,13 @@ class _AppendTests(TestedStorage):
     async def test_watcher_of_events_that_does_not_read_holds_up_nobody(self) -> None:
         """Where hints are lost in the end, a gap tells; later hints are not."""
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
-            log = await StreamUnderTest(two.events, "stream").open()
+            log = await open_stream(two.events)
             for number in range(1, 1501):
                 await log.append(number, [b"a"])
             for name in ("last", "later"):
-                await two.events.take_over("session", name, holder="me", retention_ms=HOUR)
+                await StreamUnderTest(two.events, name).take_over("me")
                 await (expect_hint_or_loss if name == "last" else expect_hints)(hints, ("session", name))
 
 
-class EventLogSuite(HolderTests, _AppendTests, EventLimitTests):
+class EventLogSuite(_HolderTests, _AppendTests, EventLimitTests):
     """The tests that every `EventLog` has to pass, for each sentence of its docstrings. See `SharedStorageSuite`."""

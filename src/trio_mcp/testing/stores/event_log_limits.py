@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
 
 from ...classes import frozen
-from ...stores.shared import FINISHED_STREAMS_LIMIT, EventLog, StoredStream
+from ...stores.shared import FINISHED_STREAMS_LIMIT, EventLog, StoredEvents, StoredStream
 from .task_store_records import HOUR
 from .tested_storage import HOSTILE, LENGTHS, TestedStorage, wait_until
 
@@ -24,38 +24,27 @@ class StreamUnderTest:
     """Calls to ``events`` about one stream, by default without a bound that matters."""
 
     events: EventLog
-    name: str
+    name: str = "stream"
     session_id: str = "session"
 
-    async def open(self, holder: str = "me", request_id: bytes = b"1", retention_ms: int = HOUR) -> StreamUnderTest:
+    async def open(self, holder: str = "me", retention_ms: int = HOUR) -> None:
         """Open the stream."""
-        await self.events.open(
-            self.session_id, self.name, holder=holder, request_id=request_id, retention_ms=retention_ms
-        )
-        return self
+        await self.events.open(self.session_id, self.name, holder=holder, request_id=b"1", retention_ms=retention_ms)
 
-    async def append(
-        self,
-        first: int,
-        lines: Sequence[bytes],
-        *,
-        holder: str = "me",
-        limit: int = _NO_LIMIT,
-        retention_ms: int = HOUR,
-        note: bytes | None = None,
-        finish: bool = False,
-    ) -> bool:
-        """Append ``lines`` to the stream."""
-        return await self.events.append(
-            *(self.session_id, self.name),
-            holder=holder,
-            first=first,
-            lines=lines,
-            limit=limit,
-            retention_ms=retention_ms,
-            note=note,
-            finish=finish,
-        )
+    async def append(self, first: int, lines: Sequence[bytes], **changes: Any) -> bool:
+        """Append ``lines`` to the stream, with the usual options but for ``changes``."""
+        usual: dict[str, Any] = {
+            "holder": "me",
+            "limit": _NO_LIMIT,
+            "retention_ms": HOUR,
+            "note": None,
+            "finish": False,
+        }
+        return await self.events.append(self.session_id, self.name, first=first, lines=lines, **usual | changes)
+
+    async def take_over(self, holder: str, retention_ms: int = HOUR) -> StoredStream:
+        """Name another holder of the stream, or begin it."""
+        return await self.events.take_over(self.session_id, self.name, holder=holder, retention_ms=retention_ms)
 
     async def finish_dead(self, dead: str, line: bytes, *, limit: int = _NO_LIMIT, retention_ms: int = HOUR) -> bool:
         """Finish the stream of ``dead``."""
@@ -63,16 +52,19 @@ class StreamUnderTest:
             self.session_id, self.name, dead_holder=dead, line=line, limit=limit, retention_ms=retention_ms
         )
 
+    async def read_after(self, number: int) -> StoredEvents:
+        """Return the stream, and its events behind ``number``."""
+        found = await self.events.read_after(self.session_id, self.name, number, retention_ms=HOUR)
+        assert found is not None, f"there is no stream {self.name}"
+        return found
+
     async def stream(self) -> StoredStream:
         """Return the stream as kept."""
-        found = await self.events.read_after(self.session_id, self.name, 0, retention_ms=HOUR)
-        assert found is not None, f"there is no stream {self.name}"
-        return found.stream
+        return (await self.read_after(0)).stream
 
     async def lines(self) -> list[bytes]:
         """Return the lines that are kept, after checking their numbers."""
-        found = await self.events.read_after(self.session_id, self.name, 0, retention_ms=HOUR)
-        assert found is not None, f"there is no stream {self.name}"
+        found = await self.read_after(0)
         assert found.first == found.stream.dropped + 1
         assert found.stream.last == found.stream.dropped + len(found.lines)
         return list(found.lines)
@@ -90,13 +82,22 @@ class StreamUnderTest:
         return True
 
 
+async def open_stream(
+    events: EventLog, name: str = "stream", session_id: str = "session", *, holder: str = "me", retention_ms: int = HOUR
+) -> StreamUnderTest:
+    """Open a stream, and return it."""
+    stream = StreamUnderTest(events, name, session_id)
+    await stream.open(holder, retention_ms)
+    return stream
+
+
 class EventLimitTests(TestedStorage):
     """The tests of how much is kept, and for how long."""
 
     async def test_oldest_events_of_a_session_go_first(self) -> None:
         """Of any stream: at most so many bytes of lines are kept, and the numbers tell of the missing ones."""
         async with self.open_replica() as one, self.open_replica() as two:
-            a, b = await StreamUnderTest(one.events, "a").open(), await StreamUnderTest(two.events, "b").open()
+            a, b = await open_stream(one.events, "a"), await open_stream(two.events, "b")
             for number in range(1, 6):
                 for log in (a, b):
                     assert await log.append(number, [f"{log.name}{number}".encode()], limit=12)
@@ -106,14 +107,13 @@ class EventLimitTests(TestedStorage):
             assert await a.lines() == [b"a4", b"a5", b"a6", b"a7"]
             assert await b.lines() == [b"b4", b"b5"]
             for log, number, first, count in ((a, 0, 4, 4), (a, 3, 4, 4), (a, 4, 5, 3), (b, 1, 4, 2), (b, 5, 6, 0)):
-                found = await two.events.read_after("session", log.name, number, retention_ms=HOUR)
-                assert found is not None
+                found = await StreamUnderTest(two.events, log.name).read_after(number)
                 assert (found.first, len(found.lines), found.stream.dropped) == (first, count, 3)
 
     async def test_newest_event_of_each_stream_goes_last(self) -> None:
         """Also of a stream that is finished."""
         async with self.open_replica() as one:
-            ended, open_, busy = [await StreamUnderTest(one.events, name).open() for name in ("ended", "open", "busy")]
+            ended, open_, busy = [await open_stream(one.events, name) for name in ("ended", "open", "busy")]
             assert await ended.append(1, [b"e1", b"e2"], finish=True)
             assert await open_.append(1, [b"o1", b"o2"])
             for number in range(1, 20):
@@ -125,7 +125,7 @@ class EventLimitTests(TestedStorage):
     async def test_newest_events_go_when_nothing_else_is_left_to_go(self) -> None:
         """The oldest first."""
         async with self.open_replica() as one:
-            logs = [await StreamUnderTest(one.events, f"stream {number}").open() for number in range(4)]
+            logs = [await open_stream(one.events, f"stream {number}") for number in range(4)]
             for log in logs:
                 assert await log.append(1, [b"old", b"new"], limit=9)
             assert [await log.lines() for log in logs] == [[], [b"new"], [b"new"], [b"new"]]
@@ -134,10 +134,7 @@ class EventLimitTests(TestedStorage):
     async def test_event_that_is_too_large_is_not_kept(self) -> None:
         """The event counts, and all others go before."""
         async with self.open_replica() as one:
-            small, large = (
-                await StreamUnderTest(one.events, "small").open(),
-                await StreamUnderTest(one.events, "large").open(),
-            )
+            small, large = await open_stream(one.events, "small"), await open_stream(one.events, "large")
             assert await small.append(1, [b"a"])
             assert await large.append(1, [bytes(100)], limit=99, note=b"note")
             assert (await small.lines(), await large.lines()) == ([], [])
@@ -149,10 +146,7 @@ class EventLimitTests(TestedStorage):
     async def test_bytes_of_a_session_are_bounded_by_itself(self) -> None:
         """Others keep theirs; the end of the dead counts, too."""
         async with self.open_replica() as one:
-            theirs, ours = (
-                await StreamUnderTest(one.events, "stream", "theirs").open(),
-                await StreamUnderTest(one.events, "stream").open(),
-            )
+            theirs, ours = await open_stream(one.events, session_id="theirs"), await open_stream(one.events)
             assert await theirs.append(1, [bytes(100)] * 5, limit=500)
             assert await ours.append(1, [bytes(100)] * 6, limit=500)
             assert await ours.finish_dead("me", b"dead", limit=204)
@@ -162,7 +156,7 @@ class EventLimitTests(TestedStorage):
     async def test_repeated_append_does_not_count_twice(self) -> None:
         """Nor do events that have gone."""
         async with self.open_replica() as one:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             for number in range(1, 30):
                 for _ in range(2):
                     assert await log.append(number, [b"12345"], limit=25)
@@ -173,7 +167,7 @@ class EventLimitTests(TestedStorage):
         async with self.open_replica() as one, self.open_replica() as two:
             for keep in LENGTHS:
                 stays, ended, dead = [
-                    await StreamUnderTest(one.events, name, f"{keep}").open() for name in ("stays", "ended", "dead")
+                    await open_stream(one.events, name, f"{keep}") for name in ("stays", "ended", "dead")
                 ]
                 assert await stays.append(1, [b"12345"])
                 assert await ended.append(1, [b"12345"], finish=True, retention_ms=keep)
@@ -184,7 +178,8 @@ class EventLimitTests(TestedStorage):
                     assert not await log.append(1, [b"12345"], finish=True)
                 assert await stays.append(2, [b"67890"], limit=10)
                 assert await stays.lines() == [b"12345", b"67890"]
-                assert (await (await ended.open()).stream()).last == 0
+                await ended.open()
+                assert (await ended.stream()).last == 0
                 return
         raise AssertionError("no session could be used before it was forgotten")
 
@@ -192,13 +187,10 @@ class EventLimitTests(TestedStorage):
         """As by any append that returns true."""
         async with self.open_replica() as one:
             for keep in LENGTHS:
-                log, other = (
-                    StreamUnderTest(one.events, "stream", f"{keep}"),
-                    StreamUnderTest(one.events, "stream", f"other {keep}"),
-                )
-                await log.open()
+                log = await open_stream(one.events, session_id=f"{keep}")
+                other = StreamUnderTest(one.events, session_id=f"other {keep}")
                 assert await log.append(1, [b"a"], finish=True)
-                await one.events.take_over(log.session_id, "more", holder="me", retention_ms=keep)
+                await StreamUnderTest(one.events, "more", log.session_id).take_over("me", keep)
                 if not await log.append(1, [b"a"], finish=True):
                     continue  # the session was forgotten before
                 await other.open(retention_ms=keep)
@@ -210,21 +202,18 @@ class EventLimitTests(TestedStorage):
     async def test_finished_stream_is_kept_for_its_time(self) -> None:
         """Reading changes nothing about that."""
         async with self.open_replica() as one:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             begun = trio.current_time()
             assert await log.append(1, [b"a"], finish=True, retention_ms=100)
-            await one.events.take_over("session", "other", holder="me", retention_ms=HOUR)
+            await StreamUnderTest(one.events, "other").take_over("me")
             assert await wait_until(partial(_is_forgotten, log)) - begun > 0.09
 
     async def test_finished_streams_are_bounded_by_their_number(self) -> None:
         """The first ones to be finished are forgotten; others, that are older, are not."""
         async with self.open_replica() as one:
-            open_ = await StreamUnderTest(one.events, "open").open()
+            open_ = await open_stream(one.events, "open")
             assert await open_.append(1, [b"a"])
-            logs = [
-                await StreamUnderTest(one.events, f"stream {number}").open()
-                for number in range(FINISHED_STREAMS_LIMIT + 2)
-            ]
+            logs = [await open_stream(one.events, f"stream {n}") for n in range(FINISHED_STREAMS_LIMIT + 2)]
             for log in reversed(logs):
                 assert await log.append(1, [b"a"], finish=True)
             assert [await log.is_there() for log in logs[-4:]] == [True, True, False, False]
@@ -234,10 +223,10 @@ class EventLimitTests(TestedStorage):
     async def test_session_without_use_is_forgotten(self) -> None:
         """With all its streams, whose numbers begin anew."""
         async with self.open_replica() as one, self.open_replica() as two:
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             begun = trio.current_time()
             assert await log.append(1, [b"a", b"b"], note=b"note", retention_ms=100)
-            assert await wait_until(StreamUnderTest(two.events, "stream").is_gone) - begun > 0.09
+            assert await wait_until(StreamUnderTest(two.events).is_gone) - begun > 0.09
             stream = await log.stream()
             assert (stream.last, stream.note, stream.holder) == (0, b"", "another holder")
             assert await log.append(1, [b"c"], holder="another holder")
@@ -248,11 +237,11 @@ class EventLimitTests(TestedStorage):
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def opens(other: StreamUnderTest) -> bool:
-                await StreamUnderTest(two.events, "further", other.session_id).open()
+                await open_stream(two.events, "further", other.session_id)
                 return not await other.is_gone()
 
             async def takes(other: StreamUnderTest) -> bool:
-                stream = await two.events.take_over(other.session_id, other.name, holder="me", retention_ms=HOUR)
+                stream = await StreamUnderTest(two.events, other.name, other.session_id).take_over("me")
                 return stream.request_id != b""
 
             async def appends(other: StreamUnderTest) -> bool:
@@ -270,8 +259,8 @@ class EventLimitTests(TestedStorage):
     async def test_session_is_forgotten_on_demand(self) -> None:
         """All its streams are, and the streams of others stay; to forget an unknown session is no error."""
         async with self.open_replica() as one, self.open_replica() as two:
-            logs = [await StreamUnderTest(one.events, f"stream {number}").open() for number in range(3)]
-            other = await StreamUnderTest(one.events, "stream 0", "other").open()
+            logs = [await open_stream(one.events, f"stream {number}") for number in range(3)]
+            other = await open_stream(one.events, "stream 0", "other")
             for log in (*logs, other):
                 assert await log.append(1, [b"12345"])
             await two.events.delete("session")
@@ -279,18 +268,19 @@ class EventLimitTests(TestedStorage):
             for text in ("session", *HOSTILE):
                 await one.events.delete(text)
             assert await other.lines() == [b"12345"]
-            again = await logs[0].open()
-            assert await again.append(1, [b"67890"], limit=5)
-            assert await again.lines() == [b"67890"]
+            await logs[0].open()
+            assert await logs[0].append(1, [b"67890"], limit=5)
+            assert await logs[0].lines() == [b"67890"]
 
 
-async def _outlives(
-    events: EventLog, others: EventLog, use: Callable[[StreamUnderTest], Coroutine[Any, Any, bool]]
-) -> None:
+_Use: TypeAlias = Callable[[StreamUnderTest], Coroutine[Any, Any, bool]]
+
+
+async def _outlives(events: EventLog, others: EventLog, use: _Use) -> None:
     """Check that a session which is in ``use`` once is there longer than another."""
     for keep in LENGTHS:
-        log = await StreamUnderTest(events, "stream", f"{use.__name__} {keep}").open(retention_ms=keep)
-        control = await StreamUnderTest(events, "stream", f"{use.__name__} {keep}, without use").open(retention_ms=keep)
+        log = await open_stream(events, session_id=f"{use.__name__} {keep}", retention_ms=keep)
+        control = await open_stream(events, session_id=f"{use.__name__} {keep}, without use", retention_ms=keep)
         if await use(StreamUnderTest(others, log.name, log.session_id)):
             await wait_until(control.is_gone)
             assert await log.is_there()

@@ -7,9 +7,9 @@ from hashlib import sha256
 
 import trio
 
-from ...stores.shared import RateLimits, Replica
+from ...stores.shared import Replica
 from .task_store_records import HOUR, interrupt
-from .tested_storage import ALL_BYTES, LENGTHS, PATIENCE, TestedStorage, run_concurrently, wait_until
+from .tested_storage import ALL_BYTES, HOSTILE, LENGTHS, PATIENCE, TestedStorage, run_concurrently, wait_until
 
 
 class ReplayGuardSuite(TestedStorage):
@@ -20,19 +20,15 @@ class ReplayGuardSuite(TestedStorage):
         async with self.open_replica() as one, self.open_replica() as two:
             digests = [bytes(32), bytes([0] * 31 + [1]), ALL_BYTES[:32], ALL_BYTES[-32:], b"*" * 32, sha256().digest()]
             for number, digest in enumerate(digests):
-                assert await (one, two)[number % 2].replay_guard.add(digest, ttl_ms=HOUR) is True
+                assert await use((one, two)[number % 2], digest) is True
             for each in (one, two):
-                assert [await each.replay_guard.add(digest, ttl_ms=HOUR) for digest in digests] == [False] * len(
-                    digests
-                )
+                assert [await use(each, digest) for digest in digests] == [False] * len(digests)
 
     async def test_one_of_many_who_use_a_value_succeeds(self) -> None:
         """Of twenty at the same time, at two replicas."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
-                calls = [
-                    partial((one, two)[n % 2].replay_guard.add, digest(f"{number}"), ttl_ms=HOUR) for n in range(20)
-                ]
+                calls = [partial(use, (one, two)[n % 2], digest(f"{number}")) for n in range(20)]
                 assert sorted(map(str, await run_concurrently(calls))) == ["False"] * 19 + ["True"]
 
     async def test_value_is_forgotten_after_its_time(self) -> None:
@@ -40,13 +36,10 @@ class ReplayGuardSuite(TestedStorage):
         async with self.open_replica() as one, self.open_replica() as two:
             for ttl in LENGTHS:
                 begun = trio.current_time()
-                assert await one.replay_guard.add(digest(f"{ttl}"), ttl_ms=ttl)
-                if not await two.replay_guard.add(digest(f"{ttl}"), ttl_ms=HOUR):
-                    assert (
-                        await wait_until(partial(two.replay_guard.add, digest(f"{ttl}"), ttl_ms=HOUR)) - begun
-                        > 0.9 * ttl / 1000
-                    )
-                    assert await one.replay_guard.add(digest(f"{ttl}"), ttl_ms=HOUR) is False
+                assert await use(one, digest(f"{ttl}"), ttl_ms=ttl)
+                if not await use(two, digest(f"{ttl}")):
+                    assert await wait_until(partial(use, two, digest(f"{ttl}"))) - begun > 0.9 * ttl / 1000
+                    assert await use(one, digest(f"{ttl}")) is False
                     return
         raise AssertionError("no value could be used before it was forgotten")
 
@@ -55,8 +48,8 @@ class ReplayGuardSuite(TestedStorage):
         async with self.open_replica() as one:
             step, waits = 1, True
             while waits:
-                waits, returned = await interrupt(step, partial(one.replay_guard.add, digest(f"{step}"), ttl_ms=HOUR))
-                assert await one.replay_guard.add(digest(f"{step}"), ttl_ms=HOUR) == (not returned)
+                waits, returned = await interrupt(step, use, one, digest(f"{step}"))
+                assert await use(one, digest(f"{step}")) == (not returned)
                 step += 1
 
 
@@ -68,26 +61,16 @@ class RateLimitsSuite(TestedStorage):
         async with self.open_replica() as one, self.open_replica() as two:
             for burst in (1, 2, 5):
                 key = b"burst %d" % burst
-                taken = [
-                    await acquire((one, two)[n % 2].rate_limits, key, limit=1, period_ms=HOUR, burst=burst)
-                    for n in range(burst)
-                ]
+                taken = [await acquire((one, two)[n % 2], key, burst=burst) for n in range(burst)]
                 assert taken == [0] * burst
                 for each in (one, two, one):
-                    assert (
-                        HOUR - 60_000
-                        < await acquire(each.rate_limits, key, limit=1, period_ms=HOUR, burst=burst)
-                        <= HOUR
-                    )
+                    assert HOUR - 60_000 < await acquire(each, key, burst=burst) <= HOUR
 
     async def test_large_burst_is_taken_whole(self) -> None:
         """Also where the time between two tokens is no whole number: parts of milliseconds add up."""
         async with self.open_replica() as one:
             for most in (7, 700_000):
-                taken = [
-                    await acquire(one.rate_limits, b"%d" % most, limit=most, period_ms=HOUR, burst=300)
-                    for _ in range(300)
-                ]
+                taken = [await acquire(one, b"%d" % most, limit=most, burst=300) for _ in range(300)]
                 assert taken == [0] * 300
 
     async def test_tokens_come_one_after_the_other(self) -> None:
@@ -95,36 +78,23 @@ class RateLimitsSuite(TestedStorage):
         async with self.open_replica() as one:
             for most, longest in ((2, HOUR // 2), (7, HOUR // 7 + 1), (1000, HOUR // 1000)):
                 key = b"most %d" % most
-                assert await acquire(one.rate_limits, key, limit=most, period_ms=HOUR, burst=1) == 0
-                assert (
-                    longest * 0.5 < await acquire(one.rate_limits, key, limit=most, period_ms=HOUR, burst=1) <= longest
-                )
+                assert await acquire(one, key, limit=most) == 0
+                assert longest * 0.5 < await acquire(one, key, limit=most) <= longest
 
     async def test_bucket_may_have_any_bytes_as_its_key(self) -> None:
         """None stands for another."""
         async with self.open_replica() as one, self.open_replica() as two:
-            keys = [
-                b"",
-                b"\0",
-                b"\0\0",
-                ALL_BYTES,
-                b"*",
-                b"a",
-                b"A",
-                b"a:b",
-                b"{a}",
-                "\N{SNOWMAN}".encode(),
-                bytes(2**16),
-            ]
+            texts = [text.encode(errors="surrogatepass") for text in HOSTILE]
+            keys = [*texts, b"\0\0", ALL_BYTES, bytes(2**16)]
             for each, is_free in ((one, True), (two, False)):
                 for key in keys:
-                    assert (await acquire(each.rate_limits, key, limit=1, period_ms=HOUR, burst=1) == 0) == is_free
+                    assert (await acquire(each, key) == 0) == is_free
 
     async def test_token_is_there_after_the_time_that_was_told(self) -> None:
         """Not earlier, and then one alone."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
-            assert await acquire(one.rate_limits, b"key", limit=1, period_ms=200, burst=1) == 0
+            assert await acquire(one, b"key", period_ms=200) == 0
             await _acquire_in_time(two, "key", 1, limit=1, period_ms=200, burst=1)
             assert trio.current_time() - begun > 0.19
 
@@ -141,18 +111,15 @@ class RateLimitsSuite(TestedStorage):
         """After any time there is its burst, and no more."""
         async with self.open_replica() as one:
             for _ in range(3):
-                assert await acquire(one.rate_limits, b"key", limit=1, period_ms=1, burst=3) == 0
+                assert await acquire(one, b"key", period_ms=1, burst=3) == 0
             await trio.sleep(0.1)
-            taken = [await acquire(one.rate_limits, b"key", limit=1, period_ms=HOUR, burst=3) for _ in range(4)]
+            taken = [await acquire(one, b"key", burst=3) for _ in range(4)]
             assert [wait == 0 for wait in taken] == [True, True, True, False]
 
     async def test_many_take_no_more_than_there_is(self) -> None:
         """Of thirty at the same time, at two replicas, as many get a token as the bucket has."""
         async with self.open_replica() as one, self.open_replica() as two:
-            calls = [
-                partial(acquire, (one, two)[n % 2].rate_limits, b"key", limit=1, period_ms=HOUR, burst=7)
-                for n in range(30)
-            ]
+            calls = [partial(acquire, (one, two)[n % 2], b"key", burst=7) for n in range(30)]
             assert (await run_concurrently(calls)).count(0) == 7
 
     async def test_cancelled_take_of_a_token_is_whole_or_nothing(self) -> None:
@@ -161,10 +128,8 @@ class RateLimitsSuite(TestedStorage):
             step, waits = 1, True
             while waits:
                 key = b"key %d" % step
-                waits, returned = await interrupt(
-                    step, partial(acquire, one.rate_limits, key, limit=1, period_ms=HOUR, burst=1)
-                )
-                assert (await acquire(one.rate_limits, key, limit=1, period_ms=HOUR, burst=1) == 0) == (not returned)
+                waits, returned = await interrupt(step, acquire, one, key)
+                assert (await acquire(one, key) == 0) == (not returned)
                 step += 1
 
 
@@ -173,9 +138,14 @@ def digest(text: str) -> bytes:
     return sha256(text.encode()).digest()
 
 
-async def acquire(rates: RateLimits, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
+async def use(replica: Replica, value: bytes, *, ttl_ms: int = HOUR) -> bool:
+    """Return whether the value is new, and remember it."""
+    return await replica.replay_guard.add(value, ttl_ms=ttl_ms)
+
+
+async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: int = HOUR, burst: int = 1) -> int:
     """Take a token, or return the whole milliseconds until there is one."""
-    wait = await rates.acquire(key, limit=limit, period_ms=period_ms, burst=burst)
+    wait = await replica.rate_limits.acquire(key, limit=limit, period_ms=period_ms, burst=burst)
     assert isinstance(wait, int)
     assert wait >= 0
     return wait
@@ -185,8 +155,6 @@ async def _acquire_in_time(replica: Replica, key: str, count: int, *, limit: int
     """Take ``count`` tokens, waiting as long as is told for each."""
     with trio.fail_after(PATIENCE):
         for _ in range(count):
-            while wait := await acquire(
-                replica.rate_limits, key.encode(), limit=limit, period_ms=period_ms, burst=burst
-            ):
+            while wait := await acquire(replica, key.encode(), limit=limit, period_ms=period_ms, burst=burst):
                 assert wait <= -(-period_ms // limit)
                 await trio.sleep(wait / 1000)

@@ -49,9 +49,7 @@ class SessionDirectorySuite(TestedStorage):
     async def test_session_may_have_any_text_as_its_id(self) -> None:
         """None stands for another."""
         async with self.open_replica() as one, self.open_replica() as two:
-            marks = [
-                await open_session(one.sessions, text, str(number).encode()) for number, text in enumerate(HOSTILE)
-            ]
+            marks = [await open_session(one.sessions, text, b"%d" % number) for number, text in enumerate(HOSTILE)]
             for number, text in enumerate(HOSTILE):
                 assert await read(two.sessions, text) == StoredSession(str(number).encode(), marks[number])
                 assert await two.sessions.delete(text)
@@ -159,12 +157,11 @@ class SessionDirectorySuite(TestedStorage):
             async def try_all(callers: Sequence[bytes], kind: str) -> tuple[set[str], list[str]]:
                 """Return the names of sessions that were opened, and of those that ended for others."""
                 names = [f"{kind} {number}" for number in range(len(callers))]
-                results = await run_concurrently(
-                    [
-                        partial(try_open_session, directories[number % 2], name, callers[number], limit=9)
-                        for number, name in enumerate(names)
-                    ]
-                )
+                calls = [
+                    partial(try_open_session, directories[number % 2], name, callers[number], limit=9)
+                    for number, name in enumerate(names)
+                ]
+                results = await run_concurrently(calls)
                 new = {name for name, each in zip(names, results, strict=True) if not isinstance(each, Exception)}
                 return new, [each for each in results if isinstance(each, str)]
 
@@ -216,9 +213,8 @@ class SessionDirectorySuite(TestedStorage):
         """The facts are by the first one."""
         async with self.open_replica() as one, self.open_replica() as two:
             facts = [str(number).encode() for number in range(20)]
-            results = await run_concurrently(
-                [partial(open_session, (one, two)[int(f) % 2].sessions, "same", f) for f in facts]
-            )
+            calls = [partial(open_session, (one, two)[int(f) % 2].sessions, "same", f) for f in facts]
+            results = await run_concurrently(calls)
             won = [StoredSession(f, mark) for f, mark in zip(facts, results, strict=True) if isinstance(mark, bytes)]
             assert sum(isinstance(each, ValueError) for each in results) == 19
             assert [await read(two.sessions, "same")] == won
@@ -288,9 +284,8 @@ class SessionDirectorySuite(TestedStorage):
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one")
             facts = [str(number).encode() for number in range(20)]
-            results = await run_concurrently(
-                [partial(change_session, (one, two)[int(f) % 2].sessions, "one", f, mark) for f in facts]
-            )
+            calls = [partial(change_session, (one, two)[int(f) % 2].sessions, "one", f, mark) for f in facts]
+            results = await run_concurrently(calls)
             won = [StoredSession(f, new) for f, new in zip(facts, results, strict=True) if isinstance(new, bytes)]
             assert [await read(one.sessions, "one")] == won
             assert results.count(None) == 19
@@ -299,9 +294,7 @@ class SessionDirectorySuite(TestedStorage):
         """The others are told that there was none."""
         async with self.open_replica() as one, self.open_replica() as two:
             await open_session(one.sessions, "one")
-            results = await run_concurrently(
-                [partial((one, two)[number % 2].sessions.delete, "one") for number in range(10)]
-            )
+            results = await run_concurrently([partial((one, two)[n % 2].sessions.delete, "one") for n in range(10)])
             assert sorted(map(str, results)) == ["False"] * 9 + ["True"]
 
     async def test_cancelled_open_of_a_session_is_whole_or_nothing(self) -> None:
@@ -394,16 +387,12 @@ async def open_session(
     facts: bytes = b"facts",
     *,
     caller: bytes | None = None,
-    idle_ms: int = HOUR,
-    limit: int = 1_000_000,
-    is_used: bool = False,
+    **options: Any,
 ) -> bytes:
-    """Open a session, by default of a caller of its own, and without a bound that matters. Return its mark."""
+    """Open a session, by default of a caller of its own, with ``options`` of `try_open_session`. Return its mark."""
     mark = new_mark()
     caller = session_id.encode(errors="surrogatepass") if caller is None else caller
-    await sessions.open(session_id, facts, caller=caller, mark=mark, idle_ms=idle_ms, limit=limit)
-    if is_used:
-        await sessions.read(session_id, idle_ms=idle_ms)
+    await try_open_session(sessions, session_id, caller, facts=facts, mark=mark, **options)
     return mark
 
 
@@ -412,12 +401,16 @@ async def try_open_session(
     session_id: str,
     caller: bytes,
     *,
+    facts: bytes = b"facts",
+    mark: bytes | None = None,
     idle_ms: int = HOUR,
     limit: int = 1_000_000,
     is_used: bool = False,
 ) -> str | None:
-    """Open a session of ``caller``, and return the id of the session that has ended for it."""
-    ended = await sessions.open(session_id, b"facts", caller=caller, mark=new_mark(), idle_ms=idle_ms, limit=limit)
+    """Open a session of ``caller``, by default without a bound that matters, and return the id of the session that has
+    ended for it."""
+    mark = new_mark() if mark is None else mark
+    ended = await sessions.open(session_id, facts, caller=caller, mark=mark, idle_ms=idle_ms, limit=limit)
     if is_used:
         await sessions.read(session_id, idle_ms=idle_ms)
     return ended

@@ -5,8 +5,8 @@ from __future__ import annotations
 from .change_log import ChangeLogSuite, changes_since, current_cursor
 from .courier import CourierSuite, is_dead
 from .event_log import EventLogSuite
-from .event_log_limits import StreamUnderTest
-from .rate_limits import RateLimitsSuite, ReplayGuardSuite, acquire, digest
+from .event_log_limits import StreamUnderTest, open_stream
+from .rate_limits import RateLimitsSuite, ReplayGuardSuite, acquire, digest, use
 from .session_directory import SessionDirectorySuite, open_session, read
 from .task_store_records import HOUR, create, read_record, record
 from .tested_storage import TestedStorage, expect_hints, run_concurrently
@@ -53,34 +53,26 @@ class _JoinTests(TestedStorage):
         async with self.open_replica() as one:
             created = await create(one.tasks, record("task"))
             await open_session(one.sessions, "session", b"facts")
-            log = await StreamUnderTest(one.events, "stream").open()
+            log = await open_stream(one.events)
             assert await log.append(1, [b"a"])
             place = await current_cursor(one.changes)
             await one.changes.record(["tools"])
-            assert await one.replay_guard.add(digest("proof"), ttl_ms=HOUR)
-            assert await acquire(one.rate_limits, b"key", limit=1, period_ms=HOUR, burst=1) == 0
+            assert await use(one, digest("proof"))
+            assert await acquire(one, b"key") == 0
         async with self.open_replica() as two:
             assert await read_record(two.tasks, "task") == created
             session = await read(two.sessions, "session")
             assert session is not None
             assert session.state == b"facts"
-            assert await StreamUnderTest(two.events, "stream").lines() == [b"a"]
+            assert await StreamUnderTest(two.events).lines() == [b"a"]
             assert await changes_since(two.changes, place) == {"tools"}
-            assert await two.replay_guard.add(digest("proof"), ttl_ms=HOUR) is False
-            assert await acquire(two.rate_limits, b"key", limit=1, period_ms=HOUR, burst=1) > 0
+            assert await use(two, digest("proof")) is False
+            assert await acquire(two, b"key") > 0
 
     async def test_servers_with_different_names_share_nothing(self) -> None:
         """However much their names resemble each other."""
         names = (
-            "tested",
-            "tested:2",
-            "tested.2",
-            "Tested",
-            "*",
-            "{tested}",
-            "tested 2",
-            "te",
-            "\N{SNOWMAN}",
+            *("tested", "tested:2", "tested.2", "Tested", "*", "{tested}", "tested 2", "te", "\N{SNOWMAN}"),
             "../tested",
         )
         secrets = set[bytes]()
@@ -89,14 +81,14 @@ class _JoinTests(TestedStorage):
                 secrets.add(one.secret)
                 await create(one.tasks, record("task"), limit=1)
                 await open_session(one.sessions, "session", limit=1)
-                await StreamUnderTest(one.events, "stream").open(holder=name)
+                await open_stream(one.events, "stream", holder=name)
                 await one.courier.heartbeat(lease_ms=HOUR)
                 assert await is_dead(other.courier, one.id)
                 place = await current_cursor(one.changes)
                 await other.changes.record(["tools"])
                 assert await changes_since(one.changes, place) == set()
-                assert await one.replay_guard.add(digest("proof"), ttl_ms=HOUR)
-                assert await acquire(one.rate_limits, b"key", limit=1, period_ms=HOUR, burst=1) == 0
+                assert await use(one, digest("proof"))
+                assert await acquire(one, b"key") == 0
         assert len(secrets) == len(names)
 
 

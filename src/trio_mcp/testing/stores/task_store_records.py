@@ -44,20 +44,10 @@ def record(task_id: str, **changes: Any) -> TaskRecord:
     return attrs.evolve(usual, **changes)
 
 
-async def create(
-    store: TaskStore,
-    new: TaskRecord,
-    *,
-    lease_ms: int = HOUR,
-    ttl_ms: int | None = HOUR,
-    retention_ms: int = HOUR,
-    limit: int = 1_000_000,
-    scope_limit: int = 1_000_000,
-) -> TaskRecord:
-    """Create a record, by default without a bound that matters."""
-    return await store.create(
-        new, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms, limit=limit, scope_limit=scope_limit
-    )
+async def create(store: TaskStore, new: TaskRecord, **changes: Any) -> TaskRecord:
+    """Create a record, for an hour and without a bound that matters but for ``changes``."""
+    times = dict.fromkeys(("lease_ms", "ttl_ms", "retention_ms"), HOUR)
+    return await store.create(new, **{**times, "limit": 1_000_000, "scope_limit": 1_000_000, **changes})
 
 
 def next_of(record: TaskRecord, **changes: Any) -> TaskRecord:
@@ -375,10 +365,8 @@ class RecordTests(TestedTaskStorage):
             for name, phase in (("ends", TaskPhase.CANCELLED), ("leaves", TaskPhase.WORKING)):
                 one = await create(store, record(name, holder="me"))
                 assert await change(store, one, holder="me", phase=phase, is_external=name == "leaves") is not None
-                assert ((await read_record(store, name)).holder, (await read_record(store, name)).leased_until) == (
-                    None,
-                    0,
-                )
+                kept = await read_record(store, name)
+                assert (kept.holder, kept.leased_until) == (None, 0)
 
     async def test_first_of_many_changes_wins(self) -> None:
         """Of twenty that change the same record at the same time, in two stores, one succeeds."""
@@ -429,7 +417,6 @@ class RecordTests(TestedTaskStorage):
             while waits:
                 before = await read_record(store, "one")
                 waits, returned = await interrupt(step, take, f"step {step}")
-                assert (await read_record(store, "one")).message == (
-                    f"step {step}" if returned == [True] else before.message
-                )
+                expected = f"step {step}" if returned == [True] else before.message
+                assert (await read_record(store, "one")).message == expected
                 step += 1
