@@ -22,7 +22,7 @@ import pytest
 from tests.pattern_steps import UNBOUNDED, Steps, deep_recursion, pieces_of, repeats_in
 
 from trio_mcp.server.offers.uris import UriTemplate
-from trio_mcp.transports.http.chunks import _small_chunks  # pyright: ignore[reportPrivateUsage]
+from trio_mcp.transports.http.requests import _small_chunks  # pyright: ignore[reportPrivateUsage]
 
 PACKAGE: Final = Path(__file__).parent.parent / "src" / "trio_mcp"
 METHODS: Final = ("match", "fullmatch", "search", "finditer", "findall", "sub", "subn", "split")
@@ -106,7 +106,7 @@ MADE_BY_FUNCTIONS: Final[dict[str, tuple[str, Callable[[], list[re.Pattern[Any]]
         "fullmatch",
         lambda: [UriTemplate(each)._pattern for each in TEMPLATES],  # pyright: ignore[reportPrivateUsage]
     ),
-    "transports/http/chunks.py:28": ("match", lambda: [_small_chunks()]),
+    "transports/http/requests.py:149": ("match", lambda: [_small_chunks()]),
 }
 """Patterns that functions make of their arguments, with their methods."""
 TEMPLATES: Final = (

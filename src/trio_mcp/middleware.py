@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import trio
 
-from .concurrency.bounded_dict import BoundedDict
+from .concurrency.bounded import BoundedDict
 from .diagnostics.log import unlimited_logger
 from .jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError, clean
 from .protocol.fields import JSONObject

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import trio
 from opentelemetry import context, metrics, propagate, trace
 
-from .concurrency.resumption import ResumptionObserver
+from .concurrency.coroutines import ResumptionObserver
 from .jsonrpc.errors import PeerError
 from .metrics import Meters, ObservedLoad
 from .protocol.cancel_acknowledged import CANCEL, CANCEL_STATES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.concurrency.backlog import Backlog
+from trio_mcp.concurrency.bounded import Backlog
 
 
 def taken(backlog: Backlog[str]) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.concurrency.bounded_dict import BoundedDict
+from trio_mcp.concurrency.bounded import BoundedDict
 
 
 def test_the_oldest_entry_makes_room() -> None:

@@ -7,7 +7,7 @@ import trio
 from trio.testing import Sequencer, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost, Progress, fail_after_silence
-from trio_mcp.concurrency.backlog import Backlog
+from trio_mcp.concurrency.bounded import Backlog
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.calls import Call, CallOutcome, OnProgress
 from trio_mcp.state.connection import ConnectionState

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.concurrency.backlog import Backlog
+from trio_mcp.concurrency.bounded import Backlog
 from trio_mcp.jsonrpc.codec import decode, encode
 from trio_mcp.jsonrpc.messages import Notification
 from trio_mcp.protocol.methods import METHODS

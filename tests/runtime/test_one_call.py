@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Progress, fail_after_silence
-from trio_mcp.concurrency.backlog import Backlog
+from trio_mcp.concurrency.bounded import Backlog
 from trio_mcp.concurrency.time_limits import call_limits, fail_after_work
 from trio_mcp.jsonrpc.messages import RequestId
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from ..classes import frozen, show_fields
 from ..concurrency.contexts import contextmanager
-from ..concurrency.in_context import in_context
+from ..concurrency.coroutines import in_context
 from ..concurrency.misuse import check_keywords
 from ..protocol.fields import JSONObject
 from ..protocol.meta import RELATED_TASK

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from ..classes import define
-from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.bounded import BoundedDict
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.misuse import async_with_only
 from ..concurrency.nurseries import open_service_nursery

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 import attrs
 
 from ..classes import frozen
-from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.bounded import BoundedDict
 from ..concurrency.nurseries import run_together
 from ..jsonrpc.errors import CodedError, ProtocolViolation, clean
 from ..jsonrpc.sizes import is_small

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
-from ..concurrency.bounded_dict import BoundedDict
-from ..concurrency.in_context import in_context
+from ..concurrency.bounded import BoundedDict
+from ..concurrency.coroutines import in_context
 from ..jsonrpc.errors import PeerError
 from ..protocol.converters import structure
 from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from ..classes import define
-from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.bounded import BoundedDict
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ..protocol.fields import JSONObject
 from ..protocol.meta import CANCEL_TOKEN

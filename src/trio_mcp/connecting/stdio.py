@@ -28,7 +28,7 @@ from ..jsonrpc.errors import ProtocolViolation
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.transport import ConnectionLost
 from ..transports.process import ProcessTransport, TextSink, start_process
-from ..transports.start_hints import shown_command
+from ..transports.starting import shown_command
 from .bad_target import BadTarget
 
 

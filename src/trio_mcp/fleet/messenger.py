@@ -19,7 +19,7 @@ import msgspec
 import trio
 
 from ..classes import define
-from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.bounded import BoundedDict
 from ..concurrency.time_limits import growing_delay
 from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import clean

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.bounded import BoundedDict
 from ..jsonrpc.base64url import decode_base64url
 from ..protocol.converters import structure, unstructure
 from ..protocol.revisions import LATEST_MODERN

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.bounded import BoundedDict
 from ..jsonrpc.codec import decode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..jsonrpc.messages import ErrorResponse, Request

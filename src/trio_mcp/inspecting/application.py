@@ -30,9 +30,8 @@ from ..transports.http.application import (
     ResponseHandle,
     UnservedBody,
 )
-from ..transports.http.bounds import HttpBounds
 from ..transports.http.connection import HttpConnection
-from ..transports.http.heads import RequestHead
+from ..transports.http.heads import HttpBounds, RequestHead
 from ..transports.http.phases import ConnectionPhase
 from .inspection import Era, Inspection, InvalidPageRequest
 from .runs import TooManyRuns, error_text

@@ -11,7 +11,7 @@ from typing import Any, Final
 import trio
 
 from ..client.server_messages import OpenURLElicitations
-from ..concurrency.backlog import Backlog
+from ..concurrency.bounded import Backlog
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import encode_value, frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable

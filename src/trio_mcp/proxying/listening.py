@@ -15,7 +15,7 @@ import trio
 
 from ..client.cache import Change
 from ..client.subscriptions import Changes
-from ..concurrency.backlog import Backlog
+from ..concurrency.bounded import Backlog
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import encode_value

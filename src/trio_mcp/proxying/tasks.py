@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from ..classes import frozen
-from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.bounded import BoundedDict
 from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
 from ..protocol.fields import JSONObject

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ..concurrency.resumption import ResumptionObserver
+from ..concurrency.coroutines import ResumptionObserver
 from ..runtime.outbox import Outbox
 from ..runtime.transport import Frame, Received, SendRecorder, Transport, UnreadableFrame
 from .entries import Reference

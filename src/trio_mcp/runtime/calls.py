@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 import trio
 
 from ..classes import define, frozen, value
-from ..concurrency.backlog import Backlog
+from ..concurrency.bounded import Backlog
 from ..concurrency.time_limits import call_limits
 from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import MCPError

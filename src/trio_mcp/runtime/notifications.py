@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import trio
 
-from ..concurrency.backlog import Backlog
+from ..concurrency.bounded import Backlog
 from ..concurrency.wakeups import OnDemandTask
 from ..jsonrpc.codec import frame_notification
 from ..state.events import NotificationReceived, PackedNotification

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ..classes import frozen
-from ..concurrency.backlog import Backlog
+from ..concurrency.bounded import Backlog
 from ..concurrency.contexts import contextmanager
 from ..concurrency.threads import current_run
 from ..concurrency.time_limits import call_limits, latest_deadline

@@ -20,9 +20,8 @@ import trio
 
 from ..jsonrpc.errors import clean
 from ..runtime.transport import ConnectionLost, Transport
-from .early_output import EarlyOutput
 from .lines import LineTransport
-from .start_hints import shown_command, start_hint
+from .starting import EarlyOutput, shown_command, start_hint
 
 INHERITED_ENVIRONMENT: Final = (
     "HOME",

@@ -15,9 +15,8 @@ from trio.testing import memory_stream_pair
 
 from trio_mcp.concurrency.fair_share import Caller, HeldBytes, SharedBytes
 from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision, ResponseHandle, UnservedBody
-from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
-from trio_mcp.transports.http.heads import RequestHead
+from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 
 TEXT = b"Content-Type: text/plain\r\n"
 

@@ -9,8 +9,7 @@ import trio
 from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
 
 from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
-from trio_mcp.transports.http.bounds import HttpBounds
-from trio_mcp.transports.http.heads import RequestHead
+from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 
 UNKNOWN = Answer(401, TEXT, b"who are you?")
 

@@ -12,8 +12,7 @@ from tests.transports.http.clients import TEXT, App, later, response_in, serving
 from tests.transports.http.test_requests import HOSTILE, head
 
 from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
-from trio_mcp.transports.http.bounds import HttpBounds
-from trio_mcp.transports.http.heads import RequestHead
+from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 
 LONG = head(b"Content-Length: 100000000")
 CHUNKED = head(b"Transfer-Encoding: chunked")

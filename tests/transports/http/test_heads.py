@@ -13,8 +13,7 @@ from tests.transports.http.test_requests import HOSTILE, head
 
 from trio_mcp import Server
 from trio_mcp.transports.http import requests
-from trio_mcp.transports.http.bounds import BadRequest, HttpBounds
-from trio_mcp.transports.http.heads import HeadCache, RequestHead
+from trio_mcp.transports.http.heads import BadRequest, HeadCache, HttpBounds, RequestHead
 from trio_mcp.transports.http.requests import RequestReader, read_head
 
 BOUNDS = HttpBounds()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, cast
 
 from ...classes import frozen
-from ...concurrency.bounded_dict import BoundedDict
+from ...concurrency.bounded import BoundedDict
 from ...concurrency.fair_share import leaves_enough
 from ...jsonrpc.base64url import decode_base64url
 from ...runtime.peer import Principal

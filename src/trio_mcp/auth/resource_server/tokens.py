@@ -16,7 +16,7 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar
 import trio
 
 from ...classes import frozen
-from ...concurrency.bounded_dict import BoundedDict
+from ...concurrency.bounded import BoundedDict
 from ...runtime.peer import Principal
 from .refusals import Refusal, broken, unavailable
 from .verification import VerifierUnavailable, Verify

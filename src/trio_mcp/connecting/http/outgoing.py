@@ -20,7 +20,7 @@ import trio
 from msgspec import UNSET
 
 from ...classes import define, value
-from ...concurrency.bounded_dict import BoundedDict
+from ...concurrency.bounded import BoundedDict
 from ...jsonrpc.codec import decode_value, frame_request
 from ...jsonrpc.errors import MCPError
 from ...jsonrpc.messages import RequestId, Response

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from ...concurrency.bounded_dict import BoundedDict
+from ...concurrency.bounded import BoundedDict
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import NotSerializable
 from ...jsonrpc.messages import (

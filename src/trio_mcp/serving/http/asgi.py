@@ -21,8 +21,7 @@ from ...runtime.limits import Limits
 from ...server.servable import Running, Servable, check_servable, end_tasks, running_with
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admitted, Answer, DeferredDecision, UnservedBody
-from ...transports.http.bounds import BadRequest
-from ...transports.http.heads import RequestHead
+from ...transports.http.heads import BadRequest, RequestHead
 from ..callers import TrustedProxies
 from ..process import recorder_of
 from .asgi_requests import AsgiBody, AsgiResponse, ClientDisconnected, Receive, Scope, Send, client_of, fields, head_of

@@ -22,8 +22,7 @@ from ...transports.http.application import (
     UnservedBody,
     do_nothing,
 )
-from ...transports.http.bounds import BadRequest, HttpBounds
-from ...transports.http.heads import RequestHead
+from ...transports.http.heads import BadRequest, HttpBounds, RequestHead
 from ...transports.http.requests import check_headers
 
 Scope: TypeAlias = MutableMapping[str, Any]

@@ -46,8 +46,8 @@ from .responses import (
     text,
     unavailable,
 )
+from .session import SessionTable
 from .session_exchange import ClientSession
-from .session_table import SessionTable
 from .stateless import StatelessEndpoint
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from ...runtime.limits import Limits
 from ...runtime.outbox import LastFlush
 from ...server.servable import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
-from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection
+from ...transports.http.heads import HttpBounds
 from ...transports.sockets import unix_listener
 from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_streams
 from ..callers import CallersByAddress, RemoteEnd, TrustedProxies

@@ -10,9 +10,8 @@ import trio
 
 from ...diagnostics.log import access_log
 from .application import Answer, HttpApplication, ResponseBody
-from .bounds import HttpBounds
 from .connection import HttpConnection
-from .heads import RequestHead
+from .heads import HttpBounds, RequestHead
 from .responses import HttpResponse
 
 _CLIENT_LEFT: Final = 499

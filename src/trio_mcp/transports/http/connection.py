@@ -14,8 +14,7 @@ from ...concurrency.fair_share import UNCOUNTED, HeldBytes
 from ...concurrency.wakeups import Sleeper
 from ..streams import drop_tracebacks, receiver, until_broken
 from .application import Admitted, Answer, DeferredDecision, HttpApplication, UnservedBody, do_nothing
-from .bounds import BadRequest, HttpBounds
-from .heads import RequestHead
+from .heads import BadRequest, HttpBounds, RequestHead
 from .phases import ConnectionPhase, ConnectionStep
 from .requests import RequestReader
 from .responses import CONTINUE, HttpResponse, ResponseWriter

@@ -1,16 +1,21 @@
-"""Why a command could not be started: hints for the error, and the command as it was given."""
+"""The start of a command: why it failed, and the output of a child before its connection is open."""
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
+
+import trio
 
 from ..jsonrpc.errors import clean
 
-_LONGEST = 300
+_LONGEST: Final = 300
 """Characters of a command, or of a path, that an error repeats."""
 
 
@@ -38,3 +43,35 @@ def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: st
         return "; it may need an interpreter before it, such as python or node"
     interpreter = os.fsdecode(line[2:].strip(b" \t").split(b" ")[0])
     return f"; its first line names the interpreter {interpreter!r}, which could not be started"
+
+
+_AFTER_TEXT: Final = re.compile(
+    rb'^([^{\n]++)(?=\{\s*"(?:jsonrpc|id|result|error)"(?![^\n]*"method")[^\n]*\}\r?\n)', re.MULTILINE
+)
+"""Text without a line end before an answer. Other messages may be copies in the log of the child."""
+
+
+class EarlyOutput(trio.abc.ReceiveStream):
+    """The stream ``source``. ``sink`` gets its text, and an answer after text on the same line gets its own line."""
+
+    def __init__(self, source: trio.abc.ReceiveStream, sink: Callable[[str], object]) -> None:
+        self._source = source
+        self._sink = sink
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        self._in_text = self._in_message = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """Receive: see `trio.abc.ReceiveStream.receive_some`."""
+        data = await self._source.receive_some(max_bytes)
+        self._sink(self._text.decode(data))
+        if not data:
+            return data
+        data = _AFTER_TEXT.sub(rb"\1\n", b" " + data if self._in_text else data)
+        _, newline, rest = data.rpartition(b"\n")
+        self._in_message = b"{" in rest or (self._in_message and not newline)
+        self._in_text = bool(rest) and not self._in_message
+        return data
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._source.aclose()

@@ -1,0 +1,74 @@
+"""Coroutines that run step by step: in another context, or with a look at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import Context
+from typing import Any, Generic, TypeVar
+
+import attrs
+import trio
+
+from ..classes import define
+
+T = TypeVar("T")
+
+
+def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, Any, T]:
+    """Await ``work``, each step of which is a call ``run(method, argument)``."""
+    steps: Any = work.__await__()
+    value: Any = None
+    thrown: BaseException | None = None
+    try:
+        while True:
+            try:
+                trap = run(steps.send, value) if thrown is None else run(steps.throw, thrown)
+            except StopIteration as end:
+                return end.value
+            value = thrown = None
+            try:
+                value = yield trap
+            except BaseException as error:  # from trio itself, if it closes an abandoned task
+                thrown = error
+    finally:
+        value = thrown = None  # a thrown exception refers to this frame
+
+
+@define(eq=False)
+class in_context(Generic[T]):
+    """An awaitable that runs ``work`` in this task, with the variables of ``context``.
+
+    Tasks and threads that ``work`` starts get copies. Nothing else may run in ``context`` meanwhile.
+    """
+
+    context: Context
+    work: Awaitable[T]
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return _run_steps(self.work, self.context.run)
+
+
+@define(eq=False)
+class ResumptionObserver:
+    """An awaitable that runs ``answer``, and calls ``on_resumed`` at the first step of ``answer`` after the cancel of
+    ``scope``, where its ``finally`` begins, and ``on_returned`` when ``answer`` has returned or raised. Neither may
+    raise."""
+
+    _answer: Awaitable[Any]
+    _scope: trio.CancelScope
+    _on_resumed: Callable[[], object]
+    _on_returned: Callable[[], object] | None = None
+    _is_resumed: bool = attrs.field(default=False, init=False)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        try:
+            return (yield from _run_steps(self._answer, self._step))
+        finally:
+            if self._on_returned is not None:
+                self._on_returned()
+
+    def _step(self, method: Callable[[Any], Any], argument: Any) -> Any:
+        if not self._is_resumed and self._scope.cancel_called:
+            self._is_resumed = True
+            self._on_resumed()
+        return method(argument)
