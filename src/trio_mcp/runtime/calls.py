@@ -74,17 +74,8 @@ class Call(Owner):
     """
 
     __slots__ = (
-        "_items",
-        "_limits",
-        "_on_progress",
-        "_waiting",
-        "context",
-        "end",
-        "ended_at",
-        "limited",
-        "on_notification",
-        "request",
-        "wants_progress",
+        *("_items", "_limits", "_on_progress", "_waiting", "context", "end", "ended_at", "limited", "on_notification"),
+        *("request", "wants_progress"),
     )
 
     def __init__(

@@ -147,9 +147,8 @@ class Connection:
                 try:
                     await self._wait_until_drained()
                 except BaseException:
-                    self._cancel_all(
-                        CancelCause.PARENT, None
-                    )  # where `_wait_until_drained` has not cancelled: an interrupt
+                    # `_wait_until_drained` has not cancelled after an interrupt.
+                    self._cancel_all(CancelCause.PARENT, None)
                     raise
                 finally:
                     self._service = None

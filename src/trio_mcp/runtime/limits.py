@@ -319,24 +319,5 @@ class Load:
     def statistics(self) -> Statistics:
         """Return the present counts."""
         links = self.links.total()
-        return Statistics(
-            connections=self.connections,
-            in_flight=self.in_flight,
-            queued=self.queued,
-            listening=self.listening,
-            parked=self.parked,
-            cancelled=self.cancelled,
-            expired=self.expired,
-            overrun=self.overrun,
-            tasks=self.tasks,
-            dropped_logs=self.dropped_logs,
-            takeovers=self.takeovers,
-            refused_writes=self.refused_writes,
-            carried=self.carried,
-            carried_here=self.carried_here,
-            letters=links["letters"],
-            round_trips=links["round_trips"],
-            reconnects=links["reconnects"],
-            gaps=links["gaps"],
-            uncertain=links["uncertain"],
-        )
+        own = {name: getattr(self, name) for name in Statistics.__annotations__ if hasattr(self, name)}
+        return Statistics(**own, **{name: links[name] for name in Statistics.__annotations__.keys() - own})

@@ -412,17 +412,8 @@ class Outbound:
             scope.cancel(reason=error.reason)
 
 
-_ASK_NOTHING: Final = frozenset(
-    {
-        "initialize",
-        "server/discover",
-        "ping",
-        "logging/setLevel",
-        "resources/subscribe",
-        "resources/unsubscribe",
-        "tasks/get",
-        "tasks/cancel",
-    }
+_ASK_NOTHING: Final = frozenset(("initialize", "server/discover", "ping", "logging/setLevel")) | frozenset(
+    ("resources/subscribe", "resources/unsubscribe", "tasks/get", "tasks/cancel")
 )
 """Methods during which servers don't send questions."""
 _QUOTED: Final = 200

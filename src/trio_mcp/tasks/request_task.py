@@ -69,26 +69,9 @@ class RequestTask:
     """
 
     __slots__ = (
-        "_alarm",
-        "_host",
-        "_starting",
-        "attempt",
-        "caller",
-        "checkpoint_before_start",
-        "client",
-        "epoch",
-        "held_until",
-        "holder",
-        "id",
-        "mark",
-        "message",
-        "must_be",
-        "on_restart",
-        "part",
-        "phase",
-        "restored",
-        "scope",
-        "ttl_ms",
+        *("_alarm", "_host", "_starting", "attempt", "caller", "checkpoint_before_start", "client", "epoch"),
+        *("held_until", "holder", "id", "mark", "message", "must_be", "on_restart", "part", "phase", "restored"),
+        *("scope", "ttl_ms"),
     )
 
     def __init__(

@@ -89,9 +89,7 @@ class ExtensionMethods:
                     return await self._update(scope)
                 case "tasks/cancel":
                     _known(await self._records.cancel(scope_of(scope), _task_id(scope), None))
-                    return (
-                        _DONE  # also where the task has ended: an acknowledgement (extension tasks, Task Cancellation)
-                    )
+                    return _DONE  # also for a task that has ended (extension tasks, Task Cancellation)
                 case name:
                     raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
         except OSError as error:

@@ -29,22 +29,6 @@ from ..state.requests import IllegalStep
 from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 from .task_state import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
 
-__all__ = [
-    "EMPTY_LOG",
-    "QuestionLog",
-    "answered",
-    "asked",
-    "cancelled",
-    "checkpointed",
-    "made_external",
-    "reclaimed",
-    "released",
-    "with_message",
-    "with_outcome",
-    "withdrawn",
-]
-"""The steps of records."""
-
 T = TypeVar("T")
 
 

@@ -24,18 +24,8 @@ from .lines import LineTransport
 from .starting import EarlyOutput, shown_command, start_hint
 
 INHERITED_ENVIRONMENT: Final = (
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "LOGNAME",
-    "PATH",
-    "SHELL",
-    "TERM",
-    "TMPDIR",
-    "TZ",
-    "USER",
-    "VIRTUAL_ENV",
+    *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH"),
+    *("SHELL", "TERM", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV"),
 )
 """Names of the variables of our environment that a child gets by default: enough to run, and no secrets."""
 

@@ -71,20 +71,8 @@ class ProgressReporter:
     """
 
     __slots__ = (
-        "_alarm",
-        "_alarms",
-        "_due",
-        "_end",
-        "_head",
-        "_interval",
-        "_last",
-        "_late",
-        "_outbox",
-        "_owner",
-        "_pending",
-        "_segment",
-        "_total",
-        "_with_message",
+        *("_alarm", "_alarms", "_due", "_end", "_head", "_interval", "_last", "_late", "_outbox", "_owner", "_pending"),
+        *("_segment", "_total", "_with_message"),
     )
 
     def __init__(

@@ -44,16 +44,7 @@ class Rounds:
     """
 
     __slots__ = (
-        "_announced",
-        "_asked",
-        "_given_up",
-        "_log",
-        "_open",
-        "_over",
-        "_responses",
-        "_resumed",
-        "_scope",
-        "_send",
+        *("_announced", "_asked", "_given_up", "_log", "_open", "_over", "_responses", "_resumed", "_scope", "_send"),
         "known",
     )
 

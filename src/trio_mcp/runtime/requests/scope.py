@@ -58,33 +58,9 @@ class RequestScope:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_deadline",
-        "_event",
-        "_inside",
-        "_limit",
-        "_log",
-        "_reply_wait",
-        "_reporter",
-        "_watching",
-        "answered_instead",
-        "begun",
-        "cleanup_alarm",
-        "ending",
-        "exchange",
-        "from_outside",
-        "handler_task",
-        "line_end",
-        "lines",
-        "nursery",
-        "outbox",
-        "phase",
-        "request",
-        "rounds",
-        "runner",
-        "sends",
-        "task",
-        "ticket",
+        *("__weakref__", "_deadline", "_event", "_inside", "_limit", "_log", "_reply_wait", "_reporter", "_watching"),
+        *("answered_instead", "begun", "cleanup_alarm", "ending", "exchange", "from_outside", "handler_task"),
+        *("line_end", "lines", "nursery", "outbox", "phase", "request", "rounds", "runner", "sends", "task", "ticket"),
     )
 
     def __init__(self, runner: RequestRunner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:

@@ -182,16 +182,8 @@ class AsgiResponse(ResponseHandle):
     ``context``, since its other requests are no business of this one's task."""
 
     __slots__ = (
-        "_closes",
-        "_context",
-        "_decided",
-        "_has_begun",
-        "_is_sending",
-        "_scope",
-        "_send",
-        "_sending_since",
-        "_source",
-        "_whole",
+        *("_closes", "_context", "_decided", "_has_begun", "_is_sending", "_scope", "_send", "_sending_since"),
+        *("_source", "_whole"),
     )
 
     def __init__(self, send: Send, context: contextvars.Context, client: object) -> None:

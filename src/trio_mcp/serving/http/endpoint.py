@@ -22,7 +22,7 @@ from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.methods import ROWS
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ...runtime.limits import Limits
-from ...runtime.peer import Auth
+from ...runtime.peer import Auth, PrincipalId
 from ...runtime.requests.admission import leaves_memory
 from ...server.servable import Running
 from ...server.server import RunningServer
@@ -265,19 +265,12 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
             return
-        principal = None if caller is None else caller.principal.id
-        session = self._sessions.find(session_id, principal)
-        if session is None and self._shared is None:
-            return
         # Where the end has not come, nothing at the end of the beginning is a member of the message.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
         # What is too long is more often an answer than not; a slow beginning tells nothing.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
             return
-        if session is not None:
-            session.fail_question(message, body.beginning)
-        elif self._shared is not None:
-            self._shared.fail_question(session_id, principal, message)
+        self._fail_question(message, session_id, None if caller is None else caller.principal.id, body.beginning)
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
         """Take a request: see `HttpApplication.serve`."""
@@ -311,7 +304,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         if isinstance(message, Unreadable):
             reply = message.reply
             code, words = (INVALID_REQUEST, message.reason) if reply is None else (reply.code, reply.message)
-            self._fail_question(message, request)
+            self._fail_question(message, headers.get("mcp-session-id"), request.principal, request.body)
             request_id = None if reply is None else reply.id
             request.response.answer(error(HTTPStatus.BAD_REQUEST, code, words, request.extra, request_id))
         elif request.response.client.is_proxy and self._lacks_connection(request, message):
@@ -395,16 +388,15 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     def _delete(self, request: HttpRequest) -> None:
         self._in_session(request, lambda session: session.delete(request))
 
-    def _fail_question(self, message: Unreadable, request: HttpRequest) -> None:
-        """Fail the question that ``message`` was to answer, where ``request`` names a session."""
-        session_id = request.head.headers.get("mcp-session-id")
-        if session_id is None:
-            return
-        session = self._sessions.find(session_id, request.principal)
+    def _fail_question(
+        self, message: Unreadable, session_id: str | None, principal: PrincipalId | None, body: bytes
+    ) -> None:
+        """Fail the question that ``message`` was to answer, if its request has named a session of ``principal``."""
+        session = None if session_id is None else self._sessions.find(session_id, principal)
         if session is not None:
-            session.fail_question(message, request.body)
-        elif self._shared is not None:
-            self._shared.fail_question(session_id, request.principal, message)
+            session.fail_question(message, body)
+        elif self._shared is not None and session_id is not None:
+            self._shared.fail_question(session_id, principal, message)
 
     def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
         """Call ``use`` with the session that ``request`` names, or refuse a request that names none."""

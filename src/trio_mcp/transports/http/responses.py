@@ -258,15 +258,7 @@ class ResponseWriter(ConnectionLife, ABC):
     on from a response."""
 
     __slots__ = (
-        "_context",
-        "_failure",
-        "_is_last",
-        "_nursery",
-        "_outgoing",
-        "_response",
-        "_stream",
-        "_writing",
-        "client",
+        *("_context", "_failure", "_is_last", "_nursery", "_outgoing", "_response", "_stream", "_writing", "client"),
     )
 
     def __init__(self, stream: trio.abc.Stream, client: Any = None) -> None:
