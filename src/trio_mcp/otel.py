@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import trio
 from opentelemetry import context, metrics, propagate, trace
@@ -21,6 +21,7 @@ from .concurrency.coroutines import ResumptionObserver
 from .jsonrpc.errors import PeerError
 from .metrics import Meters, ObservedLoad
 from .protocol.cancel_acknowledged import CANCEL, CANCEL_STATES
+from .protocol.fields import as_object
 from .protocol.meta import TRACEPARENT, TRACESTATE, TraceContext
 from .protocol.types.tools import CallToolResult
 from .state.requests import InboundRequest, OutboundRequest
@@ -252,7 +253,7 @@ class ClientSpan:
     def end(self, result: Any, error: BaseException | None) -> None:
         """End the span: ``result`` is plain data; ``error`` is the exception that the caller gets instead."""
         if error is None:
-            told = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+            told = as_object(result)
             self._record.record_cancel_state(told.get("state"))
             self._record.finish(_TOOL_ERROR if told.get("isError") is True else None)
         elif isinstance(error, PeerError):

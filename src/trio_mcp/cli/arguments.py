@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, cast
 
 import click
 
-from ..protocol.fields import JSON_TYPES, JSONObject, json_type
+from ..protocol.fields import JSON_TYPES, JSONObject, as_object, json_type
 from ..protocol.inlining import at_pointer
 from .printable import name_shown, on_one_line
 
@@ -32,8 +32,7 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
     if allowed, and is a string otherwise. Raises `WrongArgument`. Missing and out-of-range arguments are left for the
     server to report.
     """
-    properties = schema.get("properties")
-    fields = cast("JSONObject", properties) if isinstance(properties, dict) else {}
+    fields = as_object(schema.get("properties"))
     typed: JSONObject = {}
     reader = SchemaReader()
     for name, text in texts_typed(pairs).items():

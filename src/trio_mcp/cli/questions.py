@@ -13,7 +13,7 @@ from ..classes import frozen
 from ..client.options import ClientOptions
 from ..hosting.member_context import current_member
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.form_defaults import CHECKS_FORMATS, fitting_defaults, required_nullable
 from ..protocol.inlining import inlined
 from ..protocol.meta import related_task_of
@@ -290,13 +290,13 @@ def _field(name: str, schema: Any, required: bool, default: Any) -> FormField:
 def _without_null(schema: Any) -> JSONObject:
     """Return ``schema`` without null among its types and alternatives: python-sdk writes each ``Optional`` so. An
     answer leaves such a field out in place of null."""
-    field = _object(schema)
+    field = as_object(schema)
     for key in ("anyOf", "oneOf"):
         options = _list(field.get(key))
-        others = [option for option in options if _object(option).get("type") != "null"]
+        others = [option for option in options if as_object(option).get("type") != "null"]
         if len(others) < len(options):
             rest = {name: value for name, value in field.items() if name != key}
-            field = {**_object(others[0]), **rest} if len(others) == 1 else {**rest, key: others}
+            field = {**as_object(others[0]), **rest} if len(others) == 1 else {**rest, key: others}
     kinds = [kind for kind in _list(field.get("type")) if kind != "null"]
     return {**field, "type": kinds[0]} if len(kinds) == 1 else field
 
@@ -306,17 +306,13 @@ def _choices(members: JSONObject) -> tuple[tuple[str, str], ...]:
     if values:
         pairs = zip(values, [*names, *values[len(names) :]], strict=False)
     else:
-        titled = [_object(one) for one in _list(members.get("oneOf") or members.get("anyOf"))]
+        titled = [as_object(one) for one in _list(members.get("oneOf") or members.get("anyOf"))]
         pairs = [(one.get("const"), one.get("title", one.get("const"))) for one in titled]
     return tuple((value, str(title)) for value, title in pairs if isinstance(value, str))
 
 
 def _list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _object(value: Any) -> JSONObject:
-    return cast("JSONObject", value) if isinstance(value, dict) else {}
 
 
 def _number(kind: type[int] | type[float], typed: str, words: str) -> int | float:

@@ -17,7 +17,7 @@ from ..classes import frozen, show_fields
 from ..concurrency.contexts import contextmanager
 from ..concurrency.coroutines import in_context
 from ..concurrency.misuse import check_keywords
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.meta import RELATED_TASK
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class CallContexts:
         return outbound.caller_of(connection.related_request_id) if self._names_calls else outbound.only_caller()
 
     def _of_task(self, related: Any) -> Context | None:
-        task_id: Any = cast("JSONObject", related).get("taskId") if type(related) is dict else None
+        task_id: Any = as_object(related).get("taskId")
         waiting = self._of_tasks.get(task_id) if type(task_id) is str else None
         return waiting[-1] if waiting else None
 

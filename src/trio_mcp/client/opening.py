@@ -25,7 +25,7 @@ from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ..protocol.converters import unstructure
 from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
-from ..protocol.fields import JSONObject
+from ..protocol.fields import as_object
 from ..protocol.meta import SERVER_INFO
 from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, MODERN_REVISIONS, REVISIONS, Revision
 from ..protocol.types.lifecycle import (
@@ -294,7 +294,7 @@ def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
 def _supported(error: PeerError) -> list[str]:
     """Return the revisions that a refusal of ours names (2026-07-28 schema, UnsupportedProtocolVersionError)."""
     data: Any = error.data if error.code == UNSUPPORTED_PROTOCOL_VERSION else None
-    versions = cast("JSONObject", data).get("supported") if isinstance(data, dict) else None
+    versions = as_object(data).get("supported")
     return [name for name in cast("list[Any]", versions) if type(name) is str] if isinstance(versions, list) else []
 
 
@@ -356,7 +356,7 @@ def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revisio
     if isinstance(error, HTTPError) and status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
         return None
     data: Any = getattr(error, "data", None)
-    named: Any = cast("JSONObject", data).get("supported") if isinstance(data, dict) else None
+    named: Any = as_object(data).get("supported")
     words = str(error)
     rows = [row for row in LEGACY_REVISIONS if row not in tried]
     offered = [row for row in rows if row.name in words or row.name in repr(cast("object", data))]

@@ -15,7 +15,7 @@ import trio
 from ..classes import define
 from ..concurrency.bounded import BoundedDict
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.meta import CANCEL_TOKEN
 from ..protocol.methods import next_cursor
 from ..protocol.revisions import Revision
@@ -301,7 +301,7 @@ class TaskSupports:
 
 
 def _member(value: object, name: str) -> Any:
-    return cast("JSONObject", value).get(name) if isinstance(value, dict) else None
+    return as_object(value).get(name)
 
 
 def _objects(value: object) -> list[JSONObject]:

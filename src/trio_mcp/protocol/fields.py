@@ -13,6 +13,12 @@ from ..class_init import Field
 JSONObject: TypeAlias = dict[str, Any]
 """A JSON object that is kept verbatim."""
 
+
+def as_object(value: object) -> JSONObject:
+    """Return a JSON value that is an object as it is, and an empty object in the place of any other."""
+    return cast("JSONObject", value) if isinstance(value, dict) else {}
+
+
 _TYPES: Final = {bool: "boolean", dict: "object", float: "number", int: "integer", list: "array", str: "string"}
 JSON_TYPES: Final = frozenset(("null", *_TYPES.values()))
 """The names that JSON Schema has for types."""

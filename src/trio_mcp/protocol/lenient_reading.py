@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, cast, get_args, get_origin
 import attrs
 
 from ..jsonrpc.errors import clean
-from .fields import JSONObject, union_parts, wire_name
+from .fields import JSONObject, as_object, union_parts, wire_name
 from .readers import tag_of
 from .types import content, elicitation, lifecycle, prompts, resources, sampling, tools
 
@@ -53,7 +53,7 @@ class LenientReading:
             return value
         parts = [part for part in union_parts(kind) or (kind,) if part is not NoneType]
         if kind == content.ResourceContents:
-            value = {name: each for name, each in _members(value).items() if each is not None}
+            value = {name: each for name, each in as_object(value).items() if each is not None}
             parts = [content.TextResourceContents if "text" in value else content.BlobResourceContents]
         lists = [part for part in parts if get_origin(part) is list]
         if lists and (type(value) is list or len(parts) == 1):
@@ -78,7 +78,7 @@ class LenientReading:
     def _record_fault(self, fault: Fault, item: Any = None) -> None:
         if len(self._faults) >= self._limit:
             raise fault
-        about = _members(item)
+        about = as_object(item)
         name = about.get("name", about.get("uri"))
         self._faults.append(f"{fault} ({name[:_LONGEST_NAME]!r})" if isinstance(name, str) else str(fault))
 
@@ -104,7 +104,7 @@ class LenientReading:
         if value is None:
             raise fault
         block: Any = {"text": value} if type(value) is str else value
-        if "text" in _members(block):
+        if "text" in as_object(block):
             block = {"type": "text", **block}
         known = len(self._faults)
         try:
@@ -120,7 +120,7 @@ class LenientReading:
         """Return an object without the optional members that can't be read, and with replacements for others."""
         if type(value) is str and kind in _TEXTS:
             value = {_TEXTS[kind]: value}
-        given = _with_one_block_each(value) if kind is prompts.GetPromptResult else _members(value)
+        given = _with_one_block_each(value) if kind is prompts.GetPromptResult else as_object(value)
         attrs.resolve_types(kind)
         fields = {wire_name(field.name): field for field in attrs.fields(kind)}
         required = {name for name, field in fields.items() if field.default is attrs.NOTHING}
@@ -152,11 +152,6 @@ class LenientReading:
         return members
 
 
-def _members(value: object) -> JSONObject:
-    """Return an object, and an empty one for anything else."""
-    return cast("JSONObject", value) if type(value) is dict else {}
-
-
 def _is_true(value: object) -> bool:
     """Return whether a value in the place of a boolean means true."""
     return value.lower() not in ("", "0", "false", "no") if isinstance(value, str) else bool(value)
@@ -165,9 +160,9 @@ def _is_true(value: object) -> bool:
 def _with_one_block_each(prompt: Any) -> JSONObject:
     """Return a prompt in which each message has one block: some servers send several, as models take them."""
     messages: list[Any] = []
-    given = _members(prompt)
+    given = as_object(prompt)
     for each in cast("list[Any]", given["messages"]) if type(given.get("messages")) is list else ():
-        blocks = _members(each).get("content")
+        blocks = as_object(each).get("content")
         several = cast("list[Any]", blocks) if type(blocks) is list else None
         messages += [each] if several is None else [{"role": each.get("role"), "content": block} for block in several]
     return {**given, "messages": messages} if messages else given

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from ..classes import frozen
+from .fields import as_object
 from .types import elicitation, lifecycle, notifications, prompts, resources, sampling, tools
 
 Sender = Literal["client", "server", "both"]
@@ -154,7 +155,7 @@ def next_cursor(page: object, seen: set[int]) -> str | None:
 
     ``seen`` has the hashes of all cursors of one list, which may be of any length.
     """
-    cursor: Any = cast("dict[str, Any]", page).get("nextCursor") if isinstance(page, dict) else None
+    cursor: Any = as_object(page).get("nextCursor")
     if not isinstance(cursor, str) or hash(cursor) in seen:
         return None
     seen.add(hash(cursor))

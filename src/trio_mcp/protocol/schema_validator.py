@@ -31,7 +31,7 @@ from urllib.parse import unquote
 
 from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small, is_too_deep
-from .fields import JSONObject
+from .fields import JSONObject, as_object
 from .inlining import at_pointer
 from .schema_growth import SCHEMA_KEYWORDS, SchemaGrowth, anchors_in, objects_in, targets_of
 from .schema_reading import allowed_values
@@ -429,8 +429,7 @@ def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, st
 
 
 def _node(schema: JSONObject, pointer: str) -> JSONObject:
-    node = at_pointer(schema, pointer)
-    return cast("JSONObject", node) if isinstance(node, dict) else {}
+    return as_object(at_pointer(schema, pointer))
 
 
 def _short_fault(node: JSONObject, part: Any) -> str:

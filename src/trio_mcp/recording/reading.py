@@ -17,6 +17,7 @@ import attrs
 from ..classes import define
 from ..jsonrpc.messages import RequestId
 from ..jsonrpc.sizes import is_small
+from ..protocol.fields import as_object
 from .entries import Recorded, RecordedEntry, Reference, plain_id
 
 Origin: TypeAlias = Literal["client", "server"]
@@ -196,8 +197,7 @@ class RecordingReader:
         from_us = entry.dir == "out"
         origin: Origin = self.role if from_us else OPPOSITE[self.role]
         method, request_id = message.get("method"), plain_id(message.get("id"))
-        params: Any = message.get("params")
-        params = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+        params = as_object(message.get("params"))
         if isinstance(method, str) and request_id is not None:
             self._request(TimedRequest(request_id, origin, method[:_LONGEST], post=entry.post), params, at, from_us)
         elif isinstance(method, str):
@@ -284,8 +284,7 @@ class RecordingReader:
             request.replied = at
         else:
             request.answered = at
-        result: Any = message.get("result")
-        result = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+        result = as_object(message.get("result"))
         request.failed = "error" in message or result.get("isError") is True
         request.state_given = _state(result)
         if request.state_given is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..runtime.peer import Auth, Peer
 from ..state.requests import InboundRequest
 from .offers.prompts import RegisteredPrompt
@@ -50,13 +50,13 @@ def _named(
         case "prompts/get":
             return (server.prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
         case "completion/complete":  # the suggestions tell of the thing whose argument is completed
-            ref = _object(params.get("ref"))
+            ref = as_object(params.get("ref"))
             uri = _text(ref.get("uri"))
             prompt = server.prompts.registry.get_for(auth, _text(ref.get("name")))
             template = server.resources.templates.get_for(auth, server.resources.name_of(uri))
             return prompt, template or _resource(server, uri, auth)
         case "subscriptions/listen":  # the resources of which changes are told
-            uris = _object(params.get("notifications")).get("resourceSubscriptions")
+            uris = as_object(params.get("notifications")).get("resourceSubscriptions")
             if not isinstance(uris, list) or not server.resources.has_scopes:
                 return ()
             asked = list(dict.fromkeys(map(_text, cast("list[Any]", uris))))[: server.limits.max_subscriptions]
@@ -78,7 +78,3 @@ def all_exist(server: Server, request: InboundRequest, peer: Peer) -> bool:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _object(value: Any) -> JSONObject:
-    return cast("JSONObject", value) if isinstance(value, dict) else {}

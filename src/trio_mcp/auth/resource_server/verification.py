@@ -21,6 +21,7 @@ from ...classes import frozen
 from ...jsonrpc.base64url import decode_base64url
 from ...jsonrpc.codec import check_levels
 from ...lazy import lazy_pattern
+from ...protocol.fields import as_object
 from ...runtime.peer import Principal
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origins import split_url
@@ -232,7 +233,7 @@ def _thumbprint(claims: Mapping[str, Any]) -> str | None:
     confirmation: object = claims.get("cnf")
     if confirmation is None:
         return None
-    thumbprint = cast("dict[str, Any]", confirmation).get("jkt") if isinstance(confirmation, dict) else None
+    thumbprint = as_object(confirmation).get("jkt")
     if not isinstance(thumbprint, str) or not thumbprint:
         raise Untrusted("the token is bound by other means than DPoP")
     return thumbprint

@@ -28,7 +28,7 @@ from ...connecting.cards import DiscoveryFailed, FoundServer, discover, read_car
 from ...connecting.credentials import is_confidential
 from ...connecting.targets import Address, Target
 from ...protocol.converters import structure_result, unstructure
-from ...protocol.fields import JSONObject
+from ...protocol.fields import JSONObject, as_object
 from ...protocol.revisions import LEGACY_REVISIONS
 from ...protocol.types.lifecycle import DiscoverResult
 from ...protocol.types.prompts import Prompt
@@ -227,7 +227,7 @@ def _facts(offers: ServerOffers) -> Iterable[tuple[str, str]]:
 def _capabilities(client: Client) -> Iterable[str]:
     declared = cast("JSONObject", unstructure(client.server_capabilities, client.revision))
     for name, value in declared.items():
-        parts = cast("JSONObject", value) if isinstance(value, dict) else {}
+        parts = as_object(value)
         details = [part for part, setting in parts.items() if setting not in (False, None)]
         yield f"{name} ({', '.join(details)})" if details else name
 
@@ -240,7 +240,7 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
     arguments = [
         f"{name_shown(name)}{'' if name in needed else '?'}: {name_shown(reader.words(schema, tool.input_schema))}"
         + _described(schema)
-        for name, schema in (cast("JSONObject", properties) if isinstance(properties, dict) else {}).items()
+        for name, schema in as_object(properties).items()
     ]
     about = on_one_line(tool.description or tool.title or "")
     return name_shown(tool.name), "\n".join(arguments), about, _task_support(tool)
@@ -248,7 +248,7 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
 
 def _described(schema: Any) -> str:
     """Return the description of an argument, on one line behind its type; empty without one."""
-    text = cast("JSONObject", schema).get("description") if isinstance(schema, dict) else None
+    text = as_object(schema).get("description")
     return f" - {on_one_line(text, _LONGEST_DESCRIPTION)}" if isinstance(text, str) and text.strip() else ""
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, cast
 import click
 
 from ...classes import frozen
+from ...protocol.fields import as_object
 from ...protocol.types.lifecycle import Icon, Implementation
 from ...protocol.types.server_cards import check_name, check_text, check_version, domain_in, name_in
 from ...server.server import Server
@@ -210,7 +211,7 @@ def _check_project(project: Path, dependencies: Sequence[str]) -> None:
     except (OSError, ValueError) as error:
         raise CommandError(f"{project} cannot be read: {error}") from None
     table = data.get("project")
-    named: Any = cast("dict[str, Any]", table).get("dependencies") if isinstance(table, dict) else None
+    named: Any = as_object(table).get("dependencies")
     words = [each for each in cast("list[Any]", named) if isinstance(each, str)] if isinstance(named, list) else []
     if not any(word.replace("_", "-").lower().startswith("trio-mcp") for word in words):
         raise CommandError(f"{project} has no trio-mcp[cli] among its dependencies, and hosts install nothing else")

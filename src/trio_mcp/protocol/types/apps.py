@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, cast
 import attrs
 
 from ...classes import frozen
-from ..fields import JSONObject
+from ..fields import JSONObject, as_object
 from .content import ResourceContents, TextResourceContents
 from .tools import Tool
 
@@ -91,8 +91,7 @@ class UI:
         """Return the view and the callers of ``tool``, where the server may have said anything. A URI that no view can
         have counts as none, and so does a caller of an unknown kind."""
         meta = tool.meta or {}
-        said = meta.get("ui")
-        ui = cast("JSONObject", said) if isinstance(said, dict) else {}
+        ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
         visibility = ui.get("visibility")
         # SEP-1865, Visibility: both where the member is omitted. Where it makes no sense, it includes nobody.
@@ -120,7 +119,7 @@ def with_view_renamed(tool: Tool, rename: Callable[[str], str]) -> Tool:
     if not meta:
         return tool
     said, flat = meta.get("ui"), meta.get(_FLAT)
-    ui: JSONObject = cast("JSONObject", said) if isinstance(said, dict) else {}
+    ui: JSONObject = as_object(said)
     renamed: JSONObject = {}
     if _is_view(uri := ui.get("resourceUri")):
         renamed["ui"] = {**ui, "resourceUri": rename(cast("str", uri))}
@@ -174,12 +173,11 @@ class AppPolicy:
     def of(cls, contents: ResourceContents) -> Self:
         """Return the policy in the ``contents`` of a view, which the server may have filled with anything. Senseless
         parts are left out, so that the host grants less."""
-        meta: Any = (contents.meta or {}).get("ui")
-        said = cast("JSONObject", meta) if isinstance(meta, dict) else {}
+        said = as_object((contents.meta or {}).get("ui"))
         csp, permissions, domain = said.get("csp"), said.get("permissions"), said.get("domain")
         border = said.get("prefersBorder")
-        lists: JSONObject = cast("JSONObject", csp) if isinstance(csp, dict) else {}
-        asked: Collection[Any] = cast("JSONObject", permissions) if isinstance(permissions, dict) else ()
+        lists: JSONObject = as_object(csp)
+        asked: Collection[Any] = as_object(permissions)
         return cls(
             **{name: _read(lists.get(member)) for name, member in _NAMED.items()},
             permissions=[name for name, member in _PERMISSIONS.items() if member in asked],

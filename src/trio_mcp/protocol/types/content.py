@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
 from ...classes import value
-from ..fields import JSONObject, since
+from ..fields import JSONObject, as_object, since
 from .lifecycle import Icon
 
 Role: TypeAlias = Literal["user", "assistant"]
@@ -119,7 +119,7 @@ class UnknownContent:
     @property
     def type(self) -> str:
         """The kind of the block, as the peer names it; empty if it names none."""
-        name = cast("JSONObject", self.raw).get("type") if isinstance(self.raw, dict) else None  # pyright: ignore[reportUnknownMemberType]
+        name = as_object(self.raw).get("type")  # pyright: ignore[reportUnknownMemberType]
         return name if isinstance(name, str) else ""
 
 

@@ -12,7 +12,7 @@ from ...classes import value
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small
 from ...lazy import lazy_pattern
-from ..fields import JSONObject, since
+from ..fields import JSONObject, as_object, since
 from .tools import TaskMetadata
 
 _MOST_PARTS: Final = 20_000
@@ -133,7 +133,7 @@ def _are_titled(value: object) -> bool:
 
 
 def _are_choices(value: object) -> bool:
-    items = cast("JSONObject", value) if isinstance(value, dict) else {}
+    items = as_object(value)
     if items.keys() == {"type", "enum"}:
         return items["type"] == "string" and _are_strings(items["enum"])
     return items.keys() == {"anyOf"} and _are_titled(items["anyOf"])

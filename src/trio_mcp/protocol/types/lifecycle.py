@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import attrs
 
 from ...classes import value
-from ..fields import JSONObject, since, wire_name
+from ..fields import JSONObject, as_object, since, wire_name
 
 
 @value
@@ -195,10 +195,10 @@ class InitializeResult:
 def with_version(result: Any, offered: Any) -> Any:
     """Return a result of ``initialize``. If a server describes itself and names no version, it has taken the version
     ``offered``, as far as anything is known."""
-    members = cast("JSONObject", result) if isinstance(result, dict) else dict[str, Any]()
+    members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members
     is_named = not is_described or members.get("protocolVersion") is not None
-    return cast("Any", result) if is_named else {**members, "protocolVersion": offered}
+    return result if is_named else {**members, "protocolVersion": offered}
 
 
 @value

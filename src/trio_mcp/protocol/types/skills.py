@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from ...classes import value
-from ..fields import JSONObject, since
+from ..fields import JSONObject, as_object, since
 from .lifecycle import CacheScope
 from .resources import Resource
 
@@ -97,7 +97,7 @@ def is_inside(path: str) -> bool:
 def _file(said: Any) -> SkillFile:
     if isinstance(said, SkillFile):
         return said
-    members = cast("JSONObject", said) if isinstance(said, dict) else {}
+    members = as_object(said)
     uri, digest, size = members.get("uri"), members.get("digest"), members.get("size")
     if not (isinstance(uri, str) and isinstance(digest, str) and type(size) is int and size >= 0):
         raise ValueError("a file of a skill has a URI, a digest and a size")

@@ -9,7 +9,7 @@ import msgspec
 
 from ...classes import Renamed, value
 from ...jsonrpc.errors import MCPError
-from ..fields import JSONObject, local, since
+from ..fields import JSONObject, as_object, local, since
 from .content import ContentBlock, text_in
 from .input_required import InputRequest
 from .lifecycle import CacheScope, Icon
@@ -127,7 +127,7 @@ def created_id(result: object, *, is_flat: bool) -> str | None:
         task = task.get("task")
     elif not is_task(task):
         return None
-    task_id: Any = cast("JSONObject", task).get("taskId") if isinstance(task, dict) else None
+    task_id: Any = as_object(task).get("taskId")
     return task_id if isinstance(task_id, str) else None
 
 
