@@ -109,7 +109,7 @@ class Gateway(Server):
         self.resources = self.members
         self.completions = Completions(self.prompts, self.resources)
         self.completions.mounted.append(MemberCompletions(self.prompts, self.resources, forwarder))
-        self.tools.record_task_support(offers.a_tool)
+        self.tools.record_task_support("optional")
         self._lists: dict[ListName, tuple[Registry[Any], Any, str]] = {
             "tools": (self.tools.registry, offers.tool, "tools"),
             "prompts": (self.prompts.registry, offers.prompt, "prompts"),

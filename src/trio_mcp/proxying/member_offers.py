@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any, TypeAlias, cast
 
 import attrs
@@ -16,14 +17,15 @@ from ..protocol.converters import structure_result
 from ..protocol.fields import JSONObject
 from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.types.prompts import CompleteResult, Completion, Prompt
+from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool, ToolExecution
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..server.calling.signature import UserFunction
 from ..server.offers.prompts import Completions, Prompts, RegisteredPrompt
 from ..server.offers.resources import LONGEST_URI, RegisteredResource, Resources, UriTemplate
-from ..server.offers.tools import RegisteredTool, Tools
-from ..server.options import CacheHints
+from ..server.offers.tools import RegisteredTool
+from ..server.options import NOT_CACHED, CacheHints
 from ..tasks.host import TaskHost
 from .members import Forwarder
 
@@ -39,9 +41,7 @@ class MemberFunction(UserFunction):
     @classmethod
     def of_member(cls, forward: _Forward) -> MemberFunction:
         """Return a handler that calls ``forward``."""
-        nothing = UserFunction.of(_placeholder_tool)
-        taken_apart: list[Any] = [getattr(nothing, field.name) for field in attrs.fields(UserFunction)]
-        return cls(*taken_apart, forward=forward)
+        return cls(*_any_function().copied_fields(), forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """Return nothing: the member reads the arguments."""
@@ -54,8 +54,12 @@ class MemberFunction(UserFunction):
         return self.forward(scope, bound)
 
 
-async def _placeholder_tool(arguments: dict[str, Any]) -> Any:
-    """Stand for what a member does."""
+@cache
+def _any_function() -> UserFunction:
+    async def call_member(arguments: dict[str, Any]) -> Any:
+        """Do what a member does."""
+
+    return UserFunction.of(call_member)
 
 
 class MemberOffers:
@@ -63,11 +67,6 @@ class MemberOffers:
 
     def __init__(self, forwarder: Forwarder) -> None:
         self.forwarder = forwarder
-        tools, prompts, resources = Tools(None), Prompts(None), Resources(None, CacheHints())
-        tools.add(_placeholder_tool, {"name": "any", "input_schema": {"type": "object"}, "task": "optional"})
-        prompts.add(_placeholder_handler, {"name": "any"})
-        resources.add("any://uri", _placeholder_handler, {})
-        (self.a_tool,), (self._a_prompt,), (self._a_resource,) = tools.registry, prompts.registry, resources.registry
 
     def tool(self, entry: CatalogueEntry[Tool]) -> RegisteredTool:
         """Return a tool, each call of which may be a task of the gateway."""
@@ -80,38 +79,34 @@ class MemberOffers:
             schema = {**schema, "type": "object"}
         listed = attrs.evolve(entry.renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)
-        return attrs.evolve(self.a_tool, listed=listed, param_headers=headers, handler=handler, input_validator=None)
+        return RegisteredTool(listed, handler, handler.bind, headers, whole_arguments=True, task="optional")
 
     def prompt(self, entry: CatalogueEntry[Prompt]) -> RegisteredPrompt:
         """Return a prompt."""
-        handler = self._function(entry)
-        return attrs.evolve(self._a_prompt, listed=entry.renamed, handler=handler)
+        return RegisteredPrompt(entry.renamed, self._function(entry))
 
     def resource(self, entry: CatalogueEntry[Any]) -> RegisteredResource:
         """Return a resource or a template, whose URIs are read by the member."""
-        return attrs.evolve(self.unlisted(entry.member), listed=entry.renamed)
+        return self._resource(entry.renamed, entry.member)
 
-    def unlisted(self, member: str) -> RegisteredResource:
-        """Return any resource of a member."""
+    def unlisted(self, member: str, uri: str) -> RegisteredResource:
+        """Return the resource ``uri`` of a member, which need not be in its lists."""
+        return self._resource(Resource(uri, uri), member)
+
+    def _resource(self, listed: Resource | ResourceTemplate, member: str) -> RegisteredResource:
 
         async def forward(scope: RequestScope, _: JSONObject) -> Any:
             parsed = parse_uri(cast("str", scope.request.params["uri"]))
             assert parsed is not None, "the URI led here"
             return await self.forwarder.forward(scope, member, {"uri": parsed[1]})
 
-        handler = MemberFunction.of_member(forward)
-        return attrs.evolve(self._a_resource, handler=handler, pattern=MemberURIs(member))
+        return RegisteredResource(listed, MemberFunction.of_member(forward), NOT_CACHED, pattern=MemberURIs(member))
 
     def _function(self, entry: CatalogueEntry[Any]) -> MemberFunction:
         async def forward(scope: RequestScope, bound: JSONObject) -> Any:
             return await self.forwarder.forward(scope, entry.member, {"name": entry.item.name, **bound})
 
         return MemberFunction.of_member(forward)
-
-
-async def _placeholder_handler() -> str:
-    """Stand for what a member does."""
-    return ""
 
 
 class MemberURIs(UriTemplate):
@@ -146,7 +141,7 @@ class MemberResources(Resources):
             return found
         parsed = parse_uri(uri)
         is_of_member = parsed is not None and parsed[0] in self._offers.forwarder.group.statuses
-        return (self._offers.unlisted(parsed[0]), {}) if parsed is not None and is_of_member else None
+        return (self._offers.unlisted(parsed[0], uri), {}) if parsed is not None and is_of_member else None
 
     def change_watchers(self, uri: str, delta: int) -> None:
         """Note who watches ``uri``: see `Resources.change_watchers`."""

@@ -83,7 +83,7 @@ def _schema_and_maker(
         return output_schema, _structured
     returns = _without_results(returns)
     if returns in (Parameter.empty, object) or _is_text(returns):
-        return None, _unstructured
+        return None, unstructured_result
     if _is_any_list(returns):
         return None, _listed
     if _names_blocks(returns):
@@ -159,7 +159,7 @@ def media_kinds() -> tuple[type, ...]:
     return (*(() if ours is None else (ours.Media,)), *(() if pillow is None else (pillow.Image,)))
 
 
-def _unstructured(value: Any, encoders: Encoders | None = None) -> CallToolResult:
+def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     """Return the result of a value whose annotation leaves the form open: a list or tuple is content when there is a
     block inside or no item at all."""
     if type(value) is str:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 
+import attrs
 import msgspec
 from msgspec.structs import asdict
 
@@ -117,6 +118,10 @@ class UserFunction:
             hashed_items_limit(found),
             once,
         )
+
+    def copied_fields(self) -> list[Any]:
+        """Return the arguments that make an equal `UserFunction`, for a subclass that calls it in another way."""
+        return [getattr(self, field.name) for field in attrs.fields(UserFunction)]
 
     def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
         """Return the name, the title, the description and the icons of the offer, by ``options`` or of the function."""

@@ -40,7 +40,7 @@ def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: Lif
         return before + name
 
     def tool(entry: RegisteredTool) -> RegisteredTool:
-        all_tools.record_task_support(entry)
+        all_tools.record_task_support(entry.task)
         listed = attrs.evolve(entry.listed, name=before + entry.listed.name)
         return attrs.evolve(entry, listed=listed, handler=MountedFunction.of_server(entry.handler, lifespan_in))
 
@@ -77,8 +77,7 @@ class MountedFunction(UserFunction):
     @classmethod
     def of_server(cls, handler: UserFunction, lifespan_in: LifespanIn) -> MountedFunction:
         """Return ``handler``, to be called with the lifespan of its own server."""
-        taken_apart: list[Any] = [getattr(handler, field.name) for field in attrs.fields(UserFunction)]
-        return cls(*taken_apart, handler=handler, lifespan_in=lifespan_in)
+        return cls(*handler.copied_fields(), handler=handler, lifespan_in=lifespan_in)
 
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None

@@ -45,9 +45,9 @@ class RegisteredPrompt:
 
     listed: Prompt
     handler: UserFunction
-    scopes: frozenset[str]
-    visible: Visible | None
-    tags: frozenset[str]
+    scopes: frozenset[str] = frozenset()
+    visible: Visible | None = None
+    tags: frozenset[str] = frozenset()
 
 
 class Prompts:

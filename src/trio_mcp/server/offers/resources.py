@@ -52,12 +52,55 @@ class RegisteredResource:
     listed: Resource | ResourceTemplate
     handler: UserFunction
     hints: CacheHints
-    scopes: frozenset[str]
-    visible: Visible | None
-    tags: frozenset[str]
+    scopes: frozenset[str] = frozenset()
+    visible: Visible | None = None
+    tags: frozenset[str] = frozenset()
     pattern: UriTemplate | None = None
     app: AppPolicy | None = None
     """The policy of a view."""
+
+    @property
+    def uri(self) -> str:
+        """The URI, or the URI template."""
+        return self.listed.uri if isinstance(self.listed, Resource) else self.listed.uri_template
+
+    @classmethod
+    def of(
+        cls, uri: str, function: Callable[..., Any], options: ResourceOptions, hints: CacheHints
+    ) -> RegisteredResource:
+        """Return the resource under ``uri``, or, for a URI template, the resources, that ``function`` reads. See
+        `ResourceOptions` and `Server.resource`; ``hints`` are those of the server."""
+        meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
+        check_meta_keys(meta)
+        uri = checked_uri(uri)
+        needed, visible = checked_scopes(uri, scopes), checked_visible(uri, options.get("visible"))
+        tags = checked_tags(uri, options.get("tags", ()))
+        is_private = bool(needed) or visible is not None
+        if is_private and cache_scope == "public":
+            raise ValueError(f"{uri}: a cache would show to everybody what is for some: leave out cache_scope='public'")
+        hints = hints.replace(options.get("ttl_ms"), "private" if is_private else cache_scope)
+        handler = UserFunction.of(function)
+        name, title, description, icons = handler.listed(options)
+        mime_type, annotations = options.get("mime_type"), options.get("annotations")
+        if (app := options.get("app")) is not None:
+            mime_type = app.type_of(uri, mime_type)
+        names, required = set(handler.names), set(handler.schema.get("required", ()))
+        pattern = UriTemplate(uri) if UriTemplate.is_template(uri) else None
+        if pattern is None and required:
+            raise TypeError(
+                f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(required)}}} for example"
+            )
+        if pattern is not None and not required <= set(pattern.names) <= names:
+            raise TypeError(
+                f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}. "
+                "Others need a default"
+            )
+        if pattern is None:
+            size = options.get("size")
+            listed = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
+        else:
+            listed = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
+        return cls(listed, handler, hints, needed, visible, tags, pattern, app)
 
 
 class UnlistedResources(Protocol):
@@ -92,40 +135,11 @@ class Resources:
         """True where resources may be views: see `Apps`."""
 
     def add(self, uri: str, function: Callable[..., Any], options: ResourceOptions) -> None:
-        """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
-        meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
-        check_meta_keys(meta)
-        uri = checked_uri(uri)
-        needed, visible = checked_scopes(uri, scopes), checked_visible(uri, options.get("visible"))
-        tags = checked_tags(uri, options.get("tags", ()))
-        is_private = bool(needed) or visible is not None
-        if is_private and cache_scope == "public":
-            raise ValueError(f"{uri}: a cache would show to everybody what is for some: leave out cache_scope='public'")
-        hints = self._hints.replace(options.get("ttl_ms"), "private" if is_private else cache_scope)
-        handler = UserFunction.of(function)
-        name, title, description, icons = handler.listed(options)
-        mime_type, annotations = options.get("mime_type"), options.get("annotations")
-        if (app := options.get("app")) is not None:
+        """Register ``function`` under a URI or a URI template: see `RegisteredResource.of`."""
+        if options.get("app") is not None:
             check_apps("app=", self.has_apps)
-            mime_type = app.type_of(uri, mime_type)
-        names, required = set(handler.names), set(handler.schema.get("required", ()))
-        pattern = UriTemplate(uri) if UriTemplate.is_template(uri) else None
-        if pattern is None and required:
-            raise TypeError(
-                f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(required)}}} for example"
-            )
-        if pattern is not None and not required <= set(pattern.names) <= names:
-            raise TypeError(
-                f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}. "
-                "Others need a default"
-            )
-        if pattern is None:
-            size = options.get("size")
-            listed = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
-        else:
-            listed = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
-        registered = RegisteredResource(listed, handler, hints, needed, visible, tags, pattern, app)
-        (self.registry if pattern is None else self.templates).add(normal_uri(uri), registered)
+        entry = RegisteredResource.of(uri, function, options, self._hints)
+        (self.registry if entry.pattern is None else self.templates).add(normal_uri(entry.uri), entry)
 
     @property
     def has_scopes(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 
 from ...jsonrpc.codec import encode_value
-from ...protocol.fields import JSONObject
+from ...protocol.fields import JSONObject, as_object
 from ...protocol.types.apps import UI
 from ...protocol.types.tools import Tool, ToolAnnotations, ToolError
 from ...runtime.requests.scope import current_request
@@ -24,7 +24,6 @@ from .tools import RegisteredTool, Tools
 
 SEARCH: Final = "search_tools"
 CALL: Final = "call_tool"
-_NAMES: Final = (SEARCH, CALL)
 
 _WORDS: Final = re.compile(r"[^\W_]+")
 _PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -53,15 +52,16 @@ class ToolSearch:
             raise TypeError(f"pinned are names:\n    wrong:  pinned={pinned!r}\n    right:  pinned=[{pinned!r}]")
         self._tools = tools
         self._index = ToolIndex()
-        self._own = Tools(None)
         read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-        self._own.add(self.search_tools, {"annotations": read_only})
-        self._own.add(call_tool, {"task": "optional"})  # as the tool that is called
+        self._own = {
+            SEARCH: RegisteredTool.of(self.search_tools, {"annotations": read_only}),
+            CALL: RegisteredTool.of(call_tool, {"task": "optional"}),  # as the tool that is called
+        }
         self.listed: Registry[RegisteredTool] = Registry("tool", None)
         """The tools that clients see."""
-        for entry in self._own.registry:
-            tools.registry.check_free(entry.listed.name)
-            self.listed.add(entry.listed.name, entry)
+        for name, entry in self._own.items():
+            tools.registry.check_free(name)
+            self.listed.add(name, entry)
         tools.registry.mirror_in(self._index)
         tools.registry.mirror_in(PinnedTools(self.listed, frozenset(pinned)))
 
@@ -70,7 +70,7 @@ class ToolSearch:
     ) -> tuple[str, Any, RegisteredTool | None]:
         """Return the call that is meant by the ``name`` and ``arguments`` of one, and its tool: one of the two here, or
         the tool that the arguments name, as far as ``find`` finds it."""
-        entry = self._own.registry.get(name)
+        entry = self._own.get(name)
         if name != CALL or not isinstance(arguments, dict):
             return name, arguments, entry
         inner = cast("JSONObject", arguments)
@@ -116,7 +116,7 @@ class PinnedTools(Mirror[RegisteredTool]):
 
     def check_free(self, name: str) -> None:
         """Raise `ValueError` for the names of the two tools that are there for all others."""
-        if name in _NAMES:
+        if name in (SEARCH, CALL):
             raise ValueError(f"{name!r} is the name of a tool of server.searchable(): give this one another")
 
     def add(self, name: str, item: RegisteredTool) -> None:
@@ -208,14 +208,14 @@ def in_a_line(tool: Tool) -> str:
 
 def _parameters(schema: JSONObject) -> Iterator[tuple[str, JSONObject]]:
     properties = schema.get("properties")
-    items = cast("JSONObject", properties).items() if isinstance(properties, dict) else ()
+    items = as_object(properties).items()
     for name, each in islice(items, _MAX_PARAMETERS):
-        yield name, cast("JSONObject", each) if isinstance(each, dict) else {}
+        yield name, as_object(each)
 
 
 def _kind(listed: Any, depth: int = 2) -> str:
     """Return what a model has to know of a schema, in a few characters."""
-    schema: JSONObject = cast("JSONObject", listed) if isinstance(listed, dict) else {}
+    schema: JSONObject = as_object(listed)
     options: Any = schema.get("enum")
     if isinstance(options, list):
         return "|".join(_cut(encode_value(each).decode(), 40) for each in cast("list[Any]", options)[:20])

@@ -171,10 +171,7 @@ class SkillOffers:
             "visible": options.get("visible"),
             "tags": options.get("tags", ()),
         }
-        alone = Resources(None, self._server.cache_hints["resources/read"])
-        alone.add(entry.uri, read, described)
-        (resource,) = alone.registry
-        return resource
+        return RegisteredResource.of(entry.uri, read, described, self._server.cache_hints["resources/read"])
 
     # How it is found
 

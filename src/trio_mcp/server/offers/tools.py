@@ -32,7 +32,7 @@ from ...stores.task_store import OnRestart, TaskRecord
 from ...tasks.host import TaskHost
 from ...tasks.task_methods import unknown_task
 from ...tasks.task_state import TaskState
-from ..calling.results import ToResult, UnreadMedia, error_result, result_maker
+from ..calling.results import ToResult, UnreadMedia, error_result, result_maker, unstructured_result
 from ..calling.signature import BadArguments, UserFunction
 from ..calling.tool_tasks import (
     TaskSupport,
@@ -70,27 +70,78 @@ class RegisteredTool:
     """A tool with its function, and the headers that mirror its arguments over HTTP."""
 
     listed: Tool
-    param_headers: tuple[ParamHeader, ...]
     handler: UserFunction
     bind: Callable[[JSONObject], dict[str, Any]]
     """Converts the arguments: see `UserFunction.bind`."""
-    to_result: ToResult
-    timeout: float | None
-    slots: _ConcurrencyLimit | None
-    requires: tuple[str, ...]
-    whole_arguments: bool
-    replay: bool
-    input_validator: Validator | None
-    output_validator: SchemaValidator | None
-    scopes: frozenset[str]
-    visible: Visible | None
-    tags: frozenset[str]
-    task: TaskSupport | None
-    on_restart: OnRestart
-    has_view: bool
-    is_checked: bool
+    param_headers: tuple[ParamHeader, ...] = ()
+    to_result: ToResult = unstructured_result
+    timeout: float | None = None
+    slots: _ConcurrencyLimit | None = None
+    requires: tuple[str, ...] = ()
+    whole_arguments: bool = False
+    replay: bool = False
+    input_validator: Validator | None = None
+    output_validator: SchemaValidator | None = None
+    scopes: frozenset[str] = frozenset()
+    visible: Visible | None = None
+    tags: frozenset[str] = frozenset()
+    task: TaskSupport | None = None
+    on_restart: OnRestart = "fail"
+    has_view: bool = False
+    is_checked: bool = False
     """True when results are checked: there is an output schema, or a view."""
-    is_lenient: bool
+    is_lenient: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., Any],
+        options: ToolOptions,
+        encoders: Encoders | None = None,
+        validator: Validator | None = None,
+    ) -> RegisteredTool:
+        """Return the tool that ``function`` is. See `ToolOptions` for the keywords, `Server.tool` for the errors.
+        ``validator`` checks arguments against ``input_schema``, by default one that is made here."""
+        check_meta_keys(options.get("meta"))
+        handler = UserFunction.of(function)
+        try:
+            returns = without_questions(handler.returns)
+            output, to_result = result_maker(returns, options.get("output_schema"), encoders)
+        except TypeError as error:
+            raise TypeError(
+                f"what {function.__name__} returns: {error}. "
+                "Annotate what goes over the wire, or leave the annotation out."
+            ) from None
+        tool = _described(handler, output, options)
+        try:
+            mirrored = param_headers(tool.input_schema)
+        except ValueError as error:
+            raise ValueError(f"tool {tool.name!r}: {error}") from None
+        schema, slots, ui = options.get("input_schema"), options.get("max_concurrency"), options.get("ui")
+        is_lenient = options.get("lenient", False)
+        has_view = ui is not None and ui.view is not None
+        return cls(
+            tool,
+            handler,
+            partial(handler.bind, strict=False) if is_lenient else handler.bind,
+            mirrored,
+            to_result,
+            options.get("timeout"),
+            None if slots is None else _ConcurrencyLimit(slots),
+            tuple(options.get("requires", ())),
+            schema is not None and handler.names == ("arguments",),
+            options.get("replay", False),
+            validator or _validator(schema),
+            _validator(output) if options.get("check_output") else None,
+            checked_scopes(tool.name, options.get("scopes", ())),
+            checked_visible(tool.name, options.get("visible")),
+            checked_tags(tool.name, options.get("tags", ())),
+            options.get("task") or None,
+            options.get("on_restart", "fail"),
+            has_view,
+            has_view or output is not None,
+            is_lenient,
+        )
 
 
 def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
@@ -142,56 +193,16 @@ class Tools:
         """True where tools may have views: see `Apps`."""
 
     def add(self, function: Callable[..., Any], options: ToolOptions, validator: Validator | None = None) -> None:
-        """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors. ``validator`` checks
-        arguments against ``input_schema``, by default one that is made here."""
-        check_meta_keys(options.get("meta"))
-        if (ui := options.get("ui")) is not None:
+        """Register ``function``: see `RegisteredTool.of`."""
+        if options.get("ui") is not None:
             check_apps("ui=", self.has_apps)
-        handler = UserFunction.of(function)
-        try:
-            returns = without_questions(handler.returns)
-            output, to_result = result_maker(returns, options.get("output_schema"), self._encoders)
-        except TypeError as error:
-            raise TypeError(
-                f"what {function.__name__} returns: {error}. "
-                "Annotate what goes over the wire, or leave the annotation out."
-            ) from None
-        tool = _described(handler, output, options)
-        try:
-            mirrored = param_headers(tool.input_schema)
-        except ValueError as error:
-            raise ValueError(f"tool {tool.name!r}: {error}") from None
-        schema, slots = options.get("input_schema"), options.get("max_concurrency")
-        is_lenient = options.get("lenient", False)
-        has_view = ui is not None and ui.view is not None
-        entry = RegisteredTool(
-            tool,
-            mirrored,
-            handler,
-            partial(handler.bind, strict=False) if is_lenient else handler.bind,
-            to_result,
-            options.get("timeout"),
-            None if slots is None else _ConcurrencyLimit(slots),
-            tuple(options.get("requires", ())),
-            schema is not None and handler.names == ("arguments",),
-            options.get("replay", False),
-            validator or _validator(schema),
-            _validator(output) if options.get("check_output") else None,
-            checked_scopes(tool.name, options.get("scopes", ())),
-            checked_visible(tool.name, options.get("visible")),
-            checked_tags(tool.name, options.get("tags", ())),
-            options.get("task") or None,
-            options.get("on_restart", "fail"),
-            has_view,
-            has_view or output is not None,
-            is_lenient,
-        )
-        self.registry.add(tool.name, entry)
-        self.record_task_support(entry)
+        entry = RegisteredTool.of(function, options, self._encoders, validator)
+        self.registry.add(entry.listed.name, entry)
+        self.record_task_support(entry.task)
 
-    def record_task_support(self, entry: RegisteredTool) -> None:
-        """Note whether the calls of ``entry``, which is offered from now on, may be tasks."""
-        self.has_tasks = self.has_tasks or entry.task is not None
+    def record_task_support(self, task: TaskSupport | None) -> None:
+        """Note whether the calls of a tool that is offered from now on may be tasks."""
+        self.has_tasks = self.has_tasks or task is not None
 
     def names(self) -> Collection[str]:
         """Return the names of all tools that can be called."""
