@@ -38,7 +38,7 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .acknowledging import cancel_abandoned, wait_for_call_end, with_cancels
-from .downstream import Downstream
+from .downstream import ProxyClient
 from .extensions import VOCABULARY, ExtensionFilter, SharedExtensions, is_unknown
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered_capabilities, upstream_error
 from .listening import listen
@@ -85,7 +85,7 @@ class ProxyConnection:
         self._state = self.connection.state
         self._tenants = Tenants(self.connection, behind, shared_extensions)
         self._reading_order = ReadingOrder()
-        self._special: dict[str, Callable[[RequestScope, Downstream, Upstream], Awaitable[Any]]] = {
+        self._special: dict[str, Callable[[RequestScope, ProxyClient, Upstream], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "server/discover": self._discover,
             "logging/setLevel": self._set_level,
@@ -183,7 +183,7 @@ class ProxyConnection:
             except UPSTREAM_ERRORS as error:
                 raise upstream_error(error) from None
 
-    def _adopt(self, downstream: Downstream, upstream: Upstream) -> None:
+    def _adopt(self, downstream: ProxyClient, upstream: Upstream) -> None:
         if not upstream.attach(downstream):
             return
         if upstream.shared:
@@ -194,7 +194,7 @@ class ProxyConnection:
                 row: unstructure(info, row) for row in MODERN_REVISIONS if row.server_info_in_meta
             })  # fmt: skip
 
-    async def _initialize(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> InitializeResult:
+    async def _initialize(self, scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> InitializeResult:
         client = upstream.client
         await upstream.follow_lists()
         info = client.server_info or _UNNAMED
@@ -205,7 +205,7 @@ class ProxyConnection:
             client.instructions,
         )
 
-    async def _discover(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> Any:
+    async def _discover(self, scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> Any:
         if not self._is_for(upstream, "server/discover"):
             return _discovered(upstream, downstream, scope.request)
         result = await forward(scope, downstream, upstream)
@@ -216,7 +216,7 @@ class ProxyConnection:
             declared = {**passing, "extensions": extensions} if extensions else passing
         return {**result, "supportedVersions": _VERSIONS, "capabilities": declared}
 
-    async def _set_level(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> EmptyResult:
+    async def _set_level(self, scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> EmptyResult:
         level = structure_params(scope.request.params, SetLevelParams, scope.request.revision).level.value
         if upstream.capabilities.logging is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
@@ -224,7 +224,7 @@ class ProxyConnection:
         await upstream.set_level(downstream, level)
         return _DONE
 
-    async def _subscribe(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> EmptyResult:
+    async def _subscribe(self, scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> EmptyResult:
         uri = uri_to_subscribe(scope.request)
         subscriptions = self._state.subscriptions
         if uri in subscriptions:
@@ -239,7 +239,7 @@ class ProxyConnection:
             raise
         return _DONE
 
-    async def _unsubscribe(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> EmptyResult:
+    async def _unsubscribe(self, scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> EmptyResult:
         uri = structure_params(scope.request.params, SubscribeParams, scope.request.revision).uri
         if uri in self._state.subscriptions:
             self._state.subscriptions.discard(uri)
@@ -268,14 +268,14 @@ class ProxyConnection:
 
 
 async def _forward_notification(
-    upstream: Upstream, downstream: Downstream, row: Method, params: JSONObject, revision: Revision
+    upstream: Upstream, downstream: ProxyClient, row: Method, params: JSONObject, revision: Revision
 ) -> None:
     """Hand a notification of an extension on, if the extension passes."""
     if upstream.passage_to(downstream).forwards(row.name, revision):
         await upstream.send_extension_notification(row.name, params or None)
 
 
-def _discovered(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> DiscoverResult:
+def _discovered(upstream: Upstream, downstream: ProxyClient, request: InboundRequest) -> DiscoverResult:
     return DiscoverResult(_VERSIONS, offered_capabilities(upstream, downstream, request), upstream.client.instructions)
 
 

@@ -1,8 +1,9 @@
-"""Downstream: a client of a proxy, as the server behind sees it; and the calls of that client in flight."""
+"""Downstream: a client of a proxy or a gateway, as the server behind sees it; and its calls in flight."""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator
 from contextvars import ContextVar, copy_context
@@ -30,6 +31,7 @@ from ..runtime.notifications import NotificationQueue
 from ..runtime.peer import PrincipalId
 from ..runtime.requests.rounds import require_input, sends_questions
 from ..runtime.requests.scope import RequestScope
+from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from .extensions import NONE_SHARED, SharedExtensions, is_unknown
 
@@ -170,23 +172,21 @@ class _PendingLogs:
         self.flushed = trio.Event()
 
 
-class Downstream:
-    """A client of a proxy: gets the notifications of the server behind, and its requests outside of any call.
-
-    Each notification of the server behind is put into a queue when read, and from there into the outbox as there is
-    room. So a client that does not read keeps no other client waiting, and loses the oldest notifications beyond
-    the bounds of a `NotificationQueue`.
-    """
+class Downstream(ABC):
+    """A client of a proxy or a gateway, as the server behind sees the client, and the calls of the client in flight."""
 
     def __init__(
-        self, connection: Connection, principal: PrincipalId | None, shared_extensions: SharedExtensions = NONE_SHARED
+        self,
+        limits: Limits,
+        state: ConnectionState,
+        principal: PrincipalId | None,
+        shared_extensions: SharedExtensions,
+        *,
+        is_connectionless: bool,
     ) -> None:
-        limits = connection.limits
         self.limits = limits
-        self.connection = connection
-        self._outbox = connection.outbox
-        self._state = connection.state
-        self.is_connectionless = connection.exchange.peer.everybody
+        self._state = state
+        self.is_connectionless = is_connectionless
         """True for all clients of an HTTP endpoint, of one principal or of none, whose requests belong to no
         connection: nothing but a call says which client is meant."""
         self.principal = principal
@@ -197,9 +197,101 @@ class Downstream:
         """Calls in flight by their scopes, oldest first."""
         self.urls = OpenURLElicitations()
         """The URL elicitations of the client, which the server behind may report as complete."""
-        self._is_shared = False
         self.level_is_set = False
         """True once the client has said which logs are wanted."""
+
+    @property
+    @abstractmethod
+    def legacy(self) -> Revision | None:
+        """The revision of the client's handshake; `None` where there was none, or nothing is sent outside of calls."""
+
+    @property
+    @abstractmethod
+    def revision(self) -> Revision:
+        """The revision in which the client is asked."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> ClientCapabilities:
+        """The capabilities that the client declared in its handshake, or for the call in which it is asked."""
+
+    @property
+    @abstractmethod
+    def party(self) -> object:
+        """The client as a party: see `Exchange.party`."""
+
+    @abstractmethod
+    async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
+        """Return the client's answer to a request of which nothing but the client is known. Raises as
+        `Connection.request`."""
+
+    @abstractmethod
+    def put(self, event: NotificationReceived, *, named: bool) -> None:
+        """Take a notification of the server behind, which may be for this client. ``named`` is true when some client
+        has subscribed to its resource by this very name."""
+
+    @abstractmethod
+    def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
+        """Take a notification of the server behind that came in the answer to ``call``."""
+
+    @abstractmethod
+    async def caught_up(self) -> None:
+        """Wait until all notifications that have come so far are in the outbox."""
+
+    @abstractmethod
+    def close(self, reason: str) -> None:
+        """End the connection to the client, if the client has one that serves the server behind alone."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while the client has a call in flight that is not cancelled."""
+        return any(not call.is_cancelled for call in self.calls.values())
+
+    @property
+    def log_level(self) -> str:
+        """The least severe level of logs that the client wants in its connection: see `ConnectionState.log_level`."""
+        return self._state.log_level
+
+    @contextmanager
+    def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
+        """Inside of the block, the request of ``scope`` is with the server behind, whose calls are ``known``."""
+        call = self.calls[scope] = ForwardedCall(scope, self, known)
+        token = _current_call.set(call)
+        try:
+            yield call
+        finally:
+            _current_call.reset(token)
+            del self.calls[scope]
+            call.close()
+
+    def log_in_calls(self, event: NotificationReceived) -> None:
+        """Send a log message in the call whose task the message names, else in every call in flight."""
+        task_id = related_task_of(event.params)
+        for call in tuple(self.calls.values()):
+            if task_id is None or call.task_id == task_id:
+                call.notify(event)
+
+    def declared(self) -> list[ClientCapabilities]:
+        """Return the capabilities that the client has declared, in its handshake and in its calls in flight."""
+        return [self.capabilities, *(call.capabilities for call in self.calls.values())]
+
+
+class ProxyClient(Downstream):
+    """A client of a proxy: gets the notifications of the server behind, and its requests outside of any call.
+
+    Each notification of the server behind is put into a queue when read, and from there into the outbox as there is
+    room. So a client that does not read keeps no other client waiting, and loses the oldest notifications beyond
+    the bounds of a `NotificationQueue`.
+    """
+
+    def __init__(
+        self, connection: Connection, principal: PrincipalId | None, shared_extensions: SharedExtensions = NONE_SHARED
+    ) -> None:
+        limits, everybody = connection.limits, connection.exchange.peer.everybody
+        super().__init__(limits, connection.state, principal, shared_extensions, is_connectionless=everybody)
+        self.connection = connection
+        self._outbox = connection.outbox
+        self._is_shared = False
         self._queue = NotificationQueue(
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes),
             self._forward_notification,
@@ -228,11 +320,6 @@ class Downstream:
         scope = next(iter(self.calls), None)
         return (self.connection if scope is None else scope).exchange.party
 
-    @property
-    def is_waiting(self) -> bool:
-        """True while the client has a call in flight that is not cancelled."""
-        return any(not call.is_cancelled for call in self.calls.values())
-
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Return the client's answer to a request outside of any call. Raises as `Connection.request`. The way of
         the latest legacy call is taken: a client over HTTP need not listen to anything else. Requests have ids, so
@@ -241,11 +328,6 @@ class Downstream:
         ways = [call.scope.outbox for call in self.calls.values() if call.revision.server_requests and call.scope.sends]
         outbox = ways[-1] if ways else self._outbox
         return await self.connection.outbound.request(method, params or None, self.revision, on_progress, outbox=outbox)
-
-    @property
-    def log_level(self) -> str:
-        """The least severe level of logs that the client wants in its connection: see `ConnectionState.log_level`."""
-        return self._state.log_level
 
     def set_log_level(self, level: str) -> None:
         """Note that the client wants logs of this level and above."""
@@ -265,18 +347,6 @@ class Downstream:
         """Start the task that moves queued notifications to the client, in ``nursery``."""
         self._queue.task.start_in(nursery, copy_context())
 
-    @contextmanager
-    def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
-        """Inside of the block, the request of ``scope`` is with the server behind, whose calls are ``known``."""
-        call = self.calls[scope] = ForwardedCall(scope, self, known)
-        token = _current_call.set(call)
-        try:
-            yield call
-        finally:
-            _current_call.reset(token)
-            del self.calls[scope]
-            call.close()
-
     def put(self, event: NotificationReceived, *, named: bool) -> None:
         """Take a notification of the server behind, which may be for this client. ``named`` is true when some client
         has subscribed to its resource by this very name. Where many clients call, a log message is for the call whose
@@ -292,12 +362,12 @@ class Downstream:
             return  # it came as JSON but cannot be sent as such: a lone surrogate
         self._queue.put(event, size)
 
-    def log_in_calls(self, event: NotificationReceived) -> None:
-        """Send a log message in the call whose task the message names, else in every call in flight."""
-        task_id = related_task_of(event.params)
-        for call in tuple(self.calls.values()):
-            if task_id is None or call.task_id == task_id:
-                call.notify(event)
+    def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
+        """Take a notification that came in the answer to ``call``: see `Downstream.put_in_call`."""
+        if call.scope.outbox is self._outbox:
+            self.put(event, named=False)  # in order with all else
+        else:
+            call.notify(event)
 
     async def caught_up(self) -> None:
         """Wait until all notifications that have come so far are in the outbox."""
@@ -325,10 +395,6 @@ class Downstream:
         if revision.handshake:
             return self.legacy is not None and self._state.initialized
         return any(not call.revision.handshake for call in self.calls.values())
-
-    def declared(self) -> list[ClientCapabilities]:
-        """Return the capabilities that the client has declared, in its handshake and in its calls in flight."""
-        return [self.capabilities, *(call.capabilities for call in self.calls.values())]
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
         """Return whether the client wants a log of ``rank``, which names no request.

@@ -19,7 +19,7 @@ from ..jsonrpc.base64url import decode_base64url
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.errors import UPSTREAM_LOST, MethodUnavailable
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.types.resources import PageParams
 from ..protocol.types.skills import (
     SKILLS_EXTENSION,
@@ -131,7 +131,7 @@ def in_catalogue(member: str, skill: Skill) -> Skill:
 
 
 def _file(member: str, file: Any) -> Any:
-    said: JSONObject = cast("JSONObject", file) if isinstance(file, dict) else {}
+    said: JSONObject = as_object(file)
     uri = said.get("uri")
     return {**said, "uri": catalogue_uri(member, uri)} if isinstance(uri, str) else cast("object", file)
 

@@ -35,7 +35,7 @@ from ..runtime.requests.scope import RequestScope
 from ..server.offers.resources import LONGEST_URI
 from ..server.subscriptions import CONNECTION_ENDS, ListenStream, honoured_part
 from ..state.events import NotificationReceived
-from .downstream import Downstream
+from .downstream import ProxyClient
 from .forwarding import per_request_fields, tasks_to_listen_for
 from .upstream import Upstream
 
@@ -43,7 +43,7 @@ _TOO_SLOW: Final = "the client reads too slowly: states of tasks were lost"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
-async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> ListenResult:
+async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> ListenResult:
     """Answer ``subscriptions/listen``: report the changes of the server behind, until the client leaves, or the
     connection on either side ends. Raises as `Client.listen`, and the error that ended the stream there."""
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications

@@ -16,14 +16,13 @@ import trio
 
 from ..classes import frozen
 from ..client.client import Client
-from ..client.server_messages import OpenURLElicitations
 from ..concurrency.contexts import contextmanager
 from ..hosting.catalogue import catalogue_uri
 from ..hosting.descriptions import MemberUnavailable
 from ..hosting.group import Group
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..protocol.errors import UPSTREAM_LOST
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ClientCapabilities
 from ..runtime.calls import OnProgress
@@ -33,7 +32,6 @@ from ..state.events import NotificationReceived
 from .downstream import LOG, Downstream, ForwardedCall
 from .extensions import NONE_SHARED
 from .forwarding import forward
-from .tasks import TaskOwners
 from .upstream import Upstream
 
 _CANNOT_ASK: Final = "server-initiated requests"
@@ -48,14 +46,15 @@ class GatewayCaller(Downstream):
 
     def __init__(self, scope: RequestScope) -> None:
         exchange = scope.exchange
-        self.limits = scope.runner.limits
-        self.is_connectionless = exchange.has_headers and not scope.request.revision.handshake
-        self.principal = exchange.peer.principal
-        self.shared_extensions = NONE_SHARED
-        self.calls = {}
-        self.urls = OpenURLElicitations()
+        super().__init__(
+            scope.runner.limits,
+            exchange.state,
+            exchange.peer.principal,
+            NONE_SHARED,
+            is_connectionless=exchange.has_headers and not scope.request.revision.handshake,
+        )
         self.level_is_set = True
-        self._state = exchange.state
+        self._party = exchange.party
 
     @property
     def legacy(self) -> Revision | None:
@@ -79,6 +78,11 @@ class GatewayCaller(Downstream):
         """The capabilities that the client declared for its latest call."""
         return self._latest.capabilities
 
+    @property
+    def party(self) -> object:
+        """The client as a party: see `Exchange.party`."""
+        return self._party
+
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Return the client's answer to a request of which nothing but the client is known, in its latest call: see
         `ForwardedCall.ask`."""
@@ -94,6 +98,13 @@ class GatewayCaller(Downstream):
                     with suppress(NotSerializable):  # it came as JSON but cannot be sent as such: a lone surrogate
                         call.scope.put(call.scope.notification(event.method.name, event.params))
 
+    def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
+        """Send a notification of the member in the call to whose answer it belongs."""
+        call.notify(event)
+
+    def close(self, reason: str) -> None:
+        """Do nothing: the client stays connected to the gateway, and its calls at the member fail."""
+
     async def caught_up(self) -> None:
         """Return at once: nothing is kept for later here."""
 
@@ -102,8 +113,8 @@ class MemberUpstream(Upstream):
     """A member, reached through its client, and the callers with calls in flight. Tasks of the member are waited for,
     since a gateway has tasks of its own."""
 
-    def __init__(self, client: Client, *_: Any, **__: Any) -> None:
-        super().__init__(client, TaskOwners(), shared=True)
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
         self._callers: dict[object, GatewayCaller] = {}
         self._calls: Counter[GatewayCaller] = Counter()
         self.cannot_ask = False
@@ -205,7 +216,7 @@ def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
 
 def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
     """Return an object with one member changed, and anything else as it is."""
-    plain: JSONObject = cast("JSONObject", part) if isinstance(part, dict) else {}
+    plain: JSONObject = as_object(part)
     return {**plain, name: change(plain[name])} if name in plain else cast("object", part)
 
 
@@ -214,7 +225,7 @@ def _each(change: Callable[[Any], Any], parts: Any) -> Any:
 
 
 def _block(member: str, block: Any) -> Any:
-    plain: JSONObject = cast("JSONObject", block) if isinstance(block, dict) else {}
+    plain: JSONObject = as_object(block)
     match plain.get("type"):
         case "resource":
             return _with(plain, "resource", partial(_with_uri, member))

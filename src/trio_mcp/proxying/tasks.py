@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
@@ -16,7 +16,7 @@ from ..classes import frozen
 from ..concurrency.bounded import BoundedDict
 from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.meta import ProgressToken, related_task_of
 from ..runtime.peer import PrincipalId
 from ..state.events import NotificationReceived
@@ -183,7 +183,7 @@ class KnownTasks:
 
 def _task_id(value: Any) -> str | None:
     """Return the member ``taskId`` of what should be an object; `None` where there is none."""
-    task_id = cast("JSONObject", value).get("taskId") if isinstance(value, dict) else None
+    task_id = as_object(value).get("taskId")
     return task_id if isinstance(task_id, str) else None
 
 

@@ -31,7 +31,7 @@ from ..runtime.peer import PrincipalId
 from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
 from .acknowledging import CANCELS
-from .downstream import Downstream
+from .downstream import ProxyClient
 from .extensions import SharedExtensions
 from .tasks import TaskOwners
 from .upstream import Upstream
@@ -98,7 +98,7 @@ class Tenant:
     `None`."""
 
     def __init__(
-        self, downstream: Downstream, upstream: Upstream | None, gone: Callable[[Tenant], None] | None
+        self, downstream: ProxyClient, upstream: Upstream | None, gone: Callable[[Tenant], None] | None
     ) -> None:
         self.downstream = downstream
         self.upstream: Upstream | None = upstream
@@ -151,7 +151,7 @@ class PrivateTenant(Tenant):
 
     def __init__(
         self,
-        downstream: Downstream,
+        downstream: ProxyClient,
         gone: Callable[[Tenant], None] | None,
         pool: UpstreamPool,
         nursery: ServiceNursery,
@@ -333,7 +333,7 @@ class Tenants:
     def _new(self, principal: PrincipalId | None) -> Tenant:
         assert self._nurseries is not None, "requests come while the connection runs"
         services, own = self._nurseries
-        downstream = Downstream(self._connection, principal, self._shared_extensions)
+        downstream = ProxyClient(self._connection, principal, self._shared_extensions)
         downstream.start_in(own)
         gone = self._drop if self._peer.everybody else None
         if isinstance(self._behind, Upstream):

@@ -56,14 +56,17 @@ under exactly this URI. Must be quick."""
 
 class Upstream(Relay):
     """A server, reached through ``client``, and the clients that the server tells and asks; several clients if
-    ``shared``, or if one `Downstream` is ``many``. Tasks of the server belong to ``task_owners``."""
+    ``shared``, or if one `Downstream` is ``many``. Tasks of the server belong to ``task_owners``, by default to owners
+    that are known here alone."""
 
-    def __init__(self, client: Client, task_owners: TaskOwners, *, shared: bool, many: bool = False) -> None:
+    def __init__(
+        self, client: Client, task_owners: TaskOwners | None = None, *, shared: bool = True, many: bool = False
+    ) -> None:
         self.client = client
         self.limits = client.connection.limits
         self._connection = client.connection
         self.shared = shared
-        self.tasks = KnownTasks(task_owners, shared or many)
+        self.tasks = KnownTasks(TaskOwners() if task_owners is None else task_owners, shared or many)
         """The tasks of the server, and the tasks that clients run for the server."""
         self.downstreams: dict[Downstream, None] = {}
         self._principals: set[PrincipalId | None] = set()
@@ -91,7 +94,7 @@ class Upstream(Relay):
     def shared_through(cls, client: Client) -> Self:
         """Return the upstream for all clients that share ``client``, of any proxy."""
         relay = client.relay
-        return relay if isinstance(relay, cls) else cls(client, TaskOwners(), shared=True)
+        return relay if isinstance(relay, cls) else cls(client)
 
     @property
     def revision(self) -> Revision:
@@ -149,16 +152,9 @@ class Upstream(Relay):
         came_with = self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
-            self._deliver_to_call(call, event)
+            call.downstream.put_in_call(call, event)
             return True
         return self.has_several_principals or self._is_of_past_call(came_with)
-
-    def _deliver_to_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        downstream = call.downstream
-        if call.scope.outbox is downstream.connection.outbox:
-            downstream.put(event, named=False)  # in order with all else
-        else:
-            call.notify(event)
 
     def _deliver_extension_notification(self, event: NotificationReceived) -> None:
         """Hand a notification of an extension to the call in the answer to which the notification came, else to all
@@ -167,7 +163,7 @@ class Upstream(Relay):
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
             if self.passage_to(call.downstream).forwards(method, call.revision):
-                self._deliver_to_call(call, event)
+                call.downstream.put_in_call(call, event)
             return
         if self._is_of_past_call(came_with):
             return
