@@ -12,7 +12,7 @@ from tests.proxying.test_authorized import issued, telling
 from tests.serving.http.protection import protected
 from tests.serving.http.raw import served
 
-from trio_mcp import Address, Client, PeerError, RequestContext, Server, gateway, open_http
+from trio_mcp import Address, Client, PeerError, RequestContext, Server, gateway, open_http, open_memory
 from trio_mcp.auth import AuthorizationError, Bearer
 from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.types import ALL_QUESTIONS
@@ -61,6 +61,28 @@ async def test_headers_name_the_tool_and_mirror_the_arguments_of_each_side() -> 
                         _ = [tool async for tool in client.list_tools()]
                         assert (await client.call_tool("one__where", {"region": "north"})).text == "north"
     assert (seen[0]["mcp-name"], seen[0]["mcp-param-region"]) == ("where", "north")
+
+
+@ERAS
+@pytest.mark.parametrize("back", ["legacy", "modern"])
+async def test_log_of_a_member_in_the_answer_to_a_call_reaches_the_caller(era: Any, back: Any) -> None:
+    server, logged = Server("s"), list[Any]()
+
+    @server.tool
+    async def work(ctx: RequestContext) -> str:
+        await ctx.log.info("half of it is done")
+        return "done"
+
+    async with served(server) as inner:
+        described = MemberDescription(f"http://127.0.0.1:{inner.port}/mcp", options={"era": back})
+        async with open_group({"one": described}) as group:
+            await group.settled()
+            async with open_memory(gateway(group), era=era, on_log=lambda log: logged.append(log.data)) as client:
+                await client.set_log_level("info")
+                with trio.fail_after(PATIENCE):
+                    assert (await client.call_tool("one__work")).text == "done"
+                    assert (await client.call_tool("one__work")).text == "done"  # the member is still connected
+    assert logged == ["half of it is done"] * 2
 
 
 @ERAS
