@@ -8,31 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakSet
 
 from opentelemetry import metrics
 
 from .jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND
-
-
-class ObservedLoad(Protocol):
-    """The counts of a server: see `trio_mcp.runtime.limits.Load`."""
-
-    @property
-    def links(self) -> ObservedLinks: ...
-
-    def statistics(self) -> object:
-        """Return the present counts, as attributes."""
-        ...
-
-
-class ObservedLinks(Protocol):
-    """The links of a server to other replicas."""
-
-    @property
-    def is_up(self) -> bool | None: ...
-
+from .runtime.limits import Load
 
 _BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Conventions for MCP, Metrics."""
@@ -88,7 +70,7 @@ class Meters:
         self._cancelled = histogram(
             "trio_mcp.cancel.duration", "Time from the arrival of a cancel until the handler was resumed by it."
         )
-        self._loads: WeakSet[ObservedLoad] = WeakSet()
+        self._loads: WeakSet[Load] = WeakSet()
         for field, (name, unit, description) in _GAUGES.items():
             meter.create_observable_up_down_counter(name, [partial(self._observe, field)], unit, description)
         for field, (name, unit, description) in _COUNTERS.items():
@@ -96,7 +78,7 @@ class Meters:
         words = "1 while the storage that replicas share can be used, else 0."
         meter.create_observable_gauge("trio_mcp.shared.up", [self._observe_links], "1", words)
 
-    def watch(self, load: ObservedLoad) -> None:
+    def watch(self, load: Load) -> None:
         """Observe the counts of ``load`` as long as the object exists."""
         self._loads.add(load)
 

@@ -25,7 +25,7 @@ from .protocol.fields import JSONObject
 from .protocol.types.input_required import InputRequiredResult
 from .protocol.types.tools import CallToolResult, ToolError
 from .runtime.cancellation import CancelCause
-from .server.middleware import Middleware, Next, ServerRequest
+from .server.middleware import Middleware, Next, PositionedMiddleware, ServerRequest
 
 if TYPE_CHECKING:
     from .stores.shared import RateLimits
@@ -183,7 +183,7 @@ def _check_positive(name: str, number: float) -> None:
         raise ValueError(f"{name} must be greater than 0, not {number!r}")
 
 
-class _RateLimit:
+class _RateLimit(PositionedMiddleware):
     """The around that `rate_limit` returns, with one state for all its places."""
 
     def __init__(self, most: int, per: float, burst: int, key: Key, keys: int, name: str | None) -> None:

@@ -19,11 +19,12 @@ from opentelemetry import context, metrics, propagate, trace
 
 from .concurrency.coroutines import ResumptionObserver
 from .jsonrpc.errors import PeerError
-from .metrics import Meters, ObservedLoad
+from .metrics import Meters
 from .protocol.cancel_acknowledged import CANCEL, CANCEL_STATES
 from .protocol.fields import as_object
 from .protocol.meta import TRACEPARENT, TRACESTATE, TraceContext
 from .protocol.types.tools import CallToolResult
+from .runtime.limits import Load
 from .state.requests import InboundRequest, OutboundRequest
 
 __all__ = ["OpenTelemetry"]
@@ -67,7 +68,7 @@ class OpenTelemetry:
         self._meters = Meters(meter_provider)
         self._resource_uris = resource_uris
 
-    def watch(self, load: ObservedLoad) -> None:
+    def watch(self, load: Load) -> None:
         """Observe the counts of ``load``, those of `Server.statistics`, in the metrics."""
         self._meters.watch(load)
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 import os
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 import trio
@@ -51,26 +52,26 @@ class ReadyReport:
     """Seconds within which the worker ends after SIGTERM, or after `Process.retire`."""
 
 
-class Process(Protocol):
+class Process(ABC):
     """A worker's process. Only `ended` and `listening` wait; no method raises for a process that is gone."""
 
     pid: int
 
+    @abstractmethod
     async def ended(self) -> int:
         """Wait for the end of the process, and return its exit status."""
-        ...
 
+    @abstractmethod
     async def listening(self) -> ReadyReport | None:
         """Wait for the report that the worker listens. Return `None` if it can no longer come."""
-        ...
 
+    @abstractmethod
     def retire(self) -> None:
         """Make the worker stop accepting connections, and end soon."""
-        ...
 
+    @abstractmethod
     def send(self, number: int) -> None:
         """Send the process the signal ``number``."""
-        ...
 
 
 @define(eq=False)

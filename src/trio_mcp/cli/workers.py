@@ -28,7 +28,7 @@ from ..classes import define
 from ..concurrency.contexts import asynccontextmanager
 from ..diagnostics.log import log_in_thread
 from ..runtime.limits import Limits
-from .supervisor import START_ENDS_WITHIN, ReadyReport, Supervisor
+from .supervisor import START_ENDS_WITHIN, Process, ReadyReport, Supervisor
 
 _VARIABLE: Final = "TRIO_MCP_WORKER"
 _SECRET_BYTES: Final = 32
@@ -136,7 +136,7 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         self._scope.cancel(reason="another worker accepts now")
 
 
-class _Process:
+class _Process(Process):
     """A worker's process: see `Process`."""
 
     def __init__(self, process: trio.Process, life: trio.SocketStream) -> None:

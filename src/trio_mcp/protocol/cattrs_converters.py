@@ -79,13 +79,17 @@ def structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.C
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is list, _list)
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is dict and kind != dict[str, Any], _dict)
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, one_of)
-    converter.register_structure_hook_factory(is_tagged_union, tagged_union)
+    converter.register_structure_hook_factory(is_tagged_union, _union)
     converter.register_structure_hook_factory(attrs.has, partial(_read_class, revision))
     converter.register_structure_hook_func(is_plain_class, convert)
     converter.register_structure_hook_func(is_model, convert)
     for kind, read in SPECIAL.items():
-        converter.register_structure_hook(kind, partial(read, converter))
+        converter.register_structure_hook(kind, partial(read, converter.get_structure_hook))
     return converter
+
+
+def _union(kind: Any, converter: cattrs.Converter) -> Hook:
+    return tagged_union(kind, converter.get_structure_hook)
 
 
 def _list(kind: Any, converter: cattrs.Converter) -> Hook:

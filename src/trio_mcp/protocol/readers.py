@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from types import NoneType
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, cast, get_args, get_origin
 
 import attrs
 
@@ -30,12 +30,8 @@ from .types.sampling import CreateMessageResult
 from .types.tools import CallToolResult, Task
 
 Hook: TypeAlias = Callable[[Any, Any], Any]
-
-
-class Hooks(Protocol):
-    """Where readers are found by their types: `Readers`, or a converter of cattrs."""
-
-    def get_structure_hook(self, kind: Any, /) -> Hook: ...
+HookOf: TypeAlias = Callable[[Any], Hook]
+"""Returns the reader of a type: the method of `Readers`, or of a converter of cattrs."""
 
 
 class Readers:
@@ -45,7 +41,10 @@ class Readers:
     def __init__(self, revision: Revision | None, others: Callable[[Any], Hook]) -> None:
         self._revision = revision
         self._others = others
-        self._known: dict[Any, Hook] = {**LEAVES, **{kind: partial(read, self) for kind, read in SPECIAL.items()}}
+        self._known: dict[Any, Hook] = {
+            **LEAVES,
+            **{kind: partial(read, self.get_structure_hook) for kind, read in SPECIAL.items()},
+        }
 
     def get_structure_hook(self, kind: Any, /) -> Hook:
         """Return the reader of ``kind``."""
@@ -66,7 +65,7 @@ class Readers:
         if is_plain(kind):
             return plain(kind)
         if is_tagged_union(kind):
-            return tagged_union(kind, self)
+            return tagged_union(kind, self.get_structure_hook)
         if len(members := union_parts(kind)) == 2 and NoneType in members:
             return self._optional(next(member for member in members if member is not NoneType))
         return self._others(kind)
@@ -168,7 +167,7 @@ def is_tagged_union(kind: Any) -> bool:
     return any(tag_of(member) is not None for member in union_parts(kind) if get_origin(member) is not list)
 
 
-def tagged_union(kind: Any, hooks: Hooks) -> Hook:
+def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
     by_tag = {tag: member for member in union_parts(kind) if (tag := tag_of(member)) is not None}
     list_kind = next((member for member in union_parts(kind) if get_origin(member) is list), None)
     takes_unknown = UnknownContent in union_parts(kind)
@@ -181,10 +180,10 @@ def tagged_union(kind: Any, hooks: Hooks) -> Hook:
             if type(tag) is not str or tag not in by_tag:
                 raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
             if tag not in known:  # not before the first of them: the members of a union may hold the union
-                known[tag] = hooks.get_structure_hook(by_tag[tag])
+                known[tag] = hook_of(by_tag[tag])
             return known[tag](members, by_tag[tag])
         if list_kind is not None and type(value) is list:
-            return hooks.get_structure_hook(list_kind)(cast("Any", value), list_kind)
+            return hook_of(list_kind)(cast("Any", value), list_kind)
         if takes_unknown and type(value) is UnknownContent:  # from lenient reading: JSON has no such object
             return value
         raise TypeError("expected an object")
@@ -238,20 +237,20 @@ _AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {
 """Steps on the object, and the data that the object was made of."""
 
 
-def _elicit_params(hooks: Hooks, value: Any, _: Any) -> Any:
+def _elicit_params(hook_of: HookOf, value: Any, _: Any) -> Any:
     mode = cast("dict[str, Any]", value).get("mode", "form") if type(value) is dict else None
     if mode not in ("url", "form"):
         raise ValueError("the mode must be form or url")
     kind: Any = ElicitURLParams if mode == "url" else ElicitFormParams
-    return hooks.get_structure_hook(kind)(value, kind)
+    return hook_of(kind)(value, kind)
 
 
-def _resource_contents(hooks: Hooks, value: Any, _: Any) -> Any:
+def _resource_contents(hook_of: HookOf, value: Any, _: Any) -> Any:
     members = read_object(value, None)
     if "text" not in members and "blob" not in members:
         raise ValueError("expected text or blob")
     kind: Any = TextResourceContents if "text" in members else BlobResourceContents
-    return hooks.get_structure_hook(kind)(members, kind)
+    return hook_of(kind)(members, kind)
 
 
 LEAVES: Final[dict[Any, Hook]] = {
@@ -260,7 +259,7 @@ LEAVES: Final[dict[Any, Hook]] = {
     Any: lambda value, _: value,
 }
 """The readers of types without parts."""
-SPECIAL: Final[dict[Any, Callable[[Hooks, Any, Any], Any]]] = {
+SPECIAL: Final[dict[Any, Callable[[HookOf, Any, Any], Any]]] = {
     ElicitFormParams | ElicitURLParams: _elicit_params,
     ResourceContents: _resource_contents,
 }

@@ -68,13 +68,12 @@ class RecordedTransport(Transport):
             self._rest = len(message) - count
         return count
 
-    def record_sent(self, message: bytes) -> None:
-        """Note a message that the transport is handed in another way: see `SendRecorder.record_sent`."""
-        self._recording.frame("out", message)
-
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
         """Return the outbox of the transport, by way of this: see `Transport.make_outbox`."""
-        return self._transport.make_outbox(high_water, recorded or self)
+        return self._transport.make_outbox(high_water, recorded or SendRecorder(self.send_nowait, self._record))
+
+    def _record(self, message: bytes) -> None:
+        self._recording.frame("out", message)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
         """Return an observer that tells the recording, and ``tracing``: see `Transport.observed_by`."""

@@ -8,7 +8,8 @@ reply.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..classes import value
 from ..jsonrpc.errors import MCPError, clean
@@ -103,16 +104,14 @@ Received: TypeAlias = bytes | bytearray | Frame | ReplyLost | QuestionsLost
 """Results of `Transport.receive`: a message, without its framing, or a loss."""
 
 
-class SendRecorder(Protocol):
-    """The part before the sending of a transport whose messages are recorded."""
+@value
+class SendRecorder:
+    """Functions that stand before the sending of a transport whose messages are recorded."""
 
-    def send_nowait(self, message: bytes) -> int:
-        """Send as `Transport.send_nowait`."""
-        ...
-
-    def record_sent(self, message: bytes) -> None:
-        """Note a message, without its newline, that goes another way than by `send_nowait` and `Transport.send`."""
-        ...
+    send_nowait: Callable[[bytes], int]
+    """Sends as `Transport.send_nowait`."""
+    record: Callable[[bytes], None]
+    """Notes a message, without its newline, that goes another way than by `send_nowait` and `Transport.send`."""
 
 
 class Transport(ABC):
@@ -155,7 +154,7 @@ class Transport(ABC):
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
         """Return the outbox for the messages of a connection over this transport, by way of ``recorded`` if given."""
-        return Outbox(high_water, (self if recorded is None else recorded).send_nowait)
+        return Outbox(high_water, self.send_nowait if recorded is None else recorded.send_nowait)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
         """Return the observer of the requests of a connection over this transport, whose host has ``tracing``."""

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
@@ -126,13 +127,16 @@ class Middleware(Protocol):
         ...
 
 
-@runtime_checkable
-class PositionedMiddleware(Middleware, Protocol):
-    """An around that has to know its place among those of a server: the same number on all replicas."""
+class PositionedMiddleware(ABC):
+    """A middleware that has to know its place among those of a server: the same number on all replicas."""
 
+    @abstractmethod
+    def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
+        """Return the result of ``request``: see `Middleware`."""
+
+    @abstractmethod
     def at_position(self, position: int) -> Middleware:
-        """Return the around for this ``position``."""
-        ...
+        """Return the middleware for this ``position``."""
 
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:

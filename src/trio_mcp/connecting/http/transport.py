@@ -351,14 +351,14 @@ class _RecordedOutbox(_HttpOutbox):
 
     def __init__(self, high_water: int, transport: HttpTransport, recorded: SendRecorder) -> None:
         super().__init__(high_water, transport, recorded.send_nowait)
-        self._recorded = recorded
+        self._record = recorded.record
 
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
-        self._recorded.record_sent(OutboundFrame.request(request_id, method, params).line)
+        self._record(OutboundFrame.request(request_id, method, params).line)
         super().put_request(request_id, method, params, owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
-        self._recorded.record_sent(cancel_line(request_id, reason)[:-1])
+        self._record(cancel_line(request_id, reason)[:-1])
         super().put_cancel(request_id, reason)
 
 
