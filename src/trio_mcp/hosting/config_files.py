@@ -22,6 +22,7 @@ from ..connecting.credentials import can_sign_in
 from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..jsonrpc.errors import MCPError
+from ..protocol.fields import as_object
 from .descriptions import MemberDescription, RestartPolicy
 from .json_files import names_given_twice, read_json
 
@@ -157,13 +158,7 @@ def read_config(
             name in names_given_twice(entries)
         )
         try:
-            if not name.strip():
-                raise ValueError("the name of an entry must not be empty")  # noqa: TRY301
-            if not isinstance(entry, dict):
-                raise ValueError("it is no JSON object")  # noqa: TRY004, TRY301 - a value of the file, not a type of ours
-            entry = cast("dict[str, Any]", entry)
-            fields = entry if variables is None else cast("dict[str, Any]", _expanded(entry, variables))
-            fields = {key: value for key, value in fields.items() if not _is_absent(key, value)}
+            fields = _fields_of(name, entry, variables)
             disabled = any(_flag(fields, key, not off) is off for key, off in _OFF.items())
             revision = _typed_field(fields, "protocolVersion", str | None, None)
             config.members[name] = MemberDescription(
@@ -183,15 +178,29 @@ def read_config(
             ]
             if twice:
                 problems.append(f"{', '.join(twice[:10])}: given several times, and the last value counts")
-            unknown = entry.keys() - _KNOWN - {_server_key(fields)}
-            for key, known in _KNOWN_OF_OAUTH.items():
-                if isinstance(section := fields.get(key), dict):
-                    unknown |= {f"{key}.{member}" for member in cast("dict[str, Any]", section).keys() - known}
-            if unknown:
+            if unknown := _unknown_in(entry, fields):
                 config.ignored[name] = tuple(sorted(unknown))
         if problems:
             config.problems[name] = "; ".join(problems)
     return config
+
+
+def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the members of an entry that say something, with ``variables`` in place. Raises `ValueError`."""
+    if not name.strip():
+        raise ValueError("the name of an entry must not be empty")
+    if not isinstance(entry, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - a value of the file, not a type of ours
+    fields = cast("dict[str, Any]", entry if variables is None else _expanded(entry, variables))
+    return {key: value for key, value in fields.items() if not _is_absent(key, value)}
+
+
+def _unknown_in(entry: dict[str, Any], fields: dict[str, Any]) -> set[str]:
+    """Return the names of members that mean nothing here, those of the sections about OAuth included."""
+    unknown = entry.keys() - _KNOWN - {_server_key(fields)}
+    for key, known in _KNOWN_OF_OAUTH.items():
+        unknown |= {f"{key}.{member}" for member in as_object(fields.get(key)).keys() - known}
+    return unknown
 
 
 def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:

@@ -155,8 +155,7 @@ def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
 
     root = part_of(schema)
     assert root is not None
-    anchors = anchors_in(schema)
-    targets: dict[str, list[_Part]] = {}
+    anchors, targets = anchors_in(schema), dict[str, list[_Part]]()
     while pending:
         node = pending.pop()
         part = parts[id(node)]

@@ -91,15 +91,8 @@ class Connection:
         ask, post = self.outbound.request, self.outbound.send_detached
         self._runner = RequestRunner(host, handler, graces, replies, ask, tracer, peer=peer, post=post)
         self._announcements = Announcements(self.outbox)
-        self._dispatch = Dispatch(
-            self._runner,
-            self.exchange,
-            self.outbound,
-            self._request_notifications,
-            self._changes,
-            handler,
-            on_unreadable,
-        )
+        queues = self._request_notifications, self._changes
+        self._dispatch = Dispatch(self._runner, self.exchange, self.outbound, *queues, handler, on_unreadable)
         self._drain_timeout = limits.drain_timeout
         self._last_flush = LastFlush()
         self._ended = trio.Event()

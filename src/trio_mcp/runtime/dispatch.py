@@ -88,8 +88,7 @@ class Dispatch:
             case events.RequestFailed():
                 self._outbound.settle(event.request, None, event.error)
             case events.ReplyUnreadable():
-                shown = f": {quoted(line)}" if event.is_odd else ""
-                self._outbound.unreadable_answer(event.request, event.reason + shown)
+                self._reply_unreadable(event, line)
             case events.StreamReceived():
                 if (on_notification := self._outbound.call_of(event.request).on_notification) is not None:
                     on_notification(event.notification, _size(line, batch, event.notification.params))
@@ -103,11 +102,18 @@ class Dispatch:
             case events.AnswerLost() | events.Unread():
                 self._unread(event, line)
             case events.Ignored():
-                logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
-                if event.is_reply:
-                    self._outbound.record_stray(line)
+                self._ignored(event, line)
         if batch is not None:
             batch.reply(None)  # a member that gets no reply
+
+    def _reply_unreadable(self, event: events.ReplyUnreadable, line: bytes | bytearray) -> None:
+        shown = f": {quoted(line)}" if event.is_odd else ""
+        self._outbound.unreadable_answer(event.request, event.reason + shown)
+
+    def _ignored(self, event: events.Ignored, line: bytes | bytearray) -> None:
+        logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
+        if event.is_reply:
+            self._outbound.record_stray(line)
 
     def _act_on_batch(self, event: events.BatchReceived, line: bytes | bytearray, exchange: Exchange | None) -> None:
         replies = BatchExchange(exchange or self._exchange, len(event.events))

@@ -118,31 +118,25 @@ class Server(Offering):
         extensions: Sequence[Extension[Any, Any]] = (),
         **foreign: Never,
     ) -> None:
-        if foreign:
-            _refuse(foreign)
-        _check_usable(version, lifespan, page_size)
+        _check_usable(version, lifespan, page_size, foreign)
         self.info = Implementation(name, version, title, description, list(icons) if icons else None, website_url)
         self.instructions = instructions
         self.limits = limits
         self.logging = logging
         self.require_initialized = require_initialized
-        self.tracing = tracing
-        self.expose_errors = expose_errors
-        written = encoders_of(encoders)
+        self.tracing, self.expose_errors = tracing, expose_errors
         self.cache_hints = hints_by_method(cache, cache_by_method)
-        super().__init__(page_size, self.cache_hints["resources/read"], written)
+        super().__init__(page_size, self.cache_hints["resources/read"], encoders_of(encoders))
         self.extensions = tuple(extensions)
         self.vocabulary = CORE
         """The methods of the specification and of the extensions."""
         self._acknowledges: CancelAcknowledged | None = None
-        if self.extensions:
-            self._extend(cache)
+        self._extend(cache)
         self.state_cipher = StateCipher(name, secrets)
         self._secrets = tuple(secrets)
         self.load = Load()
         """Counters that all connections share, read by `statistics`."""
-        self._lifespan = lifespan
-        self._tasks = tasks
+        self._lifespan, self._tasks = lifespan, tasks
         self.tasks = _stored_tasks(tasks)
         """The tasks of all callers, for code outside of handlers that ends tasks: see `StoredTasks`. Between runs of
         the server there are only the tasks in `TaskSettings.store`."""
@@ -180,6 +174,8 @@ class Server(Offering):
     # Extensions
 
     def _extend(self, cache: CacheHints) -> None:
+        if not self.extensions:
+            return
         from ..protocol.extensions import vocabulary_of  # late: most servers have no extension
         from .extension_handlers import ExtensionHandlers
 
@@ -412,8 +408,10 @@ class Server(Offering):
         return self.load.statistics()
 
 
-def _check_usable(version: str, lifespan: object, page_size: int | None) -> None:
+def _check_usable(version: str, lifespan: object, page_size: int | None, foreign: Mapping[str, Any]) -> None:
     """Raise `ValueError` or `TypeError` for arguments of a server that other SDKs take, and this one cannot."""
+    if foreign:
+        _refuse(foreign)
     if len(version.split()) > 4:  # a sentence, which other SDKs take in the second place
         raise ValueError(f"a version is like '1.0', not {version[:100]!r}; write instructions=...")
     if isgeneratorfunction(lifespan) or isasyncgenfunction(lifespan):

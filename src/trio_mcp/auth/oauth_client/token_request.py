@@ -293,6 +293,11 @@ def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSetti
     return _documented(kept.client_id) if kept.client_id == settings.client_metadata_url else None
 
 
+def _post_json(url: str, body: bytes) -> Fetch:
+    kind = "application/json"
+    return Fetch(method="POST", url=url, headers=(("accept", kind),), body=body, content_type=kind)
+
+
 def _register(
     url: str, server: ServerMetadata, settings: OAuthSettings, scopes: tuple[str, ...]
 ) -> Machine[TokenClient]:
@@ -312,13 +317,7 @@ def _register(
         scope=" ".join(scopes) or None,
     )
     try:
-        answer: Fetched = yield Fetch(
-            method="POST",
-            url=url,
-            headers=(("accept", "application/json"),),
-            body=metadata.to_json(),
-            content_type="application/json",
-        )
+        answer: Fetched = yield _post_json(url, metadata.to_json())
     except FetchFailed as error:
         raise AuthorizationError(f"the client could not be registered: {error}") from None
     what = "the authorization server has not registered the client"

@@ -104,14 +104,7 @@ class RegisteredTool:
         ``validator`` checks arguments against ``input_schema``, by default one that is made here."""
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function)
-        try:
-            returns = without_questions(handler.returns)
-            output, to_result = result_maker(returns, options.get("output_schema"), encoders)
-        except TypeError as error:
-            raise TypeError(
-                f"what {function.__name__} returns: {error}. "
-                "Annotate what goes over the wire, or leave the annotation out."
-            ) from None
+        output, to_result = _results_of(handler, options.get("output_schema"), encoders)
         tool = _described(handler, output, options)
         try:
             mirrored = param_headers(tool.input_schema)
@@ -142,6 +135,19 @@ class RegisteredTool:
             has_view or output is not None,
             is_lenient,
         )
+
+
+def _results_of(
+    handler: UserFunction, output_schema: JSONObject | None, encoders: Encoders | None
+) -> tuple[JSONObject | None, ToResult]:
+    """Return what `result_maker` returns for a tool."""
+    try:
+        return result_maker(without_questions(handler.returns), output_schema, encoders)
+    except TypeError as error:
+        raise TypeError(
+            f"what {handler.function.__name__} returns: {error}. "
+            "Annotate what goes over the wire, or leave the annotation out."
+        ) from None
 
 
 def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
@@ -236,13 +242,7 @@ class Tools:
             arguments = params.arguments or {}
         fault = None if entry.input_validator is None else entry.input_validator.faults(arguments)
         if fault is not None and entry.is_lenient:
-            from ...protocol.schema_reading import read_leniently  # late: few arguments need it
-
-            try:
-                arguments = read_leniently(entry.listed.input_schema, arguments)
-                fault = entry.input_validator and entry.input_validator.faults(arguments)
-            except ValueError as error:
-                fault = str(error)
+            arguments, fault = _read_leniently(entry, arguments)
         bound: dict[str, Any] = {}
         if entry.whole_arguments:
             bound["arguments"] = arguments
@@ -403,6 +403,17 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
         return "gave a result that does not fit its output schema: it is not an object"
     fault = None if entry.output_validator is None else entry.output_validator.faults(data)
     return None if fault is None else f"gave a result that does not fit its output schema: {fault}"
+
+
+def _read_leniently(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
+    """Return ``arguments`` with lists, objects and numbers read from text, and their fault, if any is left."""
+    from ...protocol.schema_reading import read_leniently  # late: few arguments need it
+
+    try:
+        arguments = read_leniently(entry.listed.input_schema, arguments)
+        return arguments, None if entry.input_validator is None else entry.input_validator.faults(arguments)
+    except ValueError as error:
+        return arguments, str(error)
 
 
 async def _completed(result: CallToolResult) -> CallToolResult:
