@@ -16,7 +16,7 @@ from tests.serving.http.scenes import text_of
 from tests.stores.redis_server import RedisServer
 
 from trio_mcp import Memory, Redis, RequestContext, Server, open_memory
-from trio_mcp.stores.shared import SharedStorage
+from trio_mcp.server.sharing import SharedStorage
 
 pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
 

@@ -13,10 +13,12 @@ from tests.serving.http.fleet import Fleet, fleet
 from tests.serving.http.raw import modern
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Server
+from trio_mcp import Extension, Server
+from trio_mcp.fleet.fleet import FleetStorage
 from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.protocol.methods import Method
-from trio_mcp.stores.shared import Replica, SharedStorage
+from trio_mcp.server.sharing import SharedStorage
+from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import HintQueue
 from trio_mcp.types import Extension
 
@@ -103,7 +105,7 @@ async def test_clients_of_all_replicas_get_notifications_of_a_thread_once_and_in
             assert {each for each in member.told if isinstance(each, str)} == {f"note://{size}" for size in range(20)}
 
 
-class Uncertain:
+class Uncertain(FleetStorage):
     """A storage that does not say whether a change was noted, the first time, and whose hints may be lost."""
 
     def __init__(self, *, has_hints: bool) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 import trio
 
+from trio_mcp.fleet.fleet import FleetStorage
 from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import HINTS_LOST, HintQueues, HintsLost, StoreDown, StoreFull, TaskRecord, Uncertain
@@ -140,7 +141,7 @@ def _copy(state: dict[str, Any]) -> dict[str, Any]:
     return copy.deepcopy({name: value for name, value in state.items() if id(value) not in kept}, kept | records)
 
 
-class Way:
+class Way(FleetStorage):
     """The way of one replica to the storage: `SharedStorage`."""
 
     def __init__(self, storage: UnreliableStorage) -> None:

@@ -17,8 +17,8 @@ from tests.stores.redis_server import redis_of_process, redis_server, redis_url 
 from tests.tasks.callers import calling, settings
 
 from trio_mcp import PeerError, Redis, RequestContext, Server, SQLite
+from trio_mcp.server.sharing import SharedStorage
 from trio_mcp.stores.record_codec import RecordCodec, StoredRecord
-from trio_mcp.stores.shared import SharedStorage
 from trio_mcp.stores.task_store import TaskRecord, TaskStore
 
 LEASE = 3.0

@@ -26,8 +26,8 @@ from .printable import CommandError, say
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Protected
+    from ..server.sharing import SharedStorage
     from ..serving.callers import TrustedProxies
-    from ..stores.shared import SharedStorage
     from .workers import WorkerLink
 
 

@@ -22,7 +22,7 @@ from .workers import WorkerLink, supervise
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Protected
-    from ..stores.shared import SharedStorage
+    from ..server.sharing import SharedStorage
 
 
 _OPTIONS: Final = (

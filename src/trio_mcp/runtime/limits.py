@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -17,7 +17,6 @@ from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import Callers
 
 if TYPE_CHECKING:
-    from ..fleet.messenger import Messenger
     from ..stores.shared import StorageCounters
 
 
@@ -256,7 +255,7 @@ class LinkCounts:
     """The counts of the links of a server to other replicas: of those that are open, and of those that were."""
 
     def __init__(self) -> None:
-        self._open: list[tuple[StorageCounters | None, Messenger]] = []
+        self._open: list[tuple[StorageCounters | None, Callable[[], int]]] = []
         self._past = Counter[str]()
 
     @property
@@ -270,19 +269,20 @@ class LinkCounts:
         return sum((_counted(*each) for each in self._open), Counter(self._past))
 
     @contextmanager
-    def counting(self, counts: StorageCounters | None, letters: Messenger) -> Generator[None]:
-        """Count the link of a replica, until the end of the block."""
-        link = counts, letters
+    def counting(self, counts: StorageCounters | None, count_sent: Callable[[], int]) -> Generator[None]:
+        """Count the link of a replica, until the end of the block. ``count_sent`` returns the number of the messages
+        that the replica has sent to others so far."""
+        link = counts, count_sent
         self._open.append(link)
         try:
             yield
         finally:
             self._open.remove(link)
-            self._past += _counted(counts, letters)
+            self._past += _counted(counts, count_sent)
 
 
-def _counted(counts: StorageCounters | None, letters: Messenger) -> Counter[str]:
-    found = Counter(letters=letters.sent_count)
+def _counted(counts: StorageCounters | None, count_sent: Callable[[], int]) -> Counter[str]:
+    found = Counter(letters=count_sent())
     if counts is not None:
         found.update(
             round_trips=counts.round_trips,

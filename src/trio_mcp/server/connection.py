@@ -333,15 +333,15 @@ class SharedConnection(MiddlewareConnection):
         check_scopes: CheckScopes | None = None,
     ) -> None:
         super().__init__(running, transport, peer, state, check_scopes)
-        assert running.retry_forwarder is not None, "it shares a storage with others"
-        self._retry_forwarder = running.retry_forwarder
+        assert running.fleet is not None, "it shares a storage with others"
+        self._fleet = running.fleet
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request in its task. See `ServerConnection.answer`. The arounds of a carried retry run already, in
         the replica that has its handler."""
         before = scope.request.continuation
         if type(before) is RemoteRetry:
-            return self._retry_forwarder.forward(scope, before)
+            return self._fleet.forward(scope, before)
         if self._middleware is None:
             return ServerConnection.answer(self, scope, arguments)
         return super().answer(scope, arguments)

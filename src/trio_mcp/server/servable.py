@@ -26,7 +26,7 @@ from .required_scopes import NO_SCOPES, required_scopes
 from .server import RunningServer, Server
 
 if TYPE_CHECKING:
-    from ..stores.shared import SharedStorage
+    from .sharing import SharedStorage
 
 
 class ServedConnection(Protocol):
@@ -147,7 +147,7 @@ def connection_to(
     not."""
     if isinstance(running, RunningServer):
         kind = ServerConnection if running.middleware is None else MiddlewareConnection
-        if running.retry_forwarder is not None:
+        if running.fleet is not None:
             kind = SharedConnection
         return kind(running, transport, peer, state, check_scopes)
     return running.connect(transport, peer, state)
@@ -158,5 +158,5 @@ def end_tasks(running: Running, *, hurry: bool) -> None:
     stand-in has no tasks of its own."""
     if isinstance(running, RunningServer):
         running.tasks.host.shut_down(hurry=hurry)
-        if running.retry_forwarder is not None:
-            running.retry_forwarder.shut_down(hurry=hurry)
+        if running.fleet is not None:
+            running.fleet.shut_down(hurry=hurry)

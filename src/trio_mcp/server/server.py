@@ -43,17 +43,13 @@ from .request_state import StateCipher
 from .running_tasks import RunningTasks
 
 if TYPE_CHECKING:
-    from ..fleet.change_replicator import ChangeReplicator
-    from ..fleet.messenger import Messenger
-    from ..fleet.replicated_notifications import ReplicatedNotifications
-    from ..fleet.retry_forwarder import RetryForwarder
     from ..otel import OpenTelemetry
     from ..protocol.cancel_acknowledged import CancelAcknowledged
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from ..protocol.methods import Method
-    from ..stores.shared import SharedStorage
     from .calling.provider import Provider
     from .middleware import MiddlewareChains
+    from .sharing import Fleet, SharedStorage
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P")
@@ -219,14 +215,6 @@ class Server(Offering):
         self.extension_handlers.check_broadcast(row)
         self.observers.send_extension_notification(row, params)
 
-    def _replicated_notifications(self, cipher: StateCipher) -> ReplicatedNotifications | None:
-        """Return the form of what replicas tell each other; `None` where there are no extensions."""
-        if self.extension_handlers is None:
-            return None
-        from ..fleet.replicated_notifications import ReplicatedNotifications
-
-        return ReplicatedNotifications(cipher, self.extension_handlers.broadcast_rows)
-
     def send_extension_notification(self, row: Method, params: Any) -> None:
         """Do nothing: the extensions of a mounted server are not offered here."""
 
@@ -357,28 +345,22 @@ class Server(Offering):
                 await parts.enter_async_context(open_server_providers(once, host))
             services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
-            letters = carrier = changes = None
-            if replica is not None:
-                from ..fleet.change_replicator import ChangeReplicator
-                from ..fleet.messenger import Messenger  # most servers run alone
-                from ..fleet.retry_forwarder import RetryForwarder
-
-                changes = ChangeReplicator(self.observers, replica.changes, self._replicated_notifications(cipher))
-                await services.start(changes.run)
-                letters = Messenger(replica)
-                parts.enter_context(self.load.links.counting(replica.counts, letters))
-                await services.start(letters.run)
-                carrier = RetryForwarder(host, letters, cipher, self.vocabulary)
-                await services.start(carrier.run)
+            fleet = None
+            if shared is not None and replica is not None:
+                extensions = self.extension_handlers
+                broadcasts = {} if extensions is None else extensions.broadcast_rows
+                fleet = shared.make_fleet(replica, host, cipher, self.observers, self.vocabulary, broadcasts)
+                parts.enter_context(self.load.links.counting(replica.counts, fleet.count_sent))
+                await services.start(fleet.run)
             outcomes, arounds = OutcomeReplies(expose_errors=self.expose_errors), self._middleware_chains()
             tasks = RunningTasks(self.tools, host, outcomes, settings, value, arounds)
             await services.start(tasks.host.run)
             for part in self.all_servers():
                 parts.enter_context(part.tasks.running(tasks.records))
-            yield RunningServer(self, value, host, replies, tasks, arounds, cipher, letters, carrier, changes)
+            yield RunningServer(self, value, host, replies, tasks, arounds, cipher, fleet)
             await tasks.host.drain()
-            if carrier is not None:
-                await carrier.drain()
+            if fleet is not None:
+                await fleet.drain()
 
     @asynccontextmanager
     async def open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
@@ -454,12 +436,8 @@ class RunningServer:
     """The functions around requests; `None` where there are none, and nothing is paid for any."""
     cipher: StateCipher
     """Seals the states of modern clients."""
-    messages: Messenger | None
-    """The letters to and from other replicas; `None` where nothing is shared."""
-    retry_forwarder: RetryForwarder | None
-    """Carries retries to other replicas; `None` where nothing is shared."""
-    changes: ChangeReplicator | None
-    """Tells other replicas of changes; `None` where nothing is shared."""
+    fleet: Fleet | None
+    """The other replicas; `None` if nothing is shared."""
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -28,7 +28,7 @@ from .process import infrequent_gc, recorder_of, shut_down_on_signals
 
 if TYPE_CHECKING:
     from ..recording.recorder import Recorder
-    from ..stores.shared import SharedStorage
+    from ..server.sharing import SharedStorage
 
 logger = logging.getLogger("trio_mcp")
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         ReplayGuard,
         Replica,
         SessionDirectory,
-        SharedStorage,
         StoredEvents,
         StoredSession,
         StoredStream,
@@ -44,7 +43,7 @@ _NAMES: Final = {
     ".memory": "MemoryTaskStore", ".record_codec": "RecordCodec StoredRecord",
     ".shared": (
         "ChangeHint ChangeLog ChangesSince Courier EventLog RateLimits ReplayGuard Replica SessionDirectory "
-        "SharedStorage StoredEvents StoredSession StoredStream"
+        "StoredEvents StoredSession StoredStream"
     ),
     ".sqlite_store": "SQLiteTaskStore",
     ".task_store": (
@@ -55,7 +54,7 @@ _NAMES: Final = {
 __all__ = [
     "HINTS_LOST", "ChangeHint", "ChangeLog", "ChangesSince", "Courier", "EventLog", "HintQueues", "HintsLost",
     "MemoryTaskStore", "Outcome", "RateLimits", "RecordCodec", "ReplayGuard", "Replica", "SQLiteTaskStore",
-    "SessionDirectory", "SharedStorage", "StoreDown", "StoreFull", "StoredEvents", "StoredRecord", "StoredSession",
+    "SessionDirectory", "StoreDown", "StoreFull", "StoredEvents", "StoredRecord", "StoredSession",
     "StoredStream", "StoredTask", "TaskPhase", "TaskRecord", "TaskStore", "Uncertain", "UnreadableRecord",
     "new_mark",
 ]

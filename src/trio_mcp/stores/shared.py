@@ -343,15 +343,3 @@ class Replica:
     """The limits of rates that hold for all replicas together."""
     counts: StorageCounters | None = None
     """The counts of the way to the storage; `None` where there is no way, since the storage is on this machine."""
-
-
-class SharedStorage(Protocol):
-    """A storage that the replicas of a server share."""
-
-    def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:
-        """Take part, as a new replica of the server ``name``, until the end of the block. The entry waits for a storage
-        that cannot be reached yet, for as long as need be, and the log says so. With ``secrets``, the records of
-        tasks are sealed as `RecordCodec` says.
-
-        Servers with different names share nothing. The replica is not alive before its first `Courier.heartbeat`."""
-        ...

@@ -15,12 +15,14 @@ from tests.serving.http.scenes import MemoryEndpoint
 
 from trio_mcp import Cancellation, Limits, Server
 from trio_mcp.auth.resource_server.protected import Protected
+from trio_mcp.fleet.fleet import FleetStorage, ReplicaFleet
 from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.server.servable import end_tasks
 from trio_mcp.server.server import RunningServer
+from trio_mcp.server.sharing import SharedStorage
 from trio_mcp.serving.http.responses import EndpointSettings
 from trio_mcp.serving.http.serve import HttpFront
-from trio_mcp.stores.shared import Replica, SharedStorage
+from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import StoreDown
 from trio_mcp.transports.host_checks import host_checks_for
 
@@ -86,7 +88,7 @@ class _Counted:
         return call
 
 
-class Storage:
+class Storage(FleetStorage):
     """The `SharedStorage` of one replica: ``shared`` by ``ways``."""
 
     def __init__(self, shared: SharedStorage, ways: Ways) -> None:
@@ -119,6 +121,11 @@ class Member:
     def id(self) -> str:
         assert self.storage.replica is not None
         return self.storage.replica.id
+
+    @property
+    def fleet(self) -> ReplicaFleet:
+        assert isinstance(self.running.fleet, ReplicaFleet)
+        return self.running.fleet
 
     async def call(self, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> Answer:
         return await self.endpoint.modern("tools/call", call(tool, arguments, **more))

@@ -15,9 +15,9 @@ from trio.testing import lockstep_stream_pair, memory_stream_pair
 from trio_mcp import Cancellation, Limits, RequestContext, Server, WorkerContext
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.server.servable import Servable, running_with
+from trio_mcp.server.sharing import SharedStorage
 from trio_mcp.serving.http.responses import EndpointSettings
 from trio_mcp.serving.http.serve import HttpFront
-from trio_mcp.stores.shared import SharedStorage
 from trio_mcp.transports.host_checks import host_checks_for
 
 SAMPLING = {"sampling": {}}

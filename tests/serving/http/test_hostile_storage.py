@@ -23,7 +23,7 @@ from tests.stores.redis_server import RedisServer, redis_of_process, redis_serve
 from trio_mcp import RequestContext, Server
 from trio_mcp.fleet.storage.redis.storage import Redis
 from trio_mcp.fleet.storage.sqlite.storage import SQLite
-from trio_mcp.stores.shared import SharedStorage
+from trio_mcp.server.sharing import SharedStorage
 
 TASKS = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 HOSTILE = [

@@ -255,8 +255,8 @@ async def test_lines_in_a_letter_that_their_taker_does_not_know_end_the_call(aut
 
 async def test_retry_that_is_sealed_in_the_next_way_is_refused_at_once(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):
-        assert new.running.retry_forwarder is not None
-        seal: Any = new.running.retry_forwarder._seal
+        assert new.running.fleet is not None
+        seal: Any = new.fleet.retries._seal
         seal._keys = new.running.cipher.keys_for(b"trio-mcp carried retry 2 ")
         for taker, owner in ((new, old), (old, new)):
             reply = await carried(taker, owner)

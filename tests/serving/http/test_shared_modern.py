@@ -499,8 +499,8 @@ async def test_owner_itself_compares_the_principal(principal: PrincipalId | None
     """Whatever a taker has checked, or not."""
     async with fleet(add_tools, auth=guarded({})) as (one, two):
         question = question_in(await ask_as(one, "alice-1", call("who")))
-        assert one.running.messages is not None
-        assert two.running.messages is not None
+        assert one.running.fleet is not None
+        assert two.running.fleet is not None
         lines = list[LinesMessage]()
         seal = MessageSeal(two.running.cipher, two.id)
 
@@ -510,12 +510,12 @@ async def test_owner_itself_compares_the_principal(principal: PrincipalId | None
             lines.append(batch)
             letter.ack()
 
-        two.running.messages.register(LINES, read)
+        two.fleet.messenger.register(LINES, read)
         handle = two.running.cipher.open(question["requestState"]).handle
         _, body = modern("tools/call", call("who", before=question, answers=accepted(question)))
         params = json.dumps(body["params"]).encode()
         letter = RetryMessage(9, handle, 1, "tools/call", params, 100, principal, None, None)
-        await two.running.messages.send(one.id, RETRY, seal.seal(RETRY, one.id, letter), patience=1)
+        await two.fleet.messenger.send(one.id, RETRY, seal.seal(RETRY, one.id, letter), patience=1)
         await wait_all_tasks_blocked()
         assert json.loads(lines[0].lines)["error"]["code"] == -32602
         assert lines[0].is_last
@@ -524,24 +524,24 @@ async def test_owner_itself_compares_the_principal(principal: PrincipalId | None
 
 async def test_letter_of_a_stranger_is_refused(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
-        assert two.running.messages is not None
+        assert two.running.fleet is not None
         stranger = MessageSeal(StateCipher("fleet"), two.id)
         for content in (b"", b"nonsense", stranger.seal(CANCEL, one.id, CancelMessage(1, False, "no"))):
             with pytest.raises(MessageRefused, match="other secrets"):
-                await two.running.messages.send(one.id, CANCEL, content, patience=1)
+                await two.fleet.messenger.send(one.id, CANCEL, content, patience=1)
         mine = MessageSeal(two.running.cipher, two.id)
         with pytest.raises(MessageRefused, match="other secrets"):  # a letter of another kind
             content = mine.seal(CANCEL, one.id, CancelMessage(1, False, "no"))
-            await two.running.messages.send(one.id, RETRY, content, patience=1)
+            await two.fleet.messenger.send(one.id, RETRY, content, patience=1)
 
 
 async def test_cancel_that_overtakes_its_retry_counts(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
-        assert two.running.messages is not None
+        assert two.running.fleet is not None
         question = await parked(one, "linger", name="a")
         seal = MessageSeal(two.running.cipher, two.id)
         cancel = seal.seal(CANCEL, one.id, CancelMessage(1, False, "the client has left"))
-        await two.running.messages.send(one.id, CANCEL, cancel, patience=1)
+        await two.fleet.messenger.send(one.id, CANCEL, cancel, patience=1)
         answer = await two.call("linger", {"name": "a"}, before=question, answers=accepted(question))
         assert answer.code == -31003
         assert "its client has left; call again" in answer.json["error"]["message"]
@@ -593,8 +593,8 @@ async def test_each_retry_is_answered_once_though_letters_are_lost_and_come_twic
         assert answers == {str(number): f"{number} too from {number % 3}" for number in range(30)}
         await trio.sleep(10)
         for member in members:
-            assert member.running.retry_forwarder is not None
-            assert member.running.retry_forwarder.is_idle
+            assert member.running.fleet is not None
+            assert member.fleet.retries.is_idle
             assert member.server.statistics().in_flight == 0
 
 
@@ -658,8 +658,8 @@ async def _calls_end_in_bad_weather(seed: int) -> None:
         assert outcomes["result"] > 3
         assert longest < LEASE_SECONDS
         for member in members:
-            assert member.running.retry_forwarder is not None
-            assert member.running.retry_forwarder.is_idle
+            assert member.running.fleet is not None
+            assert member.fleet.retries.is_idle
             assert member.server.statistics().in_flight == 0
             for scope in member.running.host.parking:  # the retry never came
                 assert not journals[scope.request.params["arguments"]["name"]].resumed.is_set()

@@ -23,7 +23,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import CancelCause, Limits, Memory, serve_http
 from trio_mcp.fleet.storage.redis.storage import Redis
 from trio_mcp.fleet.storage.sqlite.storage import SQLite
-from trio_mcp.stores.shared import SharedStorage
+from trio_mcp.server.sharing import SharedStorage
 
 SECRET = b"of the author" * 3
 

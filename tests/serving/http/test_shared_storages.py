@@ -22,7 +22,7 @@ from trio_mcp.fleet.sessions.state import decode_state
 from trio_mcp.fleet.storage.redis.link import Link
 from trio_mcp.fleet.storage.redis.storage import Redis
 from trio_mcp.fleet.storage.sqlite.storage import SQLite
-from trio_mcp.stores.shared import SharedStorage
+from trio_mcp.server.sharing import SharedStorage
 
 
 @pytest.fixture(params=["redis", "sqlite"])

@@ -25,10 +25,12 @@ from ...jsonrpc.messages import Request, Unreadable
 from ...runtime.peer import Headers, Peer, PrincipalId
 from ...server.server import RunningServer
 from ...serving.http.exchanges import HttpRequest
+from ...serving.http.fleet_sessions import FleetSessions
 from ...serving.http.responses import error, unavailable
 from ...serving.http.session_exchange import ClientSession
 from ...stores.shared import StoredSession
 from ...stores.task_store import HintsLost
+from ..change_replicator import ChangeReplicator
 from ..messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage
 from ..retry_messages import MessageSeal
 from .resumed_streams import RESUMED_MESSAGE, new_signal
@@ -82,15 +84,18 @@ class _SessionRead:
         self.is_hinted = False
 
 
-class SharedSessionTable:
+class SharedSessionTable(FleetSessions):
     """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``, with ``messenger`` to other replicas.
     Clients come back ``retry_interval`` seconds after a response broke."""
 
     def __init__(
-        self, running: RunningServer, messenger: Messenger, nursery: trio.Nursery, retry_interval: float
+        self,
+        running: RunningServer,
+        messenger: Messenger,
+        changes: ChangeReplicator,
+        nursery: trio.Nursery,
+        retry_interval: float,
     ) -> None:
-        changes = running.changes
-        assert changes is not None, "letters are for those who share"
         self._replica = messenger.replica
         self._numbers = count(1)
         self._host = SessionHost(

@@ -27,6 +27,7 @@ from ...stores.shared import (
     new_replica_id,
 )
 from ...stores.task_store import HintQueue, HintQueues, HintsLost, StoreFull
+from ..fleet import FleetStorage
 from .expiring import Expiring
 from .memory_events import MemoryEventLog
 
@@ -261,7 +262,7 @@ class _ServerStorage:
         self.rate_limits = _MemoryRateLimits(now)
 
 
-class Memory:
+class Memory(FleetStorage):
     """A storage that replicas share which run in one trio program. All of the storage is gone with this object. The
     clock is trio's. No method waits, and none fails for want of the storage. Records of tasks leave the process
     nowhere, so ``secrets`` seal none."""

@@ -32,7 +32,7 @@ from .serve import bounds_of, endpoint_to, recordings_of
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate, Protected
     from ...recording.recorder import Recorder
-    from ...stores.shared import SharedStorage
+    from ...server.sharing import SharedStorage
     from .cards import Card
     from .recorded import HttpRecordings
 

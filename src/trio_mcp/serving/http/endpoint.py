@@ -52,7 +52,7 @@ from .stateless import StatelessEndpoint
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
-    from ...fleet.sessions.table import SharedSessionTable
+    from .fleet_sessions import FleetSessions
     from .routes import RouteRun, Routes
 
 logger = logging.getLogger("trio_mcp")
@@ -199,7 +199,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self.callers = CallersByAddress(running.callers, settings.proxies)
         """Finds the other ends of connections."""
         self._modern = StatelessEndpoint(running, nursery, settings.gate)
-        self._shared = _shared_sessions(running, nursery, settings.retry_interval)
+        self._shared = _fleet_sessions(running, nursery, settings.retry_interval)
         self._sessions = self._shared or SessionTable(running, nursery, settings.retry_interval)
         self.unread = unread_bytes(self._limits)
         """Bytes of requests, and of messages over WebSocket, that wait for their rest."""
@@ -431,13 +431,14 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             use(session)
 
 
-def _shared_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable | None:
-    """Return the sessions that all replicas serve; `None` where nothing is shared."""
-    if not isinstance(running, RunningServer) or running.messages is None or running.stateless:
+def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> FleetSessions | None:
+    """Return the sessions that all replicas serve; `None` if nothing is shared."""
+    if not isinstance(running, RunningServer) or running.fleet is None or running.stateless:
         return None
-    from ...fleet.sessions.table import SharedSessionTable  # most servers run alone
+    from .fleet_sessions import HttpFleet  # most servers run alone
 
-    return SharedSessionTable(running, running.messages, nursery, retry_interval)
+    assert isinstance(running.fleet, HttpFleet), "each storage makes one: see `FleetStorage`"
+    return running.fleet.open_sessions(running, nursery, retry_interval)
 
 
 def _routes_of(settings: EndpointSettings, nursery: trio.Nursery, limits: Limits) -> Routes | None:

@@ -33,7 +33,7 @@ from .responses import NO_ROUTES, EndpointSettings, documents_beside
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Protected
     from ...recording.recorder import Recorder
-    from ...stores.shared import SharedStorage
+    from ...server.sharing import SharedStorage
     from .cards import Card
     from .recorded import HttpRecordings
     from .routes import Route

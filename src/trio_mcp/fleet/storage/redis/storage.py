@@ -20,6 +20,7 @@ from ....concurrency.wakeups import ChangeSignal
 from ....stores.decoding import decode_columns
 from ....stores.sealing import check_secrets
 from ....stores.shared import SECRET_BYTES, Replica, new_replica_id
+from ...fleet import FleetStorage
 from .address import parse_url
 from .bus import Bus
 from .change_log import RedisChangeLog
@@ -42,7 +43,7 @@ _CHECK_INTERVAL: Final = 10.0
 """Seconds after which the secret is looked at again, for when somebody has emptied a Redis that runs."""
 
 
-class Redis:
+class Redis(FleetStorage):
     """The storage at the address ``url``, which any number of replicas share, on any machines: Redis 7, or Valkey.
 
     Addresses are ``redis://HOST:PORT/DB``, ``unix:///PATH?db=DB``, ``redis+cluster://HOST:PORT,HOST:PORT`` and

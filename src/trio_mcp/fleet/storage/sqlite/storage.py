@@ -23,6 +23,7 @@ from ....stores.sealing import check_secrets
 from ....stores.shared import SECRET_BYTES, Replica, new_replica_id
 from ....stores.sqlite_database import Database, Location, Schema
 from ....stores.sqlite_store import SQLiteTaskStore
+from ...fleet import FleetStorage
 from .hints import HintPoller, sweep
 from .messages import SQLiteChangeLog, SQLiteCourier
 from .sessions import SQLiteEventLog, SQLiteSessionDirectory
@@ -153,7 +154,7 @@ _RETRY_DELAY: Final = 0.5
 """Seconds between two tries to open files that cannot be used yet."""
 
 
-class SQLite:
+class SQLite(FleetStorage):
     """The storage that the processes of one machine share: records of tasks in the file ``path``, which may be one that
     `SQLiteTaskStore` has made, and all else in a file beside, with ``-shared`` at the end of its name. These are the
     files of the server that joins first. A server with another name has files of its own, with its number in the names:
