@@ -28,7 +28,7 @@ def test_what_was_sealed_opens_and_says_nothing_in_between() -> None:
 def test_state_of_an_older_version_opens() -> None:
     states = StateCipher("s", [OLD])
     older = msgspec.json.encode(list(msgspec.structs.astuple(CONTENT))[:7])
-    sealed = states.keys_for(b"trio-mcp requestState 1 ")[0].seal(older, b"trio-mcp requestState 1 ")
+    sealed = states.keys_for(b"trio-mcp requestState 1 ").seal(older, b"trio-mcp requestState 1 ")
     assert states.open(base64.urlsafe_b64encode(sealed).decode()) == CONTENT
 
 

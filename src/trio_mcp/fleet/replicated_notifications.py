@@ -15,7 +15,6 @@ from ..jsonrpc.base64url import decode_base64url
 from ..protocol.converters import structure, unstructure
 from ..protocol.revisions import LATEST_MODERN
 from ..stores.decoding import decode_stored
-from ..stores.sealing import BadSeal
 from ..stores.task_store import UnreadableRecord
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class ReplicatedNotifications:
     def encode(self, source: str, number: int, row: Method, params: Any) -> str | None:
         """Return the thing for a notification, the ``number``-th of ``source``; `None` for one that is too long."""
         told = _ReplicatedNotification(source, number, row.name, unstructure(params, LATEST_MODERN))
-        sealed = self._keys[0].seal(msgspec.msgpack.encode(told), _PURPOSE)
+        sealed = self._keys.seal(msgspec.msgpack.encode(told), _PURPOSE)
         thing = NOTIFICATION_PREFIX + base64.urlsafe_b64encode(sealed).decode()
         return thing if len(thing) <= MAX_LENGTH else None
 
@@ -79,14 +78,8 @@ class ReplicatedNotifications:
     def _unseal(self, thing: str) -> _ReplicatedNotification | None:
         try:
             sealed = decode_base64url(thing.removeprefix(NOTIFICATION_PREFIX))
-        except ValueError:
-            sealed = b""
-        for key in self._keys:
-            try:
-                return decode_stored("a notification", _decoder.decode, key.open(sealed, _PURPOSE))
-            except BadSeal:
-                continue
-            except UnreadableRecord:  # of another version
-                break
+            return decode_stored("a notification", _decoder.decode, self._keys.open(sealed, _PURPOSE))
+        except (ValueError, UnreadableRecord):  # sealed with other secrets, or of another version
+            pass
         logger.warning("a notification of another replica cannot be read: it has other secrets, or another version")
         return None

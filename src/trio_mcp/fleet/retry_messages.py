@@ -152,22 +152,17 @@ class MessageSeal:
     def seal(self, kind: str, receiver: str, content: object) -> bytes:
         """Return ``content`` sealed, for a letter to ``receiver``."""
         about = f"{kind} {self._replica} {receiver}".encode()
-        return self._keys[0].seal(msgspec.msgpack.encode(content), about)
+        return self._keys.seal(msgspec.msgpack.encode(content), about)
 
     def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
         """Return the content of ``message``; `None`, and the letter is refused, where that cannot be read."""
         about = f"{kind} {message.sender} {self._replica}".encode()
-        for key in self._keys:
-            try:
-                content = key.open(message.content, about)
-            except BadSeal:
-                continue
-            try:
-                return decode_stored(
-                    f"a letter of the kind {kind}", partial(msgspec.msgpack.decode, type=form), content
-                )
-            except UnreadableRecord as error:  # of another version
-                logger.warning("%s", error)
-                break
+        try:
+            content = self._keys.open(message.content, about)
+            return decode_stored(f"a letter of the kind {kind}", partial(msgspec.msgpack.decode, type=form), content)
+        except BadSeal:
+            pass
+        except UnreadableRecord as error:  # of another version
+            logger.warning("%s", error)
         message.refuse("this replica cannot read the letter: it has other secrets, or another version")
         return None

@@ -25,7 +25,7 @@ from ..runtime.peer import Peer, PrincipalId
 from ..runtime.requests.host import LATER, Decision
 from ..runtime.requests.rounds import Retry
 from ..state.requests import Continuation, InboundRequest
-from ..stores.sealing import SealingKey, check_secrets
+from ..stores.sealing import KeyRing, check_secrets
 
 
 class RoundStates:
@@ -173,21 +173,21 @@ class StateCipher:
         self._name = name.encode(errors="surrogatepass")
         self._secrets = check_secrets(shared) or (secrets.token_bytes(32),)
 
-    def keys_for(self, purpose: bytes) -> list[SealingKey]:
-        """Return the keys for another ``purpose``, of the same server: the first seals, and each opens."""
-        return [SealingKey(secret, purpose + self._name) for secret in self._secrets]
+    def keys_for(self, purpose: bytes) -> KeyRing:
+        """Return the keys for another ``purpose``, of the same server."""
+        return KeyRing(self._secrets, purpose + self._name)
 
     def secret_for(self, purpose: bytes) -> bytes:
         """Return a derived secret for ``purpose``, the same in all processes with the same first secret."""
         return hmac.digest(self._secrets[0], purpose + self._name, "sha256")
 
     @cached_property
-    def _keys(self) -> list[SealingKey]:
+    def _keys(self) -> KeyRing:
         return self.keys_for(_PURPOSE)
 
     def seal(self, content: SealedState) -> str:
         """Return ``content`` sealed, as text. Raises `CodedError` (-32603) for content too large to carry around."""
-        sealed = self._keys[0].seal(msgspec.json.encode(content), _PURPOSE)
+        sealed = self._keys.seal(msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
         if len(text) > _LONGEST:
             raise CodedError(INTERNAL_ERROR, "Internal error: the answers so far are too long to be carried on")
@@ -203,12 +203,10 @@ class StateCipher:
             raise BadRequestState("not base64") from None
         if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 has several texts for the same bytes
             raise BadRequestState("not spelled as it was given")
-        for key in self._keys:
-            try:
-                return msgspec.json.decode(key.open(sealed, _PURPOSE), type=SealedState)
-            except (ValueError, msgspec.MsgspecError):
-                continue
-        raise BadRequestState("sealed with none of our secrets, or changed")
+        try:
+            return msgspec.json.decode(self._keys.open(sealed, _PURPOSE), type=SealedState)
+        except (ValueError, msgspec.MsgspecError):
+            raise BadRequestState("sealed with none of our secrets, or changed") from None
 
 
 def fingerprint(request: InboundRequest) -> bytes:

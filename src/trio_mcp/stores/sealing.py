@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 _MIN_SECRET_BYTES: Final = 32
@@ -57,3 +58,21 @@ class SealingKey:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], about)
         except (InvalidTag, ValueError):
             raise BadSeal("changed, or sealed with another key") from None
+
+
+class KeyRing:
+    """Keys for one purpose: the first key seals, and each key opens, so that secrets can be replaced one by one."""
+
+    def __init__(self, secrets: Sequence[bytes], purpose: bytes) -> None:
+        self._keys = [SealingKey(secret, purpose) for secret in secrets]
+
+    def seal(self, content: bytes, about: bytes) -> bytes:
+        """Return ``content`` sealed with the first key. See `SealingKey.seal`."""
+        return self._keys[0].seal(content, about)
+
+    def open(self, sealed: bytes, about: bytes) -> bytes:
+        """Return the content that was sealed with one of the keys. Raises `BadSeal`."""
+        for key in self._keys:
+            with suppress(BadSeal):
+                return key.open(sealed, about)
+        raise BadSeal("changed, or sealed with none of the keys")

@@ -78,6 +78,11 @@ class SessionDirectory(Protocol):
         """Return the session, which lasts for ``idle_ms`` from now; `None` where there is none, for any text."""
         ...
 
+    async def exists(self, session_id: str) -> bool:
+        """Return whether there is a session with this id, for any text. The session lasts no longer by this, and
+        doesn't count as read."""
+        ...
+
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
         """Keep ``state`` under a new ``mark`` in place of the facts under the mark ``expected_mark``. Return false,
         with nothing changed, where the session has another mark or has ended."""

@@ -266,7 +266,7 @@ async def test_retry_that_is_sealed_in_the_next_way_is_refused_at_once(autojump_
 
 def give_states(cipher: StateCipher, purpose: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have ``cipher`` write states with one more field, sealed for ``purpose``."""
-    key = cipher.keys_for(purpose)[0]
+    key = cipher.keys_for(purpose)
 
     def seal(content: SealedState) -> str:
         fields = msgspec.json.decode(msgspec.json.encode(content))

@@ -6,7 +6,6 @@ import errno
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from itertools import count
 from typing import Final, TypeVar, cast
 
@@ -19,7 +18,7 @@ from ...jsonrpc.codec import decode_value, encode_value, frame_error
 from ...jsonrpc.messages import RequestId, is_request_id
 from ...protocol.errors import REPLICA_LOST
 from ...stores.decoding import decode_stored
-from ...stores.sealing import BadSeal, SealingKey
+from ...stores.sealing import BadSeal, KeyRing
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
 from ...stores.task_store import UnreadableRecord
 
@@ -115,8 +114,8 @@ class StreamLog:
     log_id: str
     limit: int
     retention_ms: int
-    keys: Sequence[SealingKey] = ()
-    """Keys that seal events: the first one seals, each one opens. An event is only valid for its stream and owner."""
+    keys: KeyRing | None = None
+    """Keys that seal events, if the author has given secrets. An event is only valid for its stream and owner."""
     owner: str = ""
     """The principal that owns the session, in the form of facts."""
 
@@ -161,10 +160,13 @@ class StreamLog:
         """Return the events behind ``number``: see `EventLog.read_after`. Raises `UnreadableRecord`, an `OSError`, for
         events that were sealed with none of the keys."""
         found = await self.events.read_after(self.log_id, name, number, retention_ms=self.retention_ms)
-        if found is None or not self.keys:
+        if found is None or self.keys is None:
             return found
         about = self._about(name)
-        return attrs.evolve(found, lines=[self._unseal(about, line) for line in found.lines])
+        try:
+            return attrs.evolve(found, lines=[self.keys.open(line, about) for line in found.lines])
+        except BadSeal:
+            raise UnreadableRecord(errno.EIO, "an event was changed, or sealed with another secret") from None
 
     def touch(self, name: str) -> Awaitable[StoredEvents | None]:
         """Have the log last for `retention_ms` from now."""
@@ -185,13 +187,7 @@ class StreamLog:
         return encode_value([self.log_id, name, self.owner])
 
     def _seal(self, name: str, lines: Sequence[bytes]) -> Sequence[bytes]:
-        if not self.keys:
+        if self.keys is None:
             return lines
         about = self._about(name)
-        return [self.keys[0].seal(line, about) for line in lines]
-
-    def _unseal(self, about: bytes, line: bytes) -> bytes:
-        for key in self.keys:
-            with suppress(BadSeal):
-                return key.open(line, about)
-        raise UnreadableRecord(errno.EIO, "an event was changed, or sealed with another secret")
+        return [self.keys.seal(line, about) for line in lines]

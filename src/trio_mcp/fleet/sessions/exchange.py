@@ -25,7 +25,7 @@ from ...stores.task_store import StoreFull
 from ...transports.sse import STREAM_HEADERS
 from .event_log import forget_events, lost_line
 from .pending_changes import PendingChange, Refusal
-from .shared_state import UNREACHABLE_TEXT, SessionHost, SessionStateTooLong, SharedSessionState
+from .shared_state import UNREACHABLE_TEXT, SessionServices, SessionStateTooLong, SharedSessionState
 
 if TYPE_CHECKING:
     from ...runtime.requests.scope import RequestScope
@@ -125,7 +125,7 @@ class InitializeExchange(SharedExchange):
     settled the revision. A session whose opening fails ends at once, and so does one whose client does not learn its
     id."""
 
-    __slots__ = ("_host", "_session_state", "_state")
+    __slots__ = ("_services", "_session_state", "_state")
 
     may_prime: ClassVar[bool] = False
 
@@ -136,12 +136,12 @@ class InitializeExchange(SharedExchange):
         posted: HttpRequest,
         request: InboundRequest | None,
         high_water: int,
-        host: SessionHost,
+        services: SessionServices,
         session_state: SharedSessionState,
         state: ConnectionState,
     ) -> None:
-        super().__init__(session, connection, posted, request, high_water, lambda: None, host.start_soon)
-        self._host = host
+        super().__init__(session, connection, posted, request, high_water, lambda: None, services.start_soon)
+        self._services = services
         self._session_state = session_state
         self._state = state
 
@@ -175,7 +175,7 @@ class InitializeExchange(SharedExchange):
         """Open the session for all replicas; return the refusal where that is impossible."""
         revision = self._state.revision
         assert revision is not None, "initialize has settled it"
-        facts = attrs.evolve(self._session_state.current, revision=revision.name, cursor=self._host.changes.cursor)
+        facts = attrs.evolve(self._session_state.current, revision=revision.name, cursor=self._services.changes.cursor)
         try:
             ended = await self._session_state.open(facts, self._session.caller)
         except StoreFull:
@@ -186,7 +186,7 @@ class InitializeExchange(SharedExchange):
             logger.debug("a session could not be opened: %s", failed)
             return partial(unavailable, UNREACHABLE_TEXT)
         if ended is not None:
-            self._host.start_soon(forget_events, self._host.replica.events, ended)
+            self._services.start_soon(forget_events, self._services.replica.events, ended)
         return None
 
     async def _delete(self) -> None:

@@ -18,7 +18,7 @@ from .shared_state import (
     SESSION_ENDED_TEXT,
     UNREACHABLE_TEXT,
     SessionEnded,
-    SessionHost,
+    SessionServices,
     SessionStateTooLong,
     SharedSessionState,
 )
@@ -55,12 +55,12 @@ class PendingChanges:
 
     def __init__(
         self,
-        host: SessionHost,
+        services: SessionServices,
         session_state: SharedSessionState,
         state: ConnectionState,
         subscriptions: ClientSubscriptions,
     ) -> None:
-        self._host = host
+        self._services = services
         self._session_state = session_state
         self._state = state
         self._subscriptions = subscriptions
@@ -100,7 +100,7 @@ class PendingChanges:
         write = PendingChange(partial(_apply_all, changes))
         self._expected = write.change(told)
         self._writes.append(write)
-        self._host.start_soon(self._write, write)
+        self._services.start_soon(self._write, write)
         return write
 
     async def _write(self, write: PendingChange) -> None:

@@ -21,15 +21,13 @@ from ...stores.shared import StoredEvents, StoredStream
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, numbered_events
 from ..messenger import MessageRefused, Messenger, ReplicaDead
 from .event_log import STORAGE_TIMEOUT, StreamLog, replica_of, retry_while_unavailable
-from .shared_state import SessionHost
+from .shared_state import SessionServices
 from .streams import SSEResponse
 
 logger = logging.getLogger("trio_mcp")
 
 RESUMED_MESSAGE: Final = "session.resumed"
 """Kind of the letters that say that a client has come back for a stream, elsewhere."""
-_POLL_SCHEDULE_SECONDS: Final = 1.0
-"""Seconds between two looks at a stream that another replica writes, where no hint comes before."""
 
 
 class ResumedStream:
@@ -105,19 +103,14 @@ class ResumedStream:
             self.signal.notify()
 
 
-def new_signal() -> ChangeSignal:
-    """Return the signal for one who follows a stream."""
-    return ChangeSignal(_POLL_SCHEDULE_SECONDS)
-
-
 class ResumedStreams:
     """The streams of the session ``session_id``, in ``log``, that clients have come back for to this replica.
     ``on_resumed`` is called with a stream that this replica writes, and with the replica that was asked for it."""
 
     def __init__(
-        self, host: SessionHost, session_id: str, log: StreamLog, on_resumed: Callable[[str, str], None]
+        self, services: SessionServices, session_id: str, log: StreamLog, on_resumed: Callable[[str, str], None]
     ) -> None:
-        self._host = host
+        self._services = services
         self._id = session_id
         self._log = log
         self._on_resumed = on_resumed
@@ -133,15 +126,17 @@ class ResumedStreams:
         before = self._streams.pop(name, None)
         if before is not None:
             before.close()
-        here = self._host.replica.id
+        here = self._services.replica.id
         if replica == here:
             self._on_resumed(name, here)
         else:
             self.notify_resumed(replica, name, here)
-        signal = self._host.watch_stream(self._id, name)
+        signal = self._services.watch_stream(self._id, name)
         signal.notify()  # what came since the reading
-        until, interval = token_expiry(asked.auth), self._host.running.limits.stream_interval / 2
-        stream = ResumedStream(self._log, self._host.messenger, signal, events, first, until, interval, self._remove)
+        until, interval = token_expiry(asked.auth), self._services.running.limits.stream_interval / 2
+        stream = ResumedStream(
+            self._log, self._services.messenger, signal, events, first, until, interval, self._remove
+        )
         self._streams[name] = stream
         asked.response.on_gone = stream.close
         asked.response.stream(HTTPStatus.OK, STREAM_HEADERS + asked.extra, stream)
@@ -149,7 +144,7 @@ class ResumedStreams:
             stream.close()
 
     def _remove(self, stream: ResumedStream) -> None:
-        self._host.unwatch_stream(self._id, stream.name, stream.signal)
+        self._services.unwatch_stream(self._id, stream.name, stream.signal)
         if self._streams.get(stream.name) is stream:
             del self._streams[stream.name]
 
@@ -171,11 +166,11 @@ class ResumedStreams:
     def notify_resumed(self, receiver: str, name: str, replica: str) -> None:
         """Tell the replica ``receiver`` that the client has come back for the stream ``name``, to ``replica``. The
         response that had the stream may be one whose client is gone unsaid."""
-        self._host.start_soon(self._notify_resumed, receiver, (self._id, name, replica))
+        self._services.start_soon(self._notify_resumed, receiver, (self._id, name, replica))
 
     async def _notify_resumed(self, receiver: str, content: tuple[str, str, str]) -> None:
         try:
-            await self._host.send(receiver, RESUMED_MESSAGE, content)
+            await self._services.send(receiver, RESUMED_MESSAGE, content)
         except (ReplicaDead, MessageRefused, OSError) as error:
             logger.debug("a response could not be ended: %s", error)
 

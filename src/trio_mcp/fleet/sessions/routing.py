@@ -33,7 +33,7 @@ from .shared_state import (
     SESSION_ENDED_TEXT,
     UNREACHABLE_TEXT,
     SessionEnded,
-    SessionHost,
+    SessionServices,
     SessionStateTooLong,
     SharedSessionState,
 )
@@ -53,9 +53,9 @@ Delivery: TypeAlias = Callable[[], Awaitable[object]]
 and `SharedSessionState.change`."""
 
 
-def forward_unreadable(host: SessionHost, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
+def forward_unreadable(services: SessionServices, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
     """Tell the replica ``owner`` that the answer to a request of its cannot be read. Raises as `Messenger.send`."""
-    return host.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
+    return services.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
 
 
 class SessionRouter:
@@ -63,9 +63,9 @@ class SessionRouter:
     here."""
 
     def __init__(
-        self, host: SessionHost, session_id: str, session_state: SharedSessionState, state: ConnectionState
+        self, services: SessionServices, session_id: str, session_state: SharedSessionState, state: ConnectionState
     ) -> None:
-        self._host = host
+        self._services = services
         self._id = session_id
         self._session_state = session_state
         self._state = state
@@ -117,14 +117,14 @@ class SessionRouter:
             case Notification("notifications/cancelled"):
                 return self._cancel_delivery(_params(message))
             case Unreadable():
-                if owner := self._host.owning_replica(message.settles):
-                    return partial(forward_unreadable, self._host, self._id, owner, message)
+                if owner := self._services.owning_replica(message.settles):
+                    return partial(forward_unreadable, self._services, self._id, owner, message)
             case _:
                 pass
-        owner = self._host.owning_replica(named)
+        owner = self._services.owning_replica(named)
         if not owner:
             return None
-        return partial(self._host.send, owner, FORWARDED_MESSAGE, (self._id, body))
+        return partial(self._services.send, owner, FORWARDED_MESSAGE, (self._id, body))
 
     def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
         """Return the step that tells other replicas of a cancel; `None` for a request that runs here, or has no id."""
@@ -137,7 +137,7 @@ class SessionRouter:
         except NotSerializable:
             return None
         told = reason if isinstance(reason, str) else None
-        return partial(self._session_state.change, add_cancel(self._host.new_id(), request_id, told))
+        return partial(self._session_state.change, add_cancel(self._services.new_id(), request_id, told))
 
     async def deliver_all(self, deliveries: list[Delivery], posted: HttpRequest) -> bool:
         """Do ``route`` for the ``posted`` message. Return false where a step fails, and all is answered."""

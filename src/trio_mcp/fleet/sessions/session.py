@@ -39,7 +39,7 @@ from .exchange import InitializeExchange, SharedExchange
 from .pending_changes import PendingChange, PendingChanges
 from .resumed_streams import ResumedStreams
 from .routing import Delivery, SessionRouter
-from .shared_state import FRESH_SECONDS, UNREACHABLE_TEXT, SessionHost, SharedSessionState, to_milliseconds
+from .shared_state import FRESH_SECONDS, UNREACHABLE_TEXT, SessionServices, SharedSessionState, to_milliseconds
 from .standalone_streams import StandaloneStreams
 from .state import Cancel, SessionState, initialize_params
 from .streams import SharedStream
@@ -64,33 +64,33 @@ class SharedSession(ClientSession):
 
     def __init__(
         self,
-        host: SessionHost,
+        services: SessionServices,
         session_id: str,
         peer: Peer,
         caller: Caller,
         on_end: Callable[[ClientSession], None],
         opening: bytes = b"",
     ) -> None:
-        server = host.running.server
+        server = services.running.server
         state = ConnectionState("server", server.vocabulary, require_initialized=server.require_initialized)
-        state.new_id = host.new_id
-        super().__init__(host.running, session_id, peer, caller, host.retry_interval, on_end, state)
-        self._host = host
+        state.new_id = services.new_id
+        super().__init__(services.running, session_id, peer, caller, services.retry_interval, on_end, state)
+        self._services = services
         limits = self._limits
         most, keep = max(limits.max_replay_bytes * 3 // 4, 1), to_milliseconds(limits.replay_timeout)
         owner = principal_text(peer.principal)
-        self._log = StreamLog(host.replica.events, session_id, most, keep, host.keys, owner)
+        self._log = StreamLog(services.replica.events, session_id, most, keep, services.keys, owner)
         """The log of the streams that answer requests."""
         unknown = SessionState(opening, "", owner, new_stream_name())
-        self.session_state = SharedSessionState(host, session_id, unknown, self._apply_state, self.close)
+        self.session_state = SharedSessionState(services, session_id, unknown, self._apply_state, self.close)
         served = cast("ServerConnection", self._connection.served)
         self._subscriptions = served.subscriptions
-        self._resumed_streams = ResumedStreams(host, session_id, self._log, self.close_resumed)
+        self._resumed_streams = ResumedStreams(services, session_id, self._log, self.close_resumed)
         self.standalone_streams = StandaloneStreams(
-            host, session_id, self.session_state, served, self._outbox, self._log, self._resumed_streams
+            services, session_id, self.session_state, served, self._outbox, self._log, self._resumed_streams
         )
-        self._pending_changes = PendingChanges(host, self.session_state, state, self._subscriptions)
-        self._router = SessionRouter(host, session_id, self.session_state, state)
+        self._pending_changes = PendingChanges(services, self.session_state, state, self._subscriptions)
+        self._router = SessionRouter(services, session_id, self.session_state, state)
         self._streams: set[SharedStream] = set()
         """The streams that are not finished."""
         self._left = trio.lowlevel.ParkingLot()
@@ -159,7 +159,7 @@ class SharedSession(ClientSession):
         self._pending_changes.apply()
         self.standalone_streams.check_listener(facts.listener)
         if before is not None:  # what was cancelled before this view was there does not run here
-            known, here = {cancel.mark for cancel in before.cancels}, f"{self._host.replica.id}."
+            known, here = {cancel.mark for cancel in before.cancels}, f"{self._services.replica.id}."
             for cancel in facts.cancels:  # one that came here has found no request, and is for none that came later
                 if cancel.mark not in known and not cancel.mark.startswith(here):
                     self._cancel(cancel)
@@ -176,7 +176,7 @@ class SharedSession(ClientSession):
         if write is None:
             super()._accept(posted)
         else:
-            self._host.start_soon(self._accept_when_written, posted, write)
+            self._services.start_soon(self._accept_when_written, posted, write)
 
     async def _accept_when_written(self, posted: HttpRequest, write: PendingChange) -> None:
         refusal = await write.outcome()
@@ -227,15 +227,15 @@ class SharedSession(ClientSession):
         if step is None:
             super().fail_question(message, body)
         else:
-            self._host.start_soon(self._router.deliver_or_log, step)
+            self._services.start_soon(self._router.deliver_or_log, step)
 
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
         connection, high_water = self._connection.exchange, self._limits.high_water
-        start = self._host.start_soon
+        start = self._services.start_soon
         if opens:
             state = self._connection.state
             return InitializeExchange(
-                self, connection, posted, request, high_water, self._host, self.session_state, state
+                self, connection, posted, request, high_water, self._services, self.session_state, state
             )
         return SharedExchange(self, connection, posted, request, high_water, self._pending_changes.start, start)
 
@@ -244,13 +244,13 @@ class SharedSession(ClientSession):
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SharedStream:
         """Return a stream for the lines of ``exchange``, which begins in a task of its own."""
         assert isinstance(exchange, SharedExchange), "this session has no others"
-        holder, request_id = new_holder(self._host.replica), exchange.request_id
+        holder, request_id = new_holder(self._services.replica), exchange.request_id
         lost = partial(self._abort_exchange, exchange)
         longest = self._limits.max_message_bytes
         finished = partial(self.send_late_lines, exchange.outbox)
         stream = SharedStream(self._log, exchange.outbox, holder, request_id, lost, finished, longest, primes=primes)
         self._streams.add(stream)
-        self._context.run(self._host.start_soon, self._run_stream, stream)
+        self._context.run(self._services.start_soon, self._run_stream, stream)
         return stream
 
     async def _run_stream(self, stream: SharedStream) -> None:
@@ -276,9 +276,9 @@ class SharedSession(ClientSession):
             if stream.name == name:
                 before, stream.response_at = stream.response_at, replica
                 stream.detach()
-                if before not in ("", self._host.replica.id, replica):
+                if before not in ("", self._services.replica.id, replica):
                     self._resumed_streams.notify_resumed(before, name, replica)
-        if replica != self._host.replica.id:
+        if replica != self._services.replica.id:
             self._resumed_streams.close_stream(name)
 
     @property
@@ -306,7 +306,7 @@ class SharedSession(ClientSession):
     def _start_use(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run ``function``, which answers ``posted``, and keep the view until its end."""
         self._uses += 1
-        self._host.start_soon(self._run_used, posted, function, *args)
+        self._services.start_soon(self._run_used, posted, function, *args)
 
     async def _run_used(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
@@ -340,10 +340,10 @@ class SharedSession(ClientSession):
                 self.close("nobody uses the session in this process")
         elif now - self._looked_at >= min(timeout / 30, _LONGEST_LOOK):
             self._looked_at = now
-            self._host.start_soon(self.session_state.check_exists)
+            self._services.start_soon(self.session_state.check_exists)
         if self._streams and now - self._touched_at >= self._limits.replay_timeout / 3:
             self._touched_at = now
-            self._host.start_soon(self._touch, next(iter(self._streams)).name)
+            self._services.start_soon(self._touch, next(iter(self._streams)).name)
 
     async def _touch(self, name: str) -> None:
         try:
@@ -375,7 +375,7 @@ class SharedSession(ClientSession):
             logger.debug("a session could not be ended: %s", failed)
             asked.response.answer(unavailable(UNREACHABLE_TEXT, asked.extra))
             return
-        await forget_events(self._host.replica.events, self.id)
+        await forget_events(self._services.replica.events, self.id)
         asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))
 
 

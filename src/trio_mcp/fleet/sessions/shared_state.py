@@ -1,30 +1,33 @@
 """SharedSessionState are the facts of one session, as known to one replica and written for all.
 
 Known facts are as old as the last reading: `FRESH` seconds at most, while requests come, and until a hint says that
-the facts have changed. `SessionHost` is common to all sessions of a replica.
+the facts have changed. `SessionServices` is common to all sessions of a replica.
 """
 
 from __future__ import annotations
 
+import hmac
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+import secrets
+from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 import trio
 
-from ...classes import define, frozen
+from ...classes import define
 from ...concurrency.fair_share import Caller
 from ...concurrency.wakeups import ChangeSignal
+from ...runtime.peer import PrincipalId
 from ...server.server import RunningServer
 from ...stores.decoding import decode_stored
 from ...stores.record_codec import encoded
-from ...stores.sealing import BadSeal, SealingKey
-from ...stores.shared import Replica
-from ...stores.task_store import StoreFull, Uncertain, UnreadableRecord, new_mark
+from ...stores.sealing import BadSeal
+from ...stores.task_store import HintsLost, Uncertain, UnreadableRecord, new_mark
 from ..change_replicator import ChangeReplicator
 from ..messenger import Messenger, ReplicaMessage
 from ..retry_messages import MessageSeal
@@ -41,6 +44,12 @@ _WRITE_ATTEMPTS: Final = 20
 _SEND_TIMEOUT: Final = 5.0
 _UNUSED_LIFETIME: Final = 60.0
 """Seconds after which a session ends that its client has opened and not used."""
+_REPLICA_ID: Final = 8
+"""Characters of the id of a replica: see `new_replica_id`."""
+_MOST_DIGITS: Final = 18
+_CALLER_BYTES: Final = 16
+_POLL_INTERVAL: Final = 1.0
+"""Seconds between two looks at a stream that another replica writes, if no hint comes before."""
 UNREACHABLE_TEXT: Final = "the sessions of this server cannot be reached; try again later"
 SESSION_ENDED_TEXT: Final = "there is no such session: it has ended; send initialize"
 
@@ -53,64 +62,125 @@ class SessionStateTooLong(Exception):
     """The facts of a session would exceed their bound."""
 
 
-@frozen(eq=False)
-class SessionHost:
-    """The parts that the sessions of a replica have in common."""
+class SessionServices:
+    """The parts that all sessions of a replica have in common. Their tasks run in ``nursery``. Clients come back
+    ``retry_interval`` seconds after a response broke. ``changes`` notifies the clients of this replica of changes on
+    other replicas."""
 
-    running: RunningServer
-    replica: Replica
-    messenger: Messenger
-    nursery: trio.Nursery
-    retry_interval: float
-    """Seconds after which clients shall come back when a response breaks."""
-    new_id: Callable[[], str]
-    """Maker of the ids of requests to clients, which name this replica."""
-    owning_replica: Callable[[object], str]
-    """Returns the other replica that an id, or a token of progress, names; empty for all others."""
-    watch_stream: Callable[[str, str], ChangeSignal]
-    """Returns a signal of the changes of a stream, until `unwatch_stream`."""
-    unwatch_stream: Callable[[str, str, ChangeSignal], None]
-    caller_key: Callable[[Caller], bytes]
-    """Returns the name under which all replicas count the sessions of a caller."""
-    changes: ChangeReplicator
-    """Tells the clients of this replica of changes on others."""
-    seal: MessageSeal | None = None
-    """Seals the letters about sessions; `None` where the author has given no secrets."""
-    keys: Sequence[SealingKey] = ()
-    """Keys of the events of sessions; none where the author has given no secrets."""
-    state_keys: Sequence[SealingKey] = ()
-    """Keys that seal the facts of sessions: the first one seals, and each one opens."""
+    def __init__(
+        self,
+        running: RunningServer,
+        messenger: Messenger,
+        changes: ChangeReplicator,
+        nursery: trio.Nursery,
+        retry_interval: float,
+    ) -> None:
+        self.running = running
+        self.messenger = messenger
+        self.replica = messenger.replica
+        self.changes = changes
+        self.retry_interval = retry_interval
+        self._nursery = nursery
+        cipher = running.cipher
+        # The storage knows its own secret, so sealing with that secret would protect nothing.
+        has_secrets = cipher is running.server.state_cipher
+        self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
+        self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
+        """Keys of the events of sessions; `None` if the author has given no secrets."""
+        self._state_keys = cipher.keys_for(b"trio-mcp session facts 1 ") if has_secrets else None
+        self._caller_secret = cipher.secret_for(b"trio-mcp callers 1 ")
+        self._caller_keys = WeakKeyDictionary[Caller, bytes]()
+        self._numbers = count(1)
+        self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
+        """The signals for followers of streams, by session and stream."""
+
+    # Names
+
+    def new_id(self) -> str:
+        """Return an id for a request to a client. The id names this replica."""
+        return f"{self.replica.id}.{next(self._numbers)}"
+
+    def owning_replica(self, value: object) -> str:
+        """Return the other replica that an id, or a token of progress, names; empty for all others."""
+        if not isinstance(value, str):
+            return ""
+        replica, _, digits = value.rpartition(".")
+        is_ours = len(replica) == _REPLICA_ID and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+        return replica if is_ours and replica != self.replica.id else ""
+
+    def caller_key(self, caller: Caller) -> bytes:
+        """Return the name under which all replicas count the sessions of ``caller``."""
+        caller = caller.whole
+        key = self._caller_keys.get(caller)
+        if key is None:
+            match caller.key:
+                case ("principal", PrincipalId() as principal):
+                    text = b"principal " + principal.to_json().encode()
+                case ("address", str(address)):
+                    text = b"address " + address.encode()
+                case ("process", str(machine), int(process)):
+                    text = f"process {process} {machine}".encode(errors="surrogateescape")
+                case _:  # each such caller is a separate party
+                    text = secrets.token_bytes(_CALLER_BYTES)
+            key = self._caller_keys[caller] = hmac.digest(self._caller_secret, text, "sha256")
+        return key
+
+    # Changes of streams
+
+    def watch_stream(self, session_id: str, stream: str) -> ChangeSignal:
+        """Return a signal of the changes of a stream, until `unwatch_stream`."""
+        signal = ChangeSignal(_POLL_INTERVAL)
+        self._signals.setdefault((session_id, stream), set()).add(signal)
+        return signal
+
+    def unwatch_stream(self, session_id: str, stream: str, signal: ChangeSignal) -> None:
+        """Stop notifying ``signal``."""
+        signals = self._signals.get((session_id, stream), set())
+        signals.discard(signal)
+        if not signals:
+            self._signals.pop((session_id, stream), None)
+
+    async def notify_watchers(self) -> None:
+        """Notify the signals of streams that change on any replica, until cancelled."""
+        async with self.replica.events.watch() as hints:
+            async for hint in hints:
+                found = [*self._signals.values()] if isinstance(hint, HintsLost) else [self._signals.get(hint, ())]
+                for signals in found:
+                    for signal in signals:
+                        signal.notify()
+
+    # Messages and facts
 
     def send(self, replica: str, kind: str, content: tuple[object, ...]) -> Awaitable[bytes]:
         """Bring ``content`` to the reader of this ``kind`` in ``replica``: see `Messenger.send`."""
-        encoded = msgspec.msgpack.encode(content) if self.seal is None else self.seal.seal(kind, replica, content)
+        encoded = msgspec.msgpack.encode(content) if self._seal is None else self._seal.seal(kind, replica, content)
         return self.messenger.send(replica, kind, encoded, patience=_SEND_TIMEOUT)
 
     def open_message(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
         """Return the content of ``message``; `None`, and the letter is refused, where that cannot be read."""
-        if self.seal is None:
+        if self._seal is None:
             try:
                 return decode_stored("a letter", partial(msgspec.msgpack.decode, type=form), message.content)
             except UnreadableRecord as error:
                 logger.warning("%s", error)
                 message.refuse("this replica cannot read the message: it is of another version")
                 return None
-        return self.seal.open(kind, message, form)
+        return self._seal.open(kind, message, form)
 
     def seal_state(self, session_id: str, text: bytes) -> bytes:
         """Return the facts ``text`` sealed for this session, as the storage keeps them."""
-        return self.state_keys[0].seal(text, encoded(session_id)) if self.state_keys else text
+        return text if self._state_keys is None else self._state_keys.seal(text, encoded(session_id))
 
     def read_state(self, session_id: str, stored: bytes) -> SessionState | None:
         """Return the facts of a session from the storage. `None` if they were changed or never sealed; the client then
         has to open another session. Raises `SessionStateUnreadable`."""
-        if not self.state_keys:
+        if self._state_keys is None:
             return decode_state(stored)
-        for key in self.state_keys:
-            with suppress(BadSeal):
-                return decode_state(key.open(stored, encoded(session_id)))
-        logger.warning("the data of a session was changed, or not sealed with a secret of this replica")
-        return None
+        try:
+            return decode_state(self._state_keys.open(stored, encoded(session_id)))
+        except BadSeal:
+            logger.warning("the data of a session was changed, or not sealed with a secret of this replica")
+            return None
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run ``function`` in a task of its own. A failure is a defect, which concerns one request alone."""
@@ -121,7 +191,7 @@ class SessionHost:
             except Exception:
                 logger.exception("a part of an HTTP request failed")
 
-        self.nursery.start_soon(run)
+        self._nursery.start_soon(run)
 
 
 @define(eq=False)
@@ -139,17 +209,17 @@ class SharedSessionState:
 
     def __init__(
         self,
-        host: SessionHost,
+        services: SessionServices,
         session_id: str,
         state: SessionState,
         on_changed: Callable[[SessionState | None], None],
         on_ended: Callable[[str], None],
     ) -> None:
-        limits = host.running.limits
+        limits = services.running.limits
         self.current = state
         """The facts as last read or written."""
-        self._sessions = host.replica.sessions
-        self._host = host
+        self._sessions = services.replica.sessions
+        self._services = services
         self._id = session_id
         self._on_changed = on_changed
         self._on_ended = on_ended
@@ -187,7 +257,7 @@ class SharedSessionState:
         """Read the facts, unless that is about to begin."""
         if not self._is_reading:
             self._is_reading = True
-            self._host.start_soon(self._read_now)
+            self._services.start_soon(self._read_now)
 
     def is_own_hint(self) -> bool:
         """Return whether a received hint belongs to our own write, and so is not news. If another replica has written
@@ -219,7 +289,7 @@ class SharedSessionState:
         self.is_hinted = False
         try:
             stored = await self._sessions.read(self._id, idle_ms=self._idle_ms)
-            facts = None if stored is None else self._host.read_state(self._id, stored.state)
+            facts = None if stored is None else self._services.read_state(self._id, stored.state)
         except BaseException:
             self.is_hinted = True
             raise
@@ -238,14 +308,10 @@ class SharedSessionState:
         self._on_changed(before)
 
     async def check_exists(self) -> None:
-        """Look whether the session lasts, which lasts no longer by this."""
+        """End the view if the session has ended. The session lasts no longer by this."""
         try:
-            # A directory that may have no session at all has no room for one, but tells of one with this id.
-            await self._sessions.open(self._id, b"", caller=b"", mark=new_mark(), idle_ms=1, limit=0)
-        except StoreFull:
-            self._on_ended(f"the client has not come back for {self._timeout:g} seconds")
-        except ValueError:
-            return
+            if not await self._sessions.exists(self._id):
+                self._on_ended(f"the client has not come back for {self._timeout:g} seconds")
         except OSError as error:
             logger.debug("a session could not be looked for: %s", error)
 
@@ -255,8 +321,8 @@ class SharedSessionState:
         """Open the session of ``caller`` for all replicas. Until its client uses it, the session ends before others.
         Returns the id of the session that was ended for it, if any: see `SessionDirectory.open`. Raises `StoreFull`,
         `SessionStateTooLong`, and `OSError` if the storage is unavailable."""
-        text, mark, name = _encode_within(state, MAX_STATE_BYTES // 2), new_mark(), self._host.caller_key(caller)
-        idle, text = min(self._idle_ms, to_milliseconds(_UNUSED_LIFETIME)), self._host.seal_state(self._id, text)
+        text, mark, name = _encode_within(state, MAX_STATE_BYTES // 2), new_mark(), self._services.caller_key(caller)
+        idle, text = min(self._idle_ms, to_milliseconds(_UNUSED_LIFETIME)), self._services.seal_state(self._id, text)
         try:
             ended = await self._sessions.open(self._id, text, caller=name, mark=mark, idle_ms=idle, limit=self._limit)
         except Uncertain:
@@ -310,7 +376,7 @@ class SharedSessionState:
             self._own_hints_until = trio.current_time() + FRESH_SECONDS
             is_done = False
             try:
-                was, sealed = self._mark or b"", self._host.seal_state(self._id, text)
+                was, sealed = self._mark or b"", self._services.seal_state(self._id, text)
                 is_done = await self._sessions.change(
                     self._id, sealed, expected_mark=was, mark=mark, idle_ms=self._idle_ms
                 )

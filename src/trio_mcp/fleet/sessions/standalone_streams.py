@@ -33,7 +33,7 @@ from .shared_state import (
     SESSION_ENDED_TEXT,
     UNREACHABLE_TEXT,
     SessionEnded,
-    SessionHost,
+    SessionServices,
     SharedSessionState,
     to_milliseconds,
 )
@@ -56,7 +56,7 @@ class StandaloneStreams:
 
     def __init__(
         self,
-        host: SessionHost,
+        services: SessionServices,
         session_id: str,
         session_state: SharedSessionState,
         served: ServerConnection,
@@ -64,8 +64,8 @@ class StandaloneStreams:
         log: StreamLog,
         resumed: ResumedStreams,
     ) -> None:
-        limits = host.running.limits
-        self._host = host
+        limits = services.running.limits
+        self._services = services
         self._id = session_id
         self._session_state = session_state
         self._served = served
@@ -76,7 +76,7 @@ class StandaloneStreams:
         self._limits = limits
         keep = to_milliseconds(limits.session_timeout)
         most, log_id = max(limits.max_replay_bytes // 4, 1), standalone_log_id(session_id)
-        self.standalone_log = StreamLog(host.replica.events, log_id, most, keep, host.keys, log.owner)
+        self.standalone_log = StreamLog(services.replica.events, log_id, most, keep, services.keys, log.owner)
         """The log of the session's own stream, which lasts as long as the session."""
         self._stream: StandaloneStream | None = None
         """The own stream; `None` while this replica has none."""
@@ -102,7 +102,7 @@ class StandaloneStreams:
     @property
     def is_elsewhere(self) -> bool:
         """True where another replica has the own stream, as far as is known."""
-        return replica_of(self._session_state.current.listener) not in ("", self._host.replica.id)
+        return replica_of(self._session_state.current.listener) not in ("", self._services.replica.id)
 
     @property
     def is_reached(self) -> bool:
@@ -134,7 +134,7 @@ class StandaloneStreams:
             own.close()
         elif now - self._touched_at >= self._limits.session_timeout / 3:
             self._touched_at = now
-            self._host.start_soon(self._touch, own)
+            self._services.start_soon(self._touch, own)
 
     async def _touch(self, stream: StandaloneStream) -> None:
         try:
@@ -209,7 +209,7 @@ class StandaloneStreams:
     def _retry_line(self) -> bytes:
         revision = self._served.state.revision
         polls = revision is not None and revision.polling
-        return retry_line(round(self._host.retry_interval * 1000)) if polls else b""
+        return retry_line(round(self._services.retry_interval * 1000)) if polls else b""
 
     # The own stream
 
@@ -246,7 +246,7 @@ class StandaloneStreams:
     async def _take_over(self) -> StandaloneStream:
         """Take the own stream from its present holder, who learns of that by the facts, also where that is this
         replica."""
-        name, holder = self._session_state.current.standalone_stream, new_holder(self._host.replica)
+        name, holder = self._session_state.current.standalone_stream, new_holder(self._services.replica)
         stream = await self.standalone_log.take_over(name, holder)
         await self._session_state.change(change_listener(holder))
         return StandaloneStream(self.standalone_log, name, holder, stream)
@@ -255,13 +255,13 @@ class StandaloneStreams:
         if self.is_open or not self._subscriptions.notifies_legacy:
             return
         self._subscriptions.notifies_legacy = False
-        self._notified_cursor = self._host.changes.cursor
+        self._notified_cursor = self._services.changes.cursor
         self._outbox.nudge()
 
     async def _changes(self, cursor: str, *, is_known: bool) -> tuple[ChangeCursor, Collection[str]]:
         """Return the changes behind ``cursor``, and the place behind that. ``is_known``: where there is no place,
         nothing was missed."""
-        told, log = self._host.changes, self._host.replica.changes
+        told, log = self._services.changes, self._services.replica.changes
         unnoted = told.unrecorded
         if told.cursor and (cursor == told.cursor or (is_known and not cursor)):
             return told.cursor, unnoted
@@ -282,7 +282,7 @@ class StandaloneStreams:
         if not self._has_started:
             self._has_started = True
             self._outbox.call_writer(None)
-            self._host.start_soon(self._send)
+            self._services.start_soon(self._send)
 
     async def _send(self) -> None:
         outbox = self._outbox
@@ -292,7 +292,7 @@ class StandaloneStreams:
                 place = ""
                 if not outbox.size:  # lines were made of all changes up to here
                     place, self._notified_cursor = (
-                        self._host.changes.cursor if self.is_open else self._notified_cursor,
+                        self._services.changes.cursor if self.is_open else self._notified_cursor,
                         "",
                     )
                 self._is_sending = True
@@ -341,7 +341,7 @@ class StandaloneStreams:
         listener = self._session_state.current.listener
         if self.is_elsewhere:
             try:
-                await self._host.send(replica_of(listener), LINES_MESSAGE, (self._id, b"".join(lines)))
+                await self._services.send(replica_of(listener), LINES_MESSAGE, (self._id, b"".join(lines)))
             except (ReplicaDead, MessageRefused):
                 if not await self._session_state.read():
                     raise SessionEnded from None

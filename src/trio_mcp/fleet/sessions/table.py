@@ -3,22 +3,16 @@ the views of this replica, which are made when requests come, and go when nobody
 
 from __future__ import annotations
 
-import hmac
 import logging
 import math
 import secrets
 from collections.abc import Callable
 from http import HTTPStatus
-from itertools import count
 from typing import Any, Final, cast
-from weakref import WeakKeyDictionary
 
-import attrs
 import msgspec
 import trio
 
-from ...concurrency.fair_share import Caller
-from ...concurrency.wakeups import ChangeSignal
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import INTERNAL_ERROR
 from ...jsonrpc.messages import Request, Unreadable
@@ -32,11 +26,10 @@ from ...stores.shared import StoredSession
 from ...stores.task_store import HintsLost
 from ..change_replicator import ChangeReplicator
 from ..messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage
-from ..retry_messages import MessageSeal
-from .resumed_streams import RESUMED_MESSAGE, new_signal
+from .resumed_streams import RESUMED_MESSAGE
 from .routing import FORWARDED_MESSAGE, UNREADABLE_MESSAGE, forward_unreadable
 from .session import SharedSession, principal_text
-from .shared_state import UNREACHABLE_TEXT, SessionHost, to_milliseconds
+from .shared_state import UNREACHABLE_TEXT, SessionServices, to_milliseconds
 from .standalone_streams import LINES_MESSAGE
 from .state import SessionState, SessionStateUnreadable
 
@@ -45,9 +38,6 @@ logger = logging.getLogger("trio_mcp")
 _ID_BYTES: Final = 16
 """128 bits, which nobody guesses; as visible ASCII."""
 _LONGEST_ID: Final = 100
-_REPLICA_ID: Final = 8
-"""Characters of the id of a replica: see `new_replica_id`."""
-_MOST_DIGITS: Final = 18
 _NOT_HERE: Final = "this replica has no part of the session"
 
 
@@ -97,29 +87,7 @@ class SharedSessionTable(FleetSessions):
         retry_interval: float,
     ) -> None:
         self._replica = messenger.replica
-        self._numbers = count(1)
-        self._host = SessionHost(
-            running,
-            self._replica,
-            messenger,
-            nursery,
-            retry_interval,
-            self._new_id,
-            self._owning_replica,
-            self._follow,
-            self._unfollow,
-            self._caller_key,
-            changes,
-        )
-        if running.cipher is running.server.state_cipher:  # with secrets that the storage does not know
-            self._host = attrs.evolve(
-                self._host,
-                seal=MessageSeal(running.cipher, self._replica.id),
-                keys=running.cipher.keys_for(b"trio-mcp session events 2 "),
-                state_keys=running.cipher.keys_for(b"trio-mcp session facts 1 "),
-            )
-        self._naming_key = running.cipher.secret_for(b"trio-mcp callers 1 ")
-        self._names = WeakKeyDictionary[Caller, bytes]()
+        self._services = SessionServices(running, messenger, changes, nursery, retry_interval)
         self._nursery = nursery
         self._idle = to_milliseconds(running.limits.session_timeout)
         self._views: dict[str, SharedSession] = {}
@@ -133,43 +101,13 @@ class SharedSessionTable(FleetSessions):
         """Time when the drain ends; infinite before the drain begins."""
         self._ends_for = ""
         """Reason why the replica ends; empty while it doesn't."""
-        self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
-        """The signals for followers of streams, by session and stream."""
         self._is_watching = trio.Event()
         messenger.register(FORWARDED_MESSAGE, self._read_message)
         messenger.register(UNREADABLE_MESSAGE, self._read_unreadable)
         messenger.register(LINES_MESSAGE, self._read_lines)
         messenger.register(RESUMED_MESSAGE, self._read_resumed)
         nursery.start_soon(self._watch_sessions)
-        nursery.start_soon(self._watch_events)
-
-    # Names
-
-    def _new_id(self) -> str:
-        return f"{self._replica.id}.{next(self._numbers)}"
-
-    def _owning_replica(self, value: object) -> str:
-        if not isinstance(value, str):
-            return ""
-        replica, _, digits = value.rpartition(".")
-        is_ours = len(replica) == _REPLICA_ID and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
-        return replica if is_ours and replica != self._replica.id else ""
-
-    def _caller_key(self, caller: Caller) -> bytes:
-        caller = caller.whole
-        name = self._names.get(caller)
-        if name is None:
-            match caller.key:
-                case ("principal", PrincipalId() as principal):
-                    text = b"principal " + principal.to_json().encode()
-                case ("address", str(address)):
-                    text = b"address " + address.encode()
-                case ("process", str(machine), int(process)):
-                    text = f"process {process} {machine}".encode(errors="surrogateescape")
-                case _:  # each such caller is a separate party
-                    text = secrets.token_bytes(_ID_BYTES)
-            name = self._names[caller] = hmac.digest(self._naming_key, text, "sha256")
-        return name
+        nursery.start_soon(self._services.notify_watchers)
 
     # Views
 
@@ -183,7 +121,7 @@ class SharedSessionTable(FleetSessions):
         """Read the session with this id, and call ``on_found`` with the view; with `None` where there is no such
         session, for this principal (2025-11-25 security best practices, Session Hijacking). Where the shared storage
         cannot be reached, ``posted`` is answered instead."""
-        self._host.start_soon(self._look_up, session_id, posted, on_found)
+        self._services.start_soon(self._look_up, session_id, posted, on_found)
 
     async def _look_up(
         self, session_id: str, posted: HttpRequest, on_found: Callable[[SharedSession | None], None]
@@ -240,7 +178,7 @@ class SharedSessionTable(FleetSessions):
     ) -> SessionState | None:
         """Return the facts of a session of ``principal``; `None` if it doesn't exist. Raises
         `SessionStateUnreadable`."""
-        facts = None if stored is None else self._host.read_state(session_id, stored.state)
+        facts = None if stored is None else self._services.read_state(session_id, stored.state)
         return facts if facts is not None and facts.principal == principal_text(principal) else None
 
     def _add_view(self, session_id: str, posted: HttpRequest, opening: bytes = b"") -> SharedSession:
@@ -248,7 +186,7 @@ class SharedSessionTable(FleetSessions):
         caller = posted.caller.connection()
         user, check = posted.response.client.user, posted.check_scopes
         peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=check, user=user)
-        view = SharedSession(self._host, session_id, peer, caller, self._remove_view, opening)
+        view = SharedSession(self._services, session_id, peer, caller, self._remove_view, opening)
         self._views[session_id] = view
         self._nursery.start_soon(self._run, view)
         if self._ends_for:  # created for a request that was accepted earlier
@@ -259,15 +197,15 @@ class SharedSessionTable(FleetSessions):
         """Fail the request of ours, in whichever replica, that ``message`` was meant to answer, where it names one, and
         this ``principal`` has the session."""
         if message.settles is not None:
-            self._host.start_soon(self._fail_question, session_id, principal, message)
+            self._services.start_soon(self._fail_question, session_id, principal, message)
 
     async def _fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
         try:
             stored = await self._replica.sessions.read(session_id, idle_ms=self._idle)
             if self._read_state(session_id, stored, principal) is None:
                 return
-            if owner := self._owning_replica(message.settles):
-                await forward_unreadable(self._host, session_id, owner, message)
+            if owner := self._services.owning_replica(message.settles):
+                await forward_unreadable(self._services, session_id, owner, message)
             elif (view := self._views.get(session_id)) is not None and not view.is_over:
                 view.fail_question(message, b"")
         except (ReplicaDead, MessageRefused, OSError) as failed:
@@ -307,7 +245,7 @@ class SharedSessionTable(FleetSessions):
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each view when its requests are done, including views that are made from now on for requests accepted
         earlier. The sessions continue."""
-        drain = 0.0 if hurry or self._ends_for else self._host.running.limits.drain_timeout
+        drain = 0.0 if hurry or self._ends_for else self._services.running.limits.drain_timeout
         self._drained_at = min(self._drained_at, trio.current_time() + drain)
         self._ends_for = reason
         self._looked_up.unpark_all()
@@ -346,29 +284,10 @@ class SharedSessionTable(FleetSessions):
                 if (reading := self._readings.get(hint)) is not None:
                     reading.is_hinted = True
 
-    async def _watch_events(self) -> None:
-        async with self._replica.events.watch() as hints:
-            async for hint in hints:
-                found = [*self._signals.values()] if isinstance(hint, HintsLost) else [self._signals.get(hint, ())]
-                for signals in found:
-                    for signal in signals:
-                        signal.notify()
-
-    def _follow(self, session_id: str, stream: str) -> ChangeSignal:
-        signal = new_signal()
-        self._signals.setdefault((session_id, stream), set()).add(signal)
-        return signal
-
-    def _unfollow(self, session_id: str, stream: str, signal: ChangeSignal) -> None:
-        signals = self._signals.get((session_id, stream), set())
-        signals.discard(signal)
-        if not signals:
-            self._signals.pop((session_id, stream), None)
-
     # Letters
 
     def _read_message(self, message: ReplicaMessage) -> None:
-        content = self._host.open_message(FORWARDED_MESSAGE, message, _ForwardedMessage)
+        content = self._services.open_message(FORWARDED_MESSAGE, message, _ForwardedMessage)
         if content is None:
             return
         view = self._views.get(content.session_id)
@@ -379,7 +298,7 @@ class SharedSessionTable(FleetSessions):
             message.ack()
 
     def _read_unreadable(self, message: ReplicaMessage) -> None:
-        content = self._host.open_message(UNREADABLE_MESSAGE, message, _UnreadableMessage)
+        content = self._services.open_message(UNREADABLE_MESSAGE, message, _UnreadableMessage)
         if content is None:
             return
         view = self._views.get(content.session_id)
@@ -390,7 +309,7 @@ class SharedSessionTable(FleetSessions):
             message.ack()
 
     def _read_lines(self, message: ReplicaMessage) -> None:
-        content = self._host.open_message(LINES_MESSAGE, message, _StandaloneLinesMessage)
+        content = self._services.open_message(LINES_MESSAGE, message, _StandaloneLinesMessage)
         if content is None:
             return
         view = self._views.get(content.session_id)
@@ -400,7 +319,7 @@ class SharedSessionTable(FleetSessions):
             message.refuse(_NOT_HERE)
 
     def _read_resumed(self, message: ReplicaMessage) -> None:
-        content = self._host.open_message(RESUMED_MESSAGE, message, _ResumedMessage)
+        content = self._services.open_message(RESUMED_MESSAGE, message, _ResumedMessage)
         if content is None:
             return
         view = self._views.get(content.session_id)

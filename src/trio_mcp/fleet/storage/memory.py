@@ -104,6 +104,9 @@ class _MemorySessionDirectory:
         self._sessions.put(session_id, attrs.evolve(session, is_used=True), idle_ms)
         return session.stored
 
+    async def exists(self, session_id: str) -> bool:
+        return self._sessions.get(session_id) is not None
+
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
         session = self._sessions.get(session_id)
         if session is None or session.stored.mark != expected_mark:

@@ -46,6 +46,20 @@ class SessionDirectorySuite(TestedStorage):
                 assert await one.sessions.delete(text) is False
                 assert await read(one.sessions, text) is None
 
+    async def test_session_exists_from_its_opening_until_its_end(self) -> None:
+        """As every replica sees it, for any text; and asking makes no session last longer."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for text in HOSTILE:
+                assert await two.sessions.exists(text) is False
+                await open_session(one.sessions, text)
+                assert await two.sessions.exists(text) is True
+                assert await one.sessions.delete(text)
+                assert await two.sessions.exists(text) is False
+            await open_session(one.sessions, "short", idle_ms=500)
+            while await two.sessions.exists("short"):
+                await trio.sleep(0.01)
+            assert await read(one.sessions, "short") is None
+
     async def test_session_may_have_any_text_as_its_id(self) -> None:
         """None stands for another."""
         async with self.open_replica() as one, self.open_replica() as two:
@@ -418,15 +432,7 @@ async def try_open_session(
 
 async def existing_sessions(sessions: SessionDirectory, *names: str) -> list[str]:
     """Return the ids of the sessions that are there. None of them lasts longer by this, or counts as used."""
-    there = list[str]()
-    for name in names:
-        try:
-            await sessions.open(name, b"", caller=b"", mark=new_mark(), idle_ms=1, limit=0)
-        except ValueError:
-            there.append(name)
-        except StoreFull:
-            continue
-    return there
+    return [name for name in names if await sessions.exists(name)]
 
 
 async def read(sessions: SessionDirectory, session_id: str) -> StoredSession | None:

@@ -242,6 +242,11 @@ class RedisSessionDirectory:
         found = await self._link.script(_READ, self._keys(name), [name, b"%d" % idle_ms])
         return None if found is None else StoredSession(*decode_columns("a session", found, SESSION))
 
+    async def exists(self, session_id: str) -> bool:
+        """Return whether there is a session with this id. See `SessionDirectory.exists`."""
+        [found] = await self._link.pipeline([[b"EXISTS", self._keys(encoded(session_id))[0]]])
+        return bool(found)
+
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
         """Keep other facts of the session. See `SessionDirectory.change`."""
         name = encoded(session_id)

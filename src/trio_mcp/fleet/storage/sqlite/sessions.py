@@ -118,6 +118,17 @@ class SQLiteSessionDirectory:
 
         return await self._database.write(read)
 
+    async def exists(self, session_id: str) -> bool:
+        """Return whether there is a session with this id. See `SessionDirectory.exists`."""
+
+        def exists(connection: sqlite3.Connection) -> bool:
+            (found,) = connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ? AND until > ?)", (encoded(session_id), self._now())
+            ).fetchone()
+            return bool(found)
+
+        return await self._database.read(exists)
+
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
         """Keep other facts. See `SessionDirectory.change`."""
 
