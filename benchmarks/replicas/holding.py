@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-from trio_mcp.fleet.storage.redis.commands import digest
-from trio_mcp.fleet.storage.redis.task_scripts import RENEW
+from trio_mcp.fleet.storage.redis.client import digest, load_scripts
 
 from ..driver.http import Connection
 from ..driver.http_session import HttpSession
@@ -88,7 +87,10 @@ def _waiting(storage: str, store: RedisProcess, count: int, seconds: float) -> d
             "processor with them, %": busy,
         }
         if storage == store.url:
-            figures |= {"Redis, %": of_redis, **_longest(store.times_of(digest(RENEW.text), seconds))}
+            figures |= {
+                "Redis, %": of_redis,
+                **_longest(store.times_of(digest(load_scripts("tasks")["task_renew"].text), seconds)),
+            }
         return figures
 
 

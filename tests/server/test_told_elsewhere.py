@@ -13,7 +13,7 @@ from tests.serving.http.fleet import Fleet, fleet
 from tests.serving.http.raw import modern
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Extension, Server
+from trio_mcp import Server
 from trio_mcp.fleet.fleet import FleetStorage
 from trio_mcp.fleet.storage.memory import Memory
 from trio_mcp.protocol.methods import Method

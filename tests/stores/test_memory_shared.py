@@ -7,8 +7,8 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.fleet.storage.expiring import Expiring
 from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.memory_events import Expiring
 from trio_mcp.stores.memory import TrioClock
 from trio_mcp.stores.shared import StoredSession
 from trio_mcp.stores.task_store import new_mark

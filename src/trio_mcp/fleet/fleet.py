@@ -10,9 +10,8 @@ import trio
 from ..runtime.requests.host import RequestHost
 from ..server.sharing import SharedStorage
 from ..serving.http.fleet_sessions import HttpFleet
-from .change_replicator import ChangeReplicator
+from .change_replicator import ChangeReplicator, ReplicatedNotifications
 from .messenger import Messenger
-from .replicated_notifications import ReplicatedNotifications
 from .retry_forwarder import RetryForwarder
 from .sessions.table import SharedSessionTable
 

@@ -17,7 +17,7 @@ from tests.ports import free_port
 from tests.stores.redis_server import RedisServer
 
 from trio_mcp.fleet.storage.redis.address import AddressKind, parse_url
-from trio_mcp.fleet.storage.redis.commands import Value, key_of
+from trio_mcp.fleet.storage.redis.client import Value, key_of
 from trio_mcp.fleet.storage.redis.link import ChannelMessage, Link, Script, open_link
 from trio_mcp.stores.task_store import HINTS_LOST, HintsLost, StoreDown, Uncertain
 

@@ -1,11 +1,15 @@
-"""StreamLog is the log of the streams of one session, which all replicas share, as used by one replica."""
+"""StreamLog is the log of the streams of one session, which all replicas share, as used by one replica.
+`ResumedStreams` are those that a client has come back for at this replica.
+"""
 
 from __future__ import annotations
 
 import errno
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
 from itertools import count
 from typing import Final, TypeVar, cast
 
@@ -14,13 +18,19 @@ import trio
 
 from ...classes import frozen
 from ...concurrency.time_limits import growing_delay
+from ...concurrency.wakeups import ChangeSignal
 from ...jsonrpc.codec import decode_value, encode_value, frame_error
 from ...jsonrpc.messages import RequestId, is_request_id
 from ...protocol.errors import REPLICA_LOST
+from ...serving.callers import token_expiry
+from ...serving.http.exchanges import HttpRequest
 from ...stores.decoding import decode_stored
 from ...stores.sealing import BadSeal, KeyRing
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
 from ...stores.task_store import UnreadableRecord
+from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, numbered_events
+from ..messenger import MessageRefused, Messenger, ReplicaDead
+from .shared_state import SessionServices
 
 logger = logging.getLogger("trio_mcp")
 
@@ -34,6 +44,8 @@ _LONGEST_REPEAT: Final = 1.0
 _NAME_BYTES: Final = 6
 _BEYOND: Final = 10**17
 _MOST_DIGITS: Final = 17
+RESUMED_MESSAGE: Final = "session.resumed"
+"""Kind of the letters that say that a client has come back for a stream, elsewhere."""
 
 
 def new_stream_name() -> str:
@@ -191,3 +203,148 @@ class StreamLog:
             return lines
         about = self._about(name)
         return [self.keys.seal(line, about) for line in lines]
+
+
+class ResumedStream:
+    """A stream of ``log`` behind the events that were ``events``, written by any replica: see `ResponseBody`.
+    ``signal`` tells of changes. The response begins with ``first``, and ends at ``until`` at the latest. The silence is
+    ``interval`` seconds at most. ``on_closed`` is called at the end."""
+
+    def __init__(
+        self,
+        log: StreamLog,
+        messenger: Messenger,
+        signal: ChangeSignal,
+        events: StoredEvents,
+        first: bytes,
+        until: float,
+        interval: float,
+        on_closed: Callable[[ResumedStream], None],
+    ) -> None:
+        self.name = events.stream.name
+        self.until = until
+        self.signal = signal
+        self._log = log
+        self._messenger = messenger
+        self._interval = interval
+        self._on_closed = on_closed
+        self._number = events.first - 1
+        self._first = first
+        self._is_over = False
+        self._read_at = trio.current_time()
+        self._waiting: bytes = self._encode_events(events)
+
+    def _encode_events(self, events: StoredEvents) -> bytes:
+        self._is_over = self._is_over or events.stream.is_finished
+        self._number = events.first - 1 + len(events.lines)
+        return numbered_events(self.name, events.first, events.lines)
+
+    def close(self) -> None:
+        """End the response: another one follows the stream, or its time is over. Idempotent."""
+        self._is_over = True
+        self._on_closed(self)
+        self.signal.notify()
+
+    async def next_chunk(self) -> bytes:
+        """Wait for the next events, or a comment. See `ResponseBody.next_chunk`."""
+        spoken = trio.current_time()
+        while not (self._first or self._waiting or self._is_over):
+            await self.signal.next_poll()
+            if self._is_over:
+                break
+            try:
+                read = await self._log.read_after(self.name, self._number)
+                if read is None:
+                    self._is_over = True
+                else:
+                    self._waiting = self._encode_events(read)
+                    if not (self._waiting or self._is_over):
+                        await self._finish_if_dead(read.stream)
+                self._read_at = trio.current_time()
+            except OSError:
+                if trio.current_time() - self._read_at >= STORAGE_TIMEOUT:
+                    self._is_over = True
+            if not self._waiting and trio.current_time() - spoken >= self._interval:
+                return KEEP_ALIVE
+        if not (self._first or self._waiting):
+            self._on_closed(self)
+        events, self._first, self._waiting = self._first + self._waiting, b"", b""
+        return events
+
+    async def _finish_if_dead(self, stream: StoredStream) -> None:
+        """End the stream where nobody else can."""
+        if await self._messenger.is_dead(replica_of(stream.holder)):
+            await self._log.finish_dead(stream)
+            self.signal.notify()
+
+
+class ResumedStreams:
+    """The streams of the session ``session_id``, in ``log``, that clients have come back for to this replica.
+    ``on_resumed`` is called with a stream that this replica writes, and with the replica that was asked for it."""
+
+    def __init__(
+        self, services: SessionServices, session_id: str, log: StreamLog, on_resumed: Callable[[str, str], None]
+    ) -> None:
+        self._services = services
+        self._id = session_id
+        self._log = log
+        self._on_resumed = on_resumed
+        self._streams: dict[str, ResumedStream] = {}
+
+    def __bool__(self) -> bool:
+        """True while a stream is followed here."""
+        return bool(self._streams)
+
+    def resume(self, asked: HttpRequest, events: StoredEvents, first: bytes) -> None:
+        """Answer with ``first`` and the stream behind the events that were ``events``."""
+        name, replica = events.stream.name, replica_of(events.stream.holder)
+        before = self._streams.pop(name, None)
+        if before is not None:
+            before.close()
+        here = self._services.replica.id
+        if replica == here:
+            self._on_resumed(name, here)
+        else:
+            self.notify_resumed(replica, name, here)
+        signal = self._services.watch_stream(self._id, name)
+        signal.notify()  # what came since the reading
+        until, interval = token_expiry(asked.auth), self._services.running.limits.stream_interval / 2
+        stream = ResumedStream(
+            self._log, self._services.messenger, signal, events, first, until, interval, self._remove
+        )
+        self._streams[name] = stream
+        asked.response.on_gone = stream.close
+        asked.response.stream(HTTPStatus.OK, STREAM_HEADERS + asked.extra, stream)
+        if asked.response.is_gone:
+            stream.close()
+
+    def _remove(self, stream: ResumedStream) -> None:
+        self._services.unwatch_stream(self._id, stream.name, stream.signal)
+        if self._streams.get(stream.name) is stream:
+            del self._streams[stream.name]
+
+    def close_stream(self, name: str) -> None:
+        """End the response here that follows the stream ``name``, if any."""
+        if (stream := self._streams.get(name)) is not None:
+            stream.close()
+
+    def expire(self, now: float) -> None:
+        """End responses whose token has ended."""
+        for stream in tuple(self._streams.values()):
+            if now >= stream.until:
+                stream.close()
+
+    def close_all(self) -> None:
+        """End all responses."""
+        self.expire(math.inf)
+
+    def notify_resumed(self, receiver: str, name: str, replica: str) -> None:
+        """Tell the replica ``receiver`` that the client has come back for the stream ``name``, to ``replica``. The
+        response that had the stream may be one whose client is gone unsaid."""
+        self._services.start_soon(self._notify_resumed, receiver, (self._id, name, replica))
+
+    async def _notify_resumed(self, receiver: str, content: tuple[str, str, str]) -> None:
+        try:
+            await self._services.send(receiver, RESUMED_MESSAGE, content)
+        except (ReplicaDead, MessageRefused, OSError) as error:
+            logger.debug("a response could not be ended: %s", error)

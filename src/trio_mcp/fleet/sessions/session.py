@@ -34,10 +34,8 @@ from ...serving.http.exchanges import HttpRequest
 from ...serving.http.responses import empty, error, unavailable
 from ...serving.http.session_exchange import ClientSession, SessionExchange
 from ...state.connection import ConnectionState
-from .event_log import StreamLog, forget_events, new_holder, new_stream_name
-from .exchange import InitializeExchange, SharedExchange
-from .pending_changes import PendingChange, PendingChanges
-from .resumed_streams import ResumedStreams
+from .event_log import ResumedStreams, StreamLog, forget_events, new_holder, new_stream_name
+from .exchange import InitializeExchange, PendingChange, PendingChanges, SharedExchange
 from .routing import Delivery, SessionRouter
 from .shared_state import FRESH_SECONDS, UNREACHABLE_TEXT, SessionServices, SharedSessionState, to_milliseconds
 from .standalone_streams import StandaloneStreams

@@ -27,8 +27,15 @@ from ...stores.shared import ChangeCursor
 from ...transports.sse import STREAM_HEADERS, numbered_events, priming_event, retry_line
 from ..change_replicator import EVERYTHING, notify_changes
 from ..messenger import MessageRefused, ReplicaDead
-from .event_log import STORAGE_TIMEOUT, StreamLog, new_holder, parse_cursor, replica_of, standalone_log_id
-from .resumed_streams import ResumedStreams, StandaloneStream
+from .event_log import (
+    STORAGE_TIMEOUT,
+    ResumedStreams,
+    StreamLog,
+    new_holder,
+    parse_cursor,
+    replica_of,
+    standalone_log_id,
+)
 from .shared_state import (
     SESSION_ENDED_TEXT,
     UNREACHABLE_TEXT,
@@ -38,7 +45,7 @@ from .shared_state import (
     to_milliseconds,
 )
 from .state import change_listener
-from .streams import SSEResponse, respond
+from .streams import SSEResponse, StandaloneStream, respond
 
 logger = logging.getLogger("trio_mcp")
 

@@ -1,19 +1,24 @@
-"""SharedStream is the stream that answers a POST: its lines are in the log that all replicas share before they go to
-the client, by an `SSEResponse`."""
+"""The streams of a session that this replica writes: `SharedStream` answers a POST, and `StandaloneStream` has the
+lines that belong to no request. Their lines are in the log that all replicas share before they go to the client, by an
+`SSEResponse`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import trio
 
 from ...classes import define
 from ...concurrency.wakeups import Sleeper
 from ...runtime.outbox import Outbox
 from ...serving.http.responses import unavailable
+from ...stores.decoding import decode_stored
+from ...stores.shared import StoredStream
 from ...transports.http.application import ResponseHandle, do_nothing
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, numbered_events, priming_event, retry_line
 from .event_log import StreamLog, new_stream_name, retry_while_unavailable
@@ -248,3 +253,91 @@ class SharedStream:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+class _StreamPosition(msgspec.Struct, frozen=True):
+    """The note beside the own stream of a session."""
+
+    sent: int = 0
+    """Number of the last event that a response took."""
+    place: str = ""
+    """Place in the log of changes, up to which lines were made of changes; empty where nobody knows."""
+
+
+_decode_position: Final = msgspec.json.Decoder(_StreamPosition)
+
+
+class StandaloneStream:
+    """The session's own stream ``name``, as far as ``holder``, in this replica, has the stream."""
+
+    def __init__(self, log: StreamLog, name: str, holder: str, stream: StoredStream) -> None:
+        self.holder = holder
+        self.pipe: SSEResponse | None = None
+        """The way to the client; `None` while no response takes the lines."""
+        self._log = log
+        self._name = name
+        self._last = stream.last
+        note = (
+            decode_stored("the note of a stream", _decode_position.decode, stream.note)
+            if stream.note
+            else _StreamPosition()
+        )
+        self._sent = note.sent
+        self.cursor = note.place
+        """See `_StreamPosition`."""
+
+    @property
+    def is_open(self) -> bool:
+        """True while a response takes the lines."""
+        return self.pipe is not None and self.pipe.is_open
+
+    async def unsent(self, after: int | None) -> tuple[bytes, bool] | None:
+        """Return the events that no response took, or all ``after`` a number, and whether some are missing; `None`
+        where the client cannot go on from there."""
+        number = self._sent if after is None else after
+        if number >= self._last:
+            return (b"", False) if number == self._last or after is None else None
+        read = await self._log.read_after(self._name, number)
+        if read is None:
+            return (b"", True) if after is None else None
+        is_gap = read.stream.dropped > number
+        if is_gap and after is not None:
+            return None
+        return numbered_events(self._name, read.first, read.lines), is_gap
+
+    @property
+    def sent_cursor(self) -> str:
+        """The id of the last event that a response took."""
+        return f"{self._name}-{self._sent}"
+
+    async def write(self, lines: Sequence[bytes], cursor: str) -> bool:
+        """Keep and send lines, if any. Lines were made of all changes up to ``cursor``, empty where nobody knows.
+        Return false, with nothing changed, where another one has the stream."""
+        if not await self._append(lines, cursor):
+            return False
+        if self.pipe is not None:
+            self.pipe.put(numbered_events(self._name, self._last + 1 - len(lines), lines))
+        return True
+
+    async def _append(self, lines: Sequence[bytes], cursor: str) -> bool:
+        last = self._last + len(lines)
+        sent, cursor = last if self.is_open else self._sent, cursor or self.cursor
+        note = msgspec.json.encode(_StreamPosition(sent, cursor))
+        append = partial(self._log.append, self._name, self.holder, self._last + 1, lines, note)
+        if not await retry_while_unavailable(append, lambda _: self.close()):
+            return False
+        self._last, self._sent, self.cursor = last, sent, cursor
+        return True
+
+    def resume(self, stream: StoredStream) -> None:
+        """Go on behind the lines that another one has written meanwhile."""
+        self._last = stream.last
+
+    def close(self) -> None:
+        """End the response. Idempotent."""
+        if self.pipe is not None:
+            self.pipe.close()
+
+    def touch(self) -> Awaitable[Any]:
+        """Have the log last."""
+        return self._log.touch(self._name)

@@ -26,7 +26,7 @@ from ...stores.shared import StoredSession
 from ...stores.task_store import HintsLost
 from ..change_replicator import ChangeReplicator
 from ..messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage
-from .resumed_streams import RESUMED_MESSAGE
+from .event_log import RESUMED_MESSAGE
 from .routing import FORWARDED_MESSAGE, UNREADABLE_MESSAGE, forward_unreadable
 from .session import SharedSession, principal_text
 from .shared_state import UNREACHABLE_TEXT, SessionServices, to_milliseconds

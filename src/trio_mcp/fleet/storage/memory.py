@@ -28,8 +28,7 @@ from ...stores.shared import (
 )
 from ...stores.task_store import HintQueue, HintQueues, HintsLost, StoreFull
 from ..fleet import FleetStorage
-from .expiring import Expiring
-from .memory_events import MemoryEventLog
+from .memory_events import Expiring, MemoryEventLog
 
 _LOG_ID_BYTES: Final = 6
 _ROUNDING: Final = 1e-3

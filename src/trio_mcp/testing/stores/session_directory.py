@@ -56,8 +56,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert await one.sessions.delete(text)
                 assert await two.sessions.exists(text) is False
             await open_session(one.sessions, "short", idle_ms=500)
-            while await two.sessions.exists("short"):
-                await trio.sleep(0.01)
+            await wait_until_gone(two.sessions, "short")
             assert await read(one.sessions, "short") is None
 
     async def test_session_may_have_any_text_as_its_id(self) -> None:

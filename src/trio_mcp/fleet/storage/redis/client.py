@@ -1,21 +1,143 @@
-"""Connections to Redis by coredis: all that depends on the kind of the address, and all that coredis has for errors.
+"""Connections to Redis by coredis, and the commands and scripts that may be sent on a connection of all callers.
 
-coredis is imported with the first client: that takes 0.2 s.
+All that depends on the kind of the address is here, and all that coredis has for errors. coredis is imported with the
+first client: that takes 0.2 s.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import math
+import re
 from binascii import crc_hqx
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, cast
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
 
+import attrs
+
+from ....classes import frozen
 from ....concurrency.contexts import asynccontextmanager, contextmanager
 from ....concurrency.nurseries import sole_exception
 from .address import AddressKind, RedisAddress
+
+Value: TypeAlias = bytes | str | int
+"""A word of a command. Text is sent as UTF-8."""
+
+_FORBIDDEN: Final = frozenset(
+    {
+        # These block the connection, as XREAD and XREADGROUP do with BLOCK,
+        *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
+        # have it bring something else than answers,
+        *("MONITOR", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC"),
+        "UNSUBSCRIBE",
+        # or leave a state on it, for the next caller.
+        *("ASKING", "AUTH", "CLIENT", "DISCARD", "EXEC", "HELLO", "MULTI", "QUIT", "READONLY", "READWRITE", "RESET"),
+        *("SELECT", "UNWATCH", "WATCH"),
+    }
+)
+_MAY_BLOCK: Final = frozenset({"XREAD", "XREADGROUP"})
+
+_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA", "FCALL"})
+_KEY_OF_SCRIPT: Final = 3
+"""Place of the first key in a command that runs a script, behind the number of keys."""
+
+_REFUSED: Final = frozenset(
+    {
+        *("ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH"),
+        *("NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN"),
+    }
+)
+"""Codes of the errors by which Redis refuses a script before the first change: memory, disk and role are looked at with
+the first command that writes, and no more once the script has changed something."""
+_NOT_COMPILED: Final = "Error compiling script"
+_FORBIDDEN_WITHIN: Final = "in script"
+
+
+@frozen
+class Script:
+    """A script in Lua, which Redis runs as a whole, without other commands in between. The changes of a script before
+    an error stay, so good scripts tell their findings by the result."""
+
+    name: str
+    """The name, for people."""
+    text: str = attrs.field(repr=False)
+
+
+_SECTION: Final = re.compile(r"^--- (library|script) (\w+)(?:: ([\w, ]+))?\n", re.MULTILINE)
+
+
+def load_scripts(name: str) -> Mapping[str, Script]:
+    """Return the scripts in the file ``name``.lua of this folder, by their names. A line ``--- script NAME: LIBRARIES``
+    begins a script, with the libraries to put before its text; ``--- library NAME`` begins a library."""
+    _, *parts = _SECTION.split(Path(__file__).with_name(f"{name}.lua").read_text())
+    libraries, scripts = dict[str, str](), dict[str, Script]()
+    for kind, title, uses, text in zip(parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True):
+        if kind == "library":
+            libraries[title] = text
+        else:
+            texts = [libraries[each.strip()] for each in (uses or "").split(",") if each]
+            scripts[title] = Script(title, "".join((*texts, text)))
+    return scripts
+
+
+@cache
+def digest(text: str) -> str:
+    """Return the name by which Redis knows the script ``text``."""
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def check_argument_types(words: Iterable[object]) -> None:
+    """Raise `TypeError` where there is something else than `Value`: coredis would end the connection."""
+    for word in words:
+        if not isinstance(word, (bytes, str, int)):
+            raise TypeError(f"the words of a command are bytes, text and whole numbers, not {type(word).__name__}")
+
+
+def check(command: Sequence[Value]) -> None:
+    """Raise `ValueError` for a command that may not be sent on a connection that all callers share, and `TypeError` as
+    `check_argument_types` does."""
+    check_argument_types(command)
+    if (name := _name(command)) in _FORBIDDEN or (name in _MAY_BLOCK and "BLOCK" in map(_upper, command)):
+        raise ValueError(f"{name} blocks the connection that all callers share, or changes its state")
+
+
+def runs_script(command: Sequence[Value]) -> bool:
+    """Return whether the command may have changed something before its error."""
+    return _name(command) in _SCRIPTS
+
+
+def key_of(command: Sequence[Value]) -> bytes | None:
+    """Return the word that says to which node of a cluster the command goes: the second one, or the first key of a
+    script; `None`: to any."""
+    place = 1
+    if runs_script(command):
+        place = _KEY_OF_SCRIPT
+        if not int(command[place - 1]):
+            return None
+    if len(command) <= place:
+        return None
+    word = command[place]
+    return word if isinstance(word, bytes) else str(word).encode()
+
+
+def is_refusal(error: str) -> bool:
+    """Return whether an error, by its words, says that Redis has refused a script before its first change."""
+    code = error.partition(" ")[0]
+    return code in _REFUSED or error.startswith(_NOT_COMPILED) or (code == "NOPERM" and _FORBIDDEN_WITHIN not in error)
+
+
+def _name(command: Sequence[Value]) -> str:
+    return _upper(command[0])
+
+
+def _upper(word: Value) -> str:
+    return (word.decode(errors="replace") if isinstance(word, bytes) else str(word)).upper()
+
 
 _SLOTS: Final = 16384
 _NEVER: Final = 1_000_000_000

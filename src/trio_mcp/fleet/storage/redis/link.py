@@ -26,8 +26,23 @@ from ....concurrency.nurseries import open_service_nursery
 from ....concurrency.time_limits import growing_delay
 from ....stores.task_store import HintsLost, StoreDown, Uncertain
 from .address import RedisAddress, parse_url
-from .client import RedisClient, error_text, failures, node_name, open_client, reason_of, silence_coredis_logs
-from .commands import Script, Value, check, check_argument_types, digest, is_refusal, key_of, runs_script
+from .client import (
+    RedisClient,
+    Script,
+    Value,
+    check,
+    check_argument_types,
+    digest,
+    error_text,
+    failures,
+    is_refusal,
+    key_of,
+    node_name,
+    open_client,
+    reason_of,
+    runs_script,
+    silence_coredis_logs,
+)
 from .subscription import ChannelMessage, ChannelSubscriptions
 
 __all__ = ["ChannelMessage", "Link", "Script", "Value", "open_link"]

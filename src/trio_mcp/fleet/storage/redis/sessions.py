@@ -1,4 +1,4 @@
-"""RedisSessionDirectory keeps the legacy sessions of a fleet in Redis.
+"""The legacy sessions of a fleet in Redis: `RedisSessionDirectory` keeps their facts, `RedisEventLog` their events.
 
 A session is a hash, which Redis deletes when the session was idle for too long. There are three kinds of sorted sets:
 
@@ -14,192 +14,21 @@ without a caller, which an earlier version has opened, counts as ended.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Final
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from functools import partial
+from typing import Any, Final
 
 from ....concurrency.contexts import asynccontextmanager
-from ....stores.decoding import SESSION, decode_columns
+from ....stores.decoding import LINES, SESSION, STREAM, decode_columns, decode_stored
 from ....stores.record_codec import decoded, encoded
-from ....stores.shared import StoredSession
+from ....stores.shared import StoredEvents, StoredSession, StoredStream
 from ....stores.task_store import HintQueues, HintsLost, StoreFull
-from .link import Link, Script
-
-# In all scripts of this folder, the first command that writes is one that a full Redis refuses, unless the script makes
-# nothing bigger: then the script has changed nothing, and afterwards Redis refuses nothing in it.
+from .client import Script, Value, load_scripts
+from .link import Link
 
 _CALLER: Final = 32
-"""Characters of a caller's name in keys and in the set of all end times, where a session id follows the name."""
-
-# The keys of the callers' sets, and of sessions that are ended for others, are made from ``ends`` and ``session``. One
-# hash tag keeps all of them in one slot.
-_PRELUDE: Final = """
-local call, session, ends, callers, id = redis.call, KEYS[1], KEYS[2], KEYS[3], ARGV[1]
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local UNUSED = 2 ^ 43
-local function of(caller)
-    return ends .. ':' .. caller
-end
-local function count(caller)
-    local held = call('ZCARD', of(caller))
-    if held == 0 then
-        call('ZREM', callers, caller)
-    else
-        call('ZADD', callers, held, caller)
-    end
-end
--- True if the session was never used, or if a use would move its end by a second or a hundredth of ``idle``. Otherwise
--- the end stays, since moving the end is most of the cost of a use.
-local function is_stale(caller, idle)
-    local left = tonumber(call('ZSCORE', ends, caller .. id) or 0) - now
-    return left > idle or left < idle - math.min(1000, idle / 100)
-end
-local function last(caller, idle, score)
-    call('PEXPIRE', session, idle)
-    call('ZADD', ends, score, caller .. id)
-    if call('ZADD', of(caller), score, id) == 1 then
-        count(caller)
-    end
-    for _, set in ipairs({ends, of(caller), callers}) do
-        if call('PTTL', set) < idle + 3600000 then
-            call('PEXPIRE', set, idle + 3600000)
-        end
-    end
-end
-local function leave(caller, name)
-    call('ZREM', ends, caller .. name)
-    call('ZREM', of(caller), name)
-    count(caller)
-end
-"""
-
-_OPEN: Final = Script(
-    "session_open",
-    _PRELUDE
-    + f"""
-if call('EXISTS', session) == 1 then
-    return {{'there'}}
-end
-local idle, caller, most, bus = tonumber(ARGV[2]), ARGV[5], tonumber(ARGV[6]), ARGV[7]
-call('HSET', session, 'facts', ARGV[3], 'mark', ARGV[4], 'caller', caller)
-local function below(score)
-    return '(' .. string.format('%.0f', score)
-end
-local function split(member)
-    return string.sub(member, 1, {_CALLER}), string.sub(member, {_CALLER + 1})
-end
-local function sweep(least, most)
-    for _, member in ipairs(call('ZRANGEBYSCORE', ends, least, most, 'LIMIT', 0, 100)) do
-        leave(split(member))
-    end
-end
-sweep('-inf', below(now - UNUSED))
-sweep(0, below(now))
-
-local function alive(set)
-    return call('ZCOUNT', set, now - UNUSED, '(0') + call('ZCOUNT', set, now, '+inf')
-end
-local function unused(set)
-    return call('ZRANGEBYSCORE', set, now - UNUSED, '(0', 'LIMIT', 0, 1)[1]
-end
-local function first(set)
-    return unused(set) or call('ZRANGEBYSCORE', set, now, '+inf', 'LIMIT', 0, 1)[1]
-end
-local function biggest()
-    for _ = 1, 100 do
-        local top = call('ZREVRANGE', callers, 0, 0, 'WITHSCORES')
-        local held = top[1] and alive(of(top[1])) or 0
-        if held == tonumber(top[2] or 0) then
-            return top[1], held
-        end
-        call('ZREMRANGEBYSCORE', of(top[1]), '-inf', below(now - UNUSED))
-        call('ZREMRANGEBYSCORE', of(top[1]), 0, below(now))
-        count(top[1])
-    end
-    return nil, 0
-end
-local function place()
-    if alive(of(caller)) > 0 then
-        return caller, unused(of(caller))
-    end
-    local top, held = biggest()
-    if held > 1 then
-        return top, first(of(top))
-    end
-    local member = unused(ends)
-    if member then
-        return split(member)
-    end
-end
-
-local total, ended = alive(ends), nil
-if alive(of(caller)) + 1 > most - total then
-    local who, name
-    if total <= most then
-        who, name = place()
-    end
-    if not name then
-        call('DEL', session)
-        return {{'full'}}
-    end
-    leave(who, name)
-    call('DEL', string.sub(session, 1, #session - #id) .. name)
-    call('PUBLISH', bus, 's' .. name)
-    ended = name
-end
-last(caller, idle, now + idle - UNUSED)
-return {{'open', ended}}
-""",
-)
-
-_READ: Final = Script(
-    "session_read",
-    _PRELUDE
-    + """
-local idle, found = tonumber(ARGV[2]), call('HMGET', session, 'facts', 'mark', 'caller')
-if not (found[2] and found[3]) then
-    return false
-end
-if is_stale(found[3], idle) then
-    last(found[3], idle, now + idle)
-end
-return {found[1], found[2]}
-""",
-)
-
-_CHANGE: Final = Script(
-    "session_change",
-    _PRELUDE
-    + """
-local idle, found = tonumber(ARGV[2]), call('HMGET', session, 'mark', 'caller')
-if found[1] ~= ARGV[5] or not found[2] then
-    return 0
-end
-call('HSET', session, 'facts', ARGV[3], 'mark', ARGV[4])
-if is_stale(found[2], idle) then
-    last(found[2], idle, now + idle)
-end
-call('PUBLISH', ARGV[6], 's' .. id)
-return 1
-""",
-)
-
-_END: Final = Script(
-    "session_end",
-    _PRELUDE
-    + """
-local caller = call('HGET', session, 'caller')
-if not caller and call('EXISTS', session) == 0 then
-    return 0
-end
-call('DEL', session)
-if caller then
-    leave(caller, id)
-end
-call('PUBLISH', ARGV[2], 's' .. id)
-return 1
-""",
-)
+"""Characters of a caller's name in keys, and in the set of all end times: `CALLER` in sessions.lua."""
+_SCRIPTS: Final = load_scripts("sessions")
 
 
 class RedisSessionDirectory:
@@ -226,7 +55,7 @@ class RedisSessionDirectory:
         """Keep a new session. See `SessionDirectory.open`."""
         name, short = encoded(session_id), hashlib.blake2b(caller, digest_size=_CALLER // 2).hexdigest()
         args = [name, b"%d" % idle_ms, state, mark, short, b"%d" % limit, self._bus]
-        match await self._link.script(_OPEN, self._keys(name), args):
+        match await self._link.script(_SCRIPTS["session_open"], self._keys(name), args):
             case [b"full"]:
                 raise StoreFull
             case [b"there"]:
@@ -239,7 +68,7 @@ class RedisSessionDirectory:
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
         """Return the session. See `SessionDirectory.read`."""
         name = encoded(session_id)
-        found = await self._link.script(_READ, self._keys(name), [name, b"%d" % idle_ms])
+        found = await self._link.script(_SCRIPTS["session_read"], self._keys(name), [name, b"%d" % idle_ms])
         return None if found is None else StoredSession(*decode_columns("a session", found, SESSION))
 
     async def exists(self, session_id: str) -> bool:
@@ -251,15 +80,144 @@ class RedisSessionDirectory:
         """Keep other facts of the session. See `SessionDirectory.change`."""
         name = encoded(session_id)
         args = [name, b"%d" % idle_ms, state, mark, expected_mark, self._bus]
-        return bool(await self._link.script(_CHANGE, self._keys(name), args))
+        return bool(await self._link.script(_SCRIPTS["session_change"], self._keys(name), args))
 
     async def delete(self, session_id: str) -> bool:
         """Forget the session. See `SessionDirectory.delete`."""
         name = encoded(session_id)
-        return bool(await self._link.script(_END, self._keys(name), [name, self._bus]))
+        return bool(await self._link.script(_SCRIPTS["session_end"], self._keys(name), [name, self._bus]))
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[str | HintsLost]]:
         """Open a stream of hints. See `SessionDirectory.watch`."""
         with self._hint_queues.watch() as hints:
             yield hints
+
+
+_EVENT_SCRIPTS: Final = load_scripts("events")
+_PARTS: Final = (b"log", b"older", b"newest", b"finished")
+
+
+class RedisEventLog:
+    """An `EventLog` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
+    there to ``watchers``.
+
+    After an `append` that ended with `Uncertain`, the same call again leaves the events of one call. After such a
+    `finish_dead`, the same call again returns false where the first call, or another replica, has finished the stream.
+    """
+
+    def __init__(self, link: Link, prefix: str, bus: str, watchers: HintQueues[tuple[str, str]]) -> None:
+        self._link = link
+        self._tag = b"{%b:s}" % prefix.encode()
+        self._bus = bus
+        self._hint_queues = watchers
+
+    def _keys(self, session_id: str) -> list[bytes]:
+        name = encoded(session_id)
+        return [b"%b:%b:%b" % (self._tag, part, name) for part in _PARTS]
+
+    async def _call(self, script: Script, session_id: str, stream: str, retention_ms: int, *args: Value) -> Any:
+        return await self._link.script(script, self._keys(session_id), [encoded(stream), b"%d" % retention_ms, *args])
+
+    async def _write(self, script: Script, session_id: str, stream: str, retention_ms: int, *args: Value) -> Any:
+        return await self._call(
+            script, session_id, stream, retention_ms, self._bus, encode_hint(session_id, stream), *args
+        )
+
+    async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
+        """Begin a stream. See `EventLog.open`."""
+        if not await self._call(
+            _EVENT_SCRIPTS["events_open"], session_id, stream, retention_ms, encoded(holder), request_id
+        ):
+            raise ValueError("the session has a stream with this name")
+
+    async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
+        """Give the stream another holder. See `EventLog.take_over`."""
+        state = await self._write(_EVENT_SCRIPTS["events_take"], session_id, stream, retention_ms, encoded(holder))
+        return decode_stored("a stream", partial(_stream, stream), state)
+
+    async def append(
+        self,
+        session_id: str,
+        stream: str,
+        *,
+        holder: str,
+        first: int,
+        lines: Sequence[bytes],
+        limit: int,
+        retention_ms: int,
+        note: bytes | None = None,
+        finish: bool = False,
+    ) -> bool:
+        """Append events to the stream. See `EventLog.append`."""
+        numbers = [b"%d" % each for each in (limit, first, finish, note is not None)]
+        appended = await self._write(
+            _EVENT_SCRIPTS["events_append"],
+            session_id,
+            stream,
+            retention_ms,
+            encoded(holder),
+            *numbers,
+            note or b"",
+            *lines,
+        )
+        if appended < 0:
+            raise ValueError(f"events before number {first} of this stream are missing")
+        return bool(appended)
+
+    async def finish_dead(
+        self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
+    ) -> bool:
+        """Finish the stream of a dead holder. See `EventLog.finish_dead`."""
+        return bool(
+            await self._write(
+                _EVENT_SCRIPTS["events_finish_dead"],
+                session_id,
+                stream,
+                retention_ms,
+                encoded(dead_holder),
+                b"%d" % limit,
+                line,
+            )
+        )
+
+    async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
+        """Return the events behind ``number``. See `EventLog.read_after`."""
+        found = await self._call(_EVENT_SCRIPTS["events_after"], session_id, stream, retention_ms, b"%d" % number)
+        return None if found is None else decode_stored("a stream", partial(_events, stream, number), found)
+
+    async def delete(self, session_id: str) -> None:
+        """Forget all streams of the session. See `EventLog.delete`."""
+        await self._link.pipeline([[b"UNLINK", *self._keys(session_id)]])
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[tuple[str, str] | HintsLost]]:
+        """Open a stream of hints. See `EventLog.watch`."""
+        with self._hint_queues.watch() as hints:
+            yield hints
+
+
+def _stream(name: str, state: Sequence[Any]) -> StoredStream:
+    holder, request_id, last, dropped, until, note = state
+    holder, request_id, last, dropped, note, until = decode_columns(
+        "a stream", (holder, request_id, last, dropped, note, until), STREAM
+    )
+    return StoredStream(name, decoded(holder), request_id, last, dropped, note, is_finished=until > 0)
+
+
+def _events(name: str, number: int, found: Sequence[Any]) -> StoredEvents:
+    state, lines = found
+    stored = _stream(name, state)
+    return StoredEvents(stored, max(number, stored.dropped) + 1, decode_columns("events", lines, LINES))
+
+
+def encode_hint(session_id: str, stream: str) -> bytes:
+    """Return the message on the bus that a stream of a session has changed."""
+    session = encoded(session_id)
+    return b"l%d:%b%b" % (len(session), session, encoded(stream))
+
+
+def decode_hint(message: bytes) -> tuple[str, str]:
+    """Return the session and the stream of a message that `hint` made."""
+    length, _, names = message[1:].partition(b":")
+    return decoded(names[: int(length)]), decoded(names[int(length) :])

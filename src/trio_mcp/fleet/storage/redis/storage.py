@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets as randomness
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
@@ -17,18 +18,17 @@ from ....concurrency.contexts import asynccontextmanager
 from ....concurrency.nurseries import open_service_nursery
 from ....concurrency.time_limits import growing_delay
 from ....concurrency.wakeups import ChangeSignal
-from ....stores.decoding import decode_columns
+from ....stores.decoding import decode_columns, decode_stored
+from ....stores.record_codec import decoded
 from ....stores.sealing import check_secrets
-from ....stores.shared import SECRET_BYTES, Replica, new_replica_id
+from ....stores.shared import SECRET_BYTES, ChangeHint, Replica, new_replica_id
+from ....stores.task_store import HINTS_LOST, HintQueues, HintsLost, UnreadableRecord
 from ...fleet import FleetStorage
 from .address import parse_url
-from .bus import Bus
-from .change_log import RedisChangeLog
-from .courier import RedisCourier
-from .event_log import RedisEventLog
-from .link import Link, Script, open_link
-from .rate_limits import RedisRateLimits, RedisReplayGuard
-from .sessions import RedisSessionDirectory
+from .client import load_scripts
+from .link import ChannelMessage, Link, open_link
+from .messages import RedisChangeLog, RedisCourier, decode_change_hint
+from .sessions import RedisEventLog, RedisSessionDirectory, decode_hint
 from .task_store import RedisTaskStore
 
 logger = logging.getLogger("trio_mcp")
@@ -41,6 +41,7 @@ _FIRST_DELAY: Final = 0.05
 _LONGEST_DELAY: Final = 1.0
 _CHECK_INTERVAL: Final = 10.0
 """Seconds after which the secret is looked at again, for when somebody has emptied a Redis that runs."""
+_SCRIPTS: Final = load_scripts("storage")
 
 
 class Redis(FleetStorage):
@@ -116,20 +117,6 @@ class Redis(FleetStorage):
                     rate_limits=RedisRateLimits(link, prefix),
                     counts=_LinkCounters(link, signs),
                 )
-
-
-# An existing secret of the correct length stays.
-_PUT: Final = Script(
-    "secret_put",
-    """
-local kept = redis.call('GET', KEYS[1])
-if kept and #kept == #ARGV[1] then
-    return kept
-end
-redis.call('SET', KEYS[1], ARGV[1])
-return ARGV[1]
-""",
-)
 
 
 class _LinkCounters:
@@ -209,7 +196,7 @@ class _SharedSecret:
             "the common secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
         )
         if kept is None or len(kept) != SECRET_BYTES:  # no secret, or not one from a replica
-            put = await self._link.script(_PUT, [self._key], [self.value])
+            put = await self._link.script(_SCRIPTS["secret_put"], [self._key], [self.value])
             [kept] = decode_columns("the common secret", [put], tuple[bytes])
         return kept
 
@@ -229,3 +216,94 @@ async def _check_policy(link: Link) -> None:
             " maxmemory-policy is %s, and has to be noeviction",
             policy.decode(errors="replace"),
         )
+
+
+class Bus:
+    """The readers of ``channel``, and of the letters to ``courier``. ``on_gap`` is called, besides, where messages may
+    have been lost: Redis was away, for example.
+
+    Each replica has one subscription, to the bus of all and to the channel of its own messages. A message on the bus
+    begins with ``t`` for the id of a task, ``s`` for the id of a session, ``l`` for a stream in the event log, and
+    ``c`` for changes. Others are of versions to come, and are ignored."""
+
+    def __init__(self, channel: str, courier: RedisCourier, on_gap: Callable[[], None]) -> None:
+        self.channel: Final = channel
+        self._courier = courier
+        self._on_hints_lost = on_gap
+        self.tasks = HintQueues[str]()
+        self.sessions = HintQueues[str]()
+        self.events = HintQueues[tuple[str, str]]()
+        self.changes = HintQueues[ChangeHint]()
+
+    async def run(self, messages: AsyncIterator[ChannelMessage | HintsLost]) -> None:
+        """Bring each message to its readers, until cancelled."""
+        async for message in messages:
+            if isinstance(message, HintsLost):
+                self._notify_hints_lost()
+                self._on_hints_lost()
+            elif message.channel == self._courier.channel:
+                self._courier.on_message(message.data)
+            else:
+                self._read(message.data)
+
+    def _read(self, data: bytes) -> None:
+        try:
+            decode_stored("a hint", self._hint, data)
+        except UnreadableRecord as error:  # not written by a replica
+            logger.warning("ignored an invalid hint: %s", error)
+            self._notify_hints_lost()
+
+    def _hint(self, data: bytes) -> None:
+        match data[:1]:
+            case b"t":
+                self.tasks.notify([decoded(data[1:])])
+            case b"s":
+                self.sessions.notify([decoded(data[1:])])
+            case b"l":
+                self.events.notify([decode_hint(data)])
+            case b"c":
+                self.changes.notify([decode_change_hint(data)])
+            case kind:
+                logger.debug("a hint of an unknown kind was ignored: %r", kind)
+
+    def _notify_hints_lost(self) -> None:
+        for watchers in (self.tasks, self.sessions, self.events, self.changes):
+            watchers.notify([HINTS_LOST])
+        self._courier.on_messages_lost()
+
+
+class RedisReplayGuard:
+    """A `ReplayGuard` with keys that begin with ``prefix``.
+
+    An `add` that ended with `Uncertain` may have been done: then the same call again returns false, although nobody
+    else has used the value. So a caller takes `Uncertain` and `StoreDown` for "seen" and refuses the value; the client
+    makes another one.
+    """
+
+    def __init__(self, link: Link, prefix: str) -> None:
+        self._link = link
+        self._prefix = prefix.encode()
+
+    async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
+        """Remember ``digest``. See `ReplayGuard.add`."""
+        key = b"%b:j:%b" % (self._prefix, digest.hex().encode())
+        [added] = await self._link.pipeline([[b"SET", key, b"1", b"PX", b"%d" % ttl_ms, b"NX"]])
+        return added is not None
+
+
+class RedisRateLimits:
+    """A `RateLimits` with keys that begin with ``prefix``. A bucket is kept until the time at which the bucket is full;
+    the names of buckets cannot be read in Redis.
+
+    A `acquire` that ended with `Uncertain` may have taken a token; the same call again may take another one.
+    """
+
+    def __init__(self, link: Link, prefix: str) -> None:
+        self._link = link
+        self._prefix = prefix.encode()
+
+    async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
+        """Take a token, or return the time until there is one. See `RateLimits.acquire`."""
+        name = b"%b:b:%b" % (self._prefix, hashlib.sha256(key).hexdigest().encode())
+        args = [b"%d" % each for each in (limit, period_ms, burst)]
+        return int(await self._link.script(_SCRIPTS["rate_take"], [name], args))

@@ -38,7 +38,7 @@ from ....stores.task_store import (
     UnreadableRecord,
     created_record,
 )
-from . import task_scripts as scripts
+from .client import load_scripts
 from .link import Link, Script, Value
 
 logger = logging.getLogger("trio_mcp")
@@ -60,6 +60,7 @@ _MAX_TIME: Final = 2**52
 _MAX_POSITION: Final = 2**53
 """A place that no record comes to. Peers may ask for greater ones."""
 
+_SCRIPTS: Final = load_scripts("tasks")
 _RunScript: TypeAlias = Callable[[Script, Sequence[Value]], Awaitable[Any]]
 
 
@@ -113,7 +114,7 @@ class RedisTaskStore:
             *_optional(new.holder),
         ]
         args += [row.epoch, row.version, row.mark, row.form, row.body, *self._codec.scope_keys(new.scope)]
-        reply = await self._run(scripts.CREATE, args)
+        reply = await self._run(_SCRIPTS["task_create"], args)
         match reply:
             case b"full":
                 raise StoreFull
@@ -128,11 +129,11 @@ class RedisTaskStore:
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
         """Delete a record, or refuse its creation. See `TaskStore.discard`."""
-        return bool(await self._run(scripts.DISCARD, [encoded(task_id), retention_ms]))
+        return bool(await self._run(_SCRIPTS["task_void"], [encoded(task_id), retention_ms]))
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         """Return the record. See `TaskStore.read`."""
-        now, fields = await self._run(scripts.READ, [encoded(task_id)])
+        now, fields = await self._run(_SCRIPTS["task_read"], [encoded(task_id)])
         if fields is None:
             return None
         record = self._decode(fields)
@@ -142,7 +143,7 @@ class RedisTaskStore:
         """Return the marks of records. See `TaskStore.marks`."""
         found = dict[str, bytes]()
         for names in _batches(list(task_ids)):
-            marks = await self._run(scripts.MARKS, [encoded(each) for each in names])
+            marks = await self._run(_SCRIPTS["task_marks"], [encoded(each) for each in names])
             found.update((name, mark) for name, mark in zip(names, marks, strict=True) if mark is not None)
         return found
 
@@ -153,14 +154,14 @@ class RedisTaskStore:
         row = self._codec.encode(record)
         args = [row.id, expected_mark, *_optional(holder), int(give_up), _time(row.kept_until, b"+inf"), _queue_of(row)]
         args += [row.scope, row.version, row.mark, row.form, row.body]
-        return bool(await self._run(scripts.CHANGE, args))
+        return bool(await self._run(_SCRIPTS["task_change"], args))
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
         """Return a page of the records of ``scope``. See `TaskStore.page`."""
         scopes, page = self._codec.scope_keys(scope), list[TaskRecord]()
         place, name = (-1, b"") if cursor is None else (max(-1, min(cursor[0], _MAX_POSITION)), encoded(cursor[1]))
         while (left := min(limit - len(page), _BATCH)) > 0:
-            rows, *position = await self._run(scripts.PAGE, [place, name, left, *scopes])
+            rows, *position = await self._run(_SCRIPTS["task_page"], [place, name, left, *scopes])
             page += map(self._decode, rows)
             if not position:
                 break
@@ -177,7 +178,7 @@ class RedisTaskStore:
         claimed, looked, has_more = list[TaskRecord](), 0, bool(queues)
         with self._script_session() as step:
             while has_more and (left := min(limit - looked, _CLAIMS)) > 0:
-                rows, has_more = await step(scripts.CLAIM, [encoded(holder), lease_ms, left, *queues])
+                rows, has_more = await step(_SCRIPTS["task_claim"], [encoded(holder), lease_ms, left, *queues])
                 looked += max(len(rows), 1)
                 claimed += self._readable(rows)
         return claimed
@@ -197,7 +198,7 @@ class RedisTaskStore:
         with self._script_session(self._leases) as step:
             for batch in _batches(list(held.items())):
                 pairs = [encoded(text) for pair in batch for text in pair]
-                lost += map(decoded, await step(scripts.RENEW, [lease_ms, *pairs]))
+                lost += map(decoded, await step(_SCRIPTS["task_renew"], [lease_ms, *pairs]))
         return lost
 
     async def expire(self, *, limit: int) -> int:
@@ -205,7 +206,7 @@ class RedisTaskStore:
         deleted = 0
         with self._script_session() as step:
             while (asked := min(limit - deleted, _BATCH)) > 0:
-                looked, gone = await step(scripts.EXPIRE, [asked])
+                looked, gone = await step(_SCRIPTS["task_expire"], [asked])
                 deleted += gone
                 if looked < asked:
                     break

@@ -1,27 +1,20 @@
-"""The scripts by which the events of sessions are kept in Redis. Each is one step.
+-- The scripts by which the events of sessions are kept in Redis. Each is one step.
+--
+-- Of each session there are four keys. A hash has the state of each stream (``s<name>``), the lines (``l<number>:<name>``)
+-- and the bytes of all lines. Two sorted sets say which line goes first, in the order of appending: ``older`` has the
+-- lines that are not the newest of their streams, ``newest`` has the streams, by their newest lines. ``finished`` has the
+-- streams that are finished, in that order. So a script looks at no lines but the ones to add, to drop or to return. A
+-- stream with many lines is forgotten in several steps.
 
-Of each session there are four keys. A hash has the state of each stream (``s<name>``), the lines (``l<number>:<name>``)
-and the bytes of all lines. Two sorted sets say which line goes first, in the order of appending: ``older`` has the
-lines that are not the newest of their streams, ``newest`` has the streams, by their newest lines. ``finished`` has the
-streams that are finished, in that order. So a script looks at no lines but the ones to add, to drop or to return. A
-stream with many lines is forgotten in several steps.
-"""
-
-from __future__ import annotations
-
-from typing import Final
-
-from ....stores.shared import FINISHED_STREAMS_LIMIT
-from .link import Script
-
-# The state of a stream is an array. UNTIL is the time at which a finished stream is forgotten; 0 before its end.
-_PRELUDE: Final = """
+--- library prelude
+-- The state of a stream is an array. UNTIL is the time at which a finished stream is forgotten; 0 before its end.
 local log, older, newest, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local name, keep = ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local HOLDER, REQUEST_ID, LAST, DROPPED, UNTIL, NOTE = 1, 2, 3, 4, 5, 6
 local MOST_FORGOTTEN = 1000 -- lines in one step, since Redis does nothing else meanwhile
+local MOST_FINISHED = 1000 -- FINISHED_STREAMS_LIMIT of trio_mcp.stores.shared
 
 local function line(number, name)
     return 'l' .. number .. ':' .. name
@@ -95,10 +88,8 @@ end
 local function tell()
     redis.call('PUBLISH', ARGV[3], ARGV[4])
 end
-"""
 
-_WRITING: Final = (
-    """
+--- library writing
 local function put(stream, from, to)
     local place = tonumber(redis.call('HGET', log, 'next') or 0)
     local size = tonumber(redis.call('HGET', log, 'size') or 0)
@@ -125,9 +116,7 @@ local function finish(stream)
     stream[UNTIL] = now + keep
     save(name, stream)
     redis.call('ZADD', finished, time[1] * 1000000 + time[2], name)
-    local excess = redis.call('ZCARD', finished) - """
-    + str(FINISHED_STREAMS_LIMIT)
-    + """
+    local excess = redis.call('ZCARD', finished) - MOST_FINISHED
     local left = MOST_FORGOTTEN
     for rank, each in ipairs(redis.call('ZRANGE', finished, 0, 99)) do
         local other = load(each)
@@ -163,13 +152,8 @@ local function shrink(most)
         redis.call('HSET', log, 'size', size)
     end
 end
-"""
-)
 
-OPEN: Final = Script(
-    "events_open",
-    _PRELUDE
-    + """
+--- script events_open: prelude
 local stream = find(name)
 if not stream then
     begin(ARGV[3], ARGV[4])
@@ -178,13 +162,8 @@ elseif cmsgpack.pack(stream) ~= cmsgpack.pack({ARGV[3], ARGV[4], 0, 0, 0, ''}) t
 end
 touch()
 return 1
-""",
-)
 
-TAKE_OVER: Final = Script(
-    "events_take",
-    _PRELUDE
-    + """
+--- script events_take: prelude
 local stream = find(name)
 if not stream then
     stream = begin(ARGV[5], '')
@@ -195,14 +174,8 @@ end
 touch()
 tell()
 return stream
-""",
-)
 
-APPEND: Final = Script(
-    "events_append",
-    _PRELUDE
-    + _WRITING
-    + """
+--- script events_append: prelude, writing
 local holder, most, first = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local is_finish, has_note, note = ARGV[8] == '1', ARGV[9] == '1', ARGV[10]
 local last = first + #ARGV - 11
@@ -234,14 +207,8 @@ if last >= stream[LAST] then
 end
 touch()
 return 1
-""",
-)
 
-FINISH_DEAD: Final = Script(
-    "events_finish_dead",
-    _PRELUDE
-    + _WRITING
-    + """
+--- script events_finish_dead: prelude, writing
 local stream = find(name)
 if not stream or stream[HOLDER] ~= ARGV[5] or stream[UNTIL] > 0 then
     return 0
@@ -253,13 +220,8 @@ shrink(tonumber(ARGV[6]))
 touch()
 tell()
 return 1
-""",
-)
 
-AFTER: Final = Script(
-    "events_after",
-    _PRELUDE
-    + """
+--- script events_after: prelude
 local stream = find(name)
 if not stream then
     return false
@@ -280,5 +242,3 @@ while number < stream[LAST] do
     number = number + #fields
 end
 return {stream, lines}
-""",
-)

@@ -1,7 +1,11 @@
-"""RedisCourier carries letters between replicas by the channels of Redis, and keeps their signs of life.
+"""News for other replicas in Redis: `RedisChangeLog` keeps changes, and `RedisCourier` sends messages.
 
-A letter is published on the channel of its reader, and also kept in the reader's list for a few seconds. After a lost
-subscription, the reader finds there what it has missed. A long letter is kept in its own key, and the channel and the
+The log keeps each thing that has changed on any replica by the number of its last change. Numbers are microseconds of
+the clock of Redis, made to grow. A failover may lose the last numbers; all numbers behind the failover are greater than
+the lost ones, so that a reader who has seen the lost ones misses nothing.
+
+A message is published on the channel of its reader, and also kept in the reader's list for a few seconds. After a lost
+subscription, the reader finds there what it has missed. A long message is kept in its own key, and the channel and the
 list only carry its name, since Redis closes the connection of a reader with too much unread data.
 """
 
@@ -12,18 +16,97 @@ import math
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import trio
 
 from ....concurrency.contexts import asynccontextmanager
-from ....stores.decoding import LINES, decode_columns
-from ....stores.record_codec import encoded
-from ....stores.shared import MAX_MESSAGE_BYTES
-from ....stores.task_store import HINTS_LOST, HintQueue, HintsLost, UnreadableRecord
-from .link import Link, Script, Value
+from ....stores.decoding import LINES, decode_columns, decode_stored
+from ....stores.record_codec import decoded, encoded
+from ....stores.shared import CHANGES_LIMIT, MAX_MESSAGE_BYTES, ChangeCursor, ChangeHint, ChangesSince
+from ....stores.task_store import HINTS_LOST, HintQueue, HintQueues, HintsLost, UnreadableRecord
+from .client import load_scripts
+from .link import Link, Value
 
 logger = logging.getLogger("trio_mcp")
+
+_KEEP: Final = 25 * 3_600_000
+"""Milliseconds for which the log is kept when nobody notes or asks: a day and an hour."""
+_HINT_BYTES_LIMIT: Final = 64 * 1024
+"""Bytes of things that a hint tells. A reader asks for more."""
+_LOG_ID_BYTES: Final = 6
+_MOST_DIGITS: Final = 16
+_SCRIPTS: Final = load_scripts("messages")
+
+
+class RedisChangeLog:
+    """A `ChangeLog` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
+    there to ``watchers``.
+
+    A log that nobody uses is forgotten after a day. After a `record` that ended with `Uncertain`, the same call again
+    tells of the things once more, which readers have to bear in any case.
+    """
+
+    def __init__(self, link: Link, prefix: str, bus: str, watchers: HintQueues[ChangeHint]) -> None:
+        self._link = link
+        self._keys = [f"{{{prefix}:c}}:log", f"{{{prefix}:c}}:things"]
+        self._bus = bus
+        self._hint_queues = watchers
+
+    async def record(self, changed: Collection[str]) -> None:
+        """Note that things have changed. See `ChangeLog.record`."""
+        if not changed:
+            return
+        things = [encoded(each) for each in changed]
+        told = msgspec.msgpack.encode(things) if sum(map(len, things)) <= _HINT_BYTES_LIMIT else b""
+        args = [_new_id(), b"%d" % _KEEP, b"%d" % CHANGES_LIMIT, self._bus, told, *things]
+        await self._link.script(_SCRIPTS["changes_note"], self._keys, args)
+
+    async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
+        """Return the changes behind ``cursor``. See `ChangeLog.read_since`."""
+        log, number = ("", 0) if cursor is None else _parse_cursor(cursor)
+        args = [_new_id(), b"%d" % _KEEP, encoded(log), b"%d" % number]
+        return decode_stored(
+            "the log of changes", _decode_changes, await self._link.script(_SCRIPTS["changes_since"], self._keys, args)
+        )
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[ChangeHint | HintsLost]]:
+        """Open a stream of hints. See `ChangeLog.watch`."""
+        with self._hint_queues.watch() as hints:
+            yield hints
+
+
+def _new_id() -> bytes:
+    return secrets.token_urlsafe(_LOG_ID_BYTES).encode()
+
+
+def _decode_changes(reply: Any) -> ChangesSince:
+    now, everything, *found = reply
+    place = now.decode(errors="replace")
+    try:
+        things = [decoded(each) for each in found[0]] if found else []
+    except UnreadableRecord:  # otherwise readers would never get past this position
+        return ChangesSince(place, (), everything=True)
+    return ChangesSince(place, things, bool(everything))
+
+
+def _parse_cursor(cursor: ChangeCursor) -> tuple[str, int]:
+    """Return the log and the number of a place; a log that never was for text that is no place."""
+    log, _, number = cursor.partition(".")
+    is_place = bool(log) and number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+    return (log, int(number)) if is_place else ("?", 0)
+
+
+def decode_change_hint(message: bytes) -> ChangeHint | HintsLost:
+    """Return the contents of a message on the bus; `GAP` for a message without, since there was too much to tell."""
+    was, place, told = message[1:].split(b" ", 2)
+    if not told:
+        return HINTS_LOST
+    things = msgspec.msgpack.decode(told, type=list[bytes])
+    return ChangeHint(was.decode(), place.decode(), [decoded(each) for each in things])
+
 
 _INLINE_MESSAGE_LIMIT: Final = 4 * 1024
 """Bytes of the longest letter that is sent through the channel and the list directly."""
@@ -45,52 +128,6 @@ _FAREWELL_TIMEOUT: Final = 1.0
 _ID_BYTES: Final = 9
 _WHOLE, _IN_KEY = b"w", b"k"
 """First byte of a message: the letter follows, or its name."""
-
-# The list is a set sorted by time: a copy of a letter replaces the earlier one. The last piece of a long letter is
-# sent together with its name.
-_POST: Final = Script(
-    "letter_post",
-    """
-local list, channel, message = KEYS[1], ARGV[1], ARGV[2]
-local most, listed = tonumber(ARGV[3]), tonumber(ARGV[4])
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if KEYS[2] then
-    redis.call('SETRANGE', KEYS[2], ARGV[5], ARGV[6])
-    redis.call('PEXPIRE', KEYS[2], ARGV[7])
-end
-redis.call('ZADD', list, now, message)
-redis.call('ZREMRANGEBYSCORE', list, '-inf', now - listed)
-redis.call('ZREMRANGEBYRANK', list, 0, -most - 1)
-redis.call('PEXPIRE', list, listed)
-redis.call('PUBLISH', channel, message)
-return 1
-""",
-)
-
-_READ: Final = Script(
-    "letters_read",
-    """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-return redis.call('ZRANGEBYSCORE', KEYS[1], now - tonumber(ARGV[1]), '+inf')
-""",
-)
-
-# Reading the last piece deletes the letter.
-_TAKE: Final = Script(
-    "letter_take",
-    """
-local start, size = tonumber(ARGV[2]), tonumber(ARGV[3])
-local whole = redis.call('STRLEN', KEYS[1])
-local piece = redis.call('GETRANGE', KEYS[1], start, start + size - 1)
-if start + size >= whole then
-    redis.call('DEL', KEYS[1])
-    redis.call('ZREM', KEYS[2], ARGV[1])
-end
-return {whole, piece}
-""",
-)
 
 
 class RedisCourier:
@@ -123,7 +160,9 @@ class RedisCourier:
             raise ValueError(f"a letter has at most {MAX_MESSAGE_BYTES} bytes, not {len(content)}")
         base = b"%b:r:%b" % (self._prefix, encoded(replica))
         if len(content) <= _INLINE_MESSAGE_LIMIT:
-            await self._link.script(_POST, [_list_of(base)], [base, _WHOLE + content, _LIST_LIMIT, _LISTED])
+            await self._link.script(
+                _SCRIPTS["letter_post"], [_list_of(base)], [base, _WHOLE + content, _LIST_LIMIT, _LISTED]
+            )
             return
         text = secrets.token_urlsafe(_ID_BYTES) if number is None else f"{self._replica}.{number}"
         name = text.encode()
@@ -136,7 +175,7 @@ class RedisCourier:
                 await self._link.pipeline([[b"SETRANGE", key, start, piece], [b"PEXPIRE", key, _RETENTION_MS]])
         async with self._bulk:
             args: list[Value] = [base, message, _LIST_LIMIT, _LISTED, last, content[last:], _RETENTION_MS]
-            await self._link.script(_POST, [_list_of(base), key], args)
+            await self._link.script(_SCRIPTS["letter_post"], [_list_of(base), key], args)
 
     @asynccontextmanager
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
@@ -229,7 +268,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
 
     async def _read_list(self) -> None:
         try:
-            found = await self._link.script(_READ, [_list_of(self._base)], [_LISTED])
+            found = await self._link.script(_SCRIPTS["letters_read"], [_list_of(self._base)], [_LISTED])
             self._waiting += decode_columns("the letters of this replica", found, LINES)
         except OSError as error:  # the link logs its outages
             logger.debug("could not read waiting messages: %s", error)
@@ -265,7 +304,9 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         letter, whole = bytearray(), 1
         try:
             while len(letter) < whole:
-                found = await self._link.script(_TAKE, [key, _list_of(self._base)], [message, len(letter), _PIECE])
+                found = await self._link.script(
+                    _SCRIPTS["letter_take"], [key, _list_of(self._base)], [message, len(letter), _PIECE]
+                )
                 whole, piece = decode_columns("a letter", found, _TAKEN)
                 if not piece or whole > MAX_MESSAGE_BYTES:  # it has expired, or isn't a letter
                     return HINTS_LOST

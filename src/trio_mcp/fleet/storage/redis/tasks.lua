@@ -1,29 +1,22 @@
-"""The scripts by which tasks are kept in Redis. Each is one step: whole, or refused before the first write.
+-- The scripts by which tasks are kept in Redis. Each is one step: whole, or refused before the first write.
+--
+-- ``KEYS[1]`` is the beginning of the keys of all tasks, and ``ARGV[1]`` the channel on which changes are told. Scripts
+-- find the records to change, so the keys of records are not in ``KEYS``; the tag at the beginning keeps all in one slot.
+--
+-- - ``r:<id>`` is the hash of a record: ``s`` the key of the scope, ``p`` the place, ``h`` the holder, ``e`` and ``v`` the
+--   epoch and the version, ``m`` the mark, ``f`` and ``b`` the form and the body. Times in a body count from ``t`` on; a
+--   body without ``t`` has times since the epoch. ``q`` is the queue of a task that may be claimed some time.
+-- - ``q:<queue>`` has such tasks of one form and one name, by the ends of their leases.
+-- - ``s:<scope>`` has the records of a scope, by their places.
+-- - ``expiry`` has all records, by the time until which they are kept, or ``+inf``.
+-- - ``v:<id>`` is the time until which no record with this id is created.
+--
+-- Redis deletes a key one hour after the time for which the key is needed, if no replica has done so. Sorted sets may
+-- therefore name records that are gone; scripts that come to such a name take the name out.
+--
+-- Numbers of Lua are exact up to 2^53. Scripts compare no text with ``<``, which would follow the locale of the server.
 
-``KEYS[1]`` is the beginning of the keys of all tasks, and ``ARGV[1]`` the channel on which changes are told. Scripts
-find the records to change, so the keys of records are not in ``KEYS``; the tag at the beginning keeps all in one slot.
-
-- ``r:<id>`` is the hash of a record: ``s`` the key of the scope, ``p`` the place, ``h`` the holder, ``e`` and ``v`` the
-  epoch and the version, ``m`` the mark, ``f`` and ``b`` the form and the body. Times in a body count from ``t`` on; a
-  body without ``t`` has times since the epoch. ``q`` is the queue of a task that may be claimed some time.
-- ``q:<queue>`` has such tasks of one form and one name, by the ends of their leases.
-- ``s:<scope>`` has the records of a scope, by their places.
-- ``expiry`` has all records, by the time until which they are kept, or ``+inf``.
-- ``v:<id>`` is the time until which no record with this id is created.
-
-Redis deletes a key one hour after the time for which the key is needed, if no replica has done so. Sorted sets may
-therefore name records that are gone; scripts that come to such a name take the name out.
-
-Numbers of Lua are exact up to 2^53. Scripts compare no text with ``<``, which would follow the locale of the server.
-"""
-
-from __future__ import annotations
-
-from typing import Final
-
-from .link import Script
-
-_PRELUDE: Final = """
+--- library prelude
 local base, bus, call = KEYS[1], ARGV[1], redis.call
 local HOUR, MOST_BYTES = 3600000, 4 * 1024 * 1024 -- bytes of bodies after which a script returns no more
 local clock = call('TIME')
@@ -82,16 +75,8 @@ local function drop(id)
     tell(id)
     return 1
 end
-"""
 
-
-def _script(name: str, text: str) -> Script:
-    return Script(f"task_{name}", _PRELUDE + text)
-
-
-CREATE: Final = _script(
-    "create",
-    """
+--- script task_create: prelude
 local id, most, most_of_scope, kept, lease = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local waits_in, is_held, holder, of = ARGV[7], ARGV[8] == '1', ARGV[9], ARGV[15]
 local count, place = 0, now * 1000
@@ -135,37 +120,26 @@ add(expiry, kept, id, kept)
 add(scope(of), place, id, kept)
 tell(id)
 return {now, place}
-""",
-)
 
-DISCARD: Final = _script(
-    "void",
-    """
+--- script task_void: prelude
 local id, keep = ARGV[2], tonumber(ARGV[3])
 local was_there = drop(id)
 if was_there == 0 then
     call('SET', void(id), now + keep, 'PX', keep + HOUR)
 end
 return was_there
-""",
-)
 
-READ: Final = _script("read", "return {now, row(ARGV[2])}")
+--- script task_read: prelude
+return {now, row(ARGV[2])}
 
-MARKS: Final = _script(
-    "marks",
-    """
+--- script task_marks: prelude
 local marks = {}
 for each = 2, #ARGV do
     marks[each - 1] = call('HGET', record(ARGV[each]), 'm')
 end
 return marks
-""",
-)
 
-CHANGE: Final = _script(
-    "change",
-    """
+--- script task_change: prelude
 local id, was, is_by, by, gives_up = ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5], ARGV[6] == '1'
 local kept, waits_in, of = ARGV[7], ARGV[8], ARGV[9]
 local old = call('HMGET', record(id), 'm', 'h', 's', 'p', 'q')
@@ -195,12 +169,8 @@ else
 end
 tell(id)
 return 1
-""",
-)
 
-PAGE: Final = _script(
-    "page",
-    """
+--- script task_page: prelude
 local place, after, most = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
 local function is_before(one, other)
@@ -247,12 +217,8 @@ for each = 1, math.min(most, #found) do
     end
 end
 return {rows}
-""",
-)
 
-CLAIM: Final = _script(
-    "claim",
-    """
+--- script task_claim: prelude
 local holder, lease, most = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local heads = {} -- of each queue, the task that waits longest
 for each = 5, #ARGV do
@@ -296,12 +262,8 @@ for each = 1, most do
     end
 end
 return {rows, 1}
-""",
-)
 
-RENEW: Final = _script(
-    "renew",
-    """
+--- script task_renew: prelude
 local lease, lost = ARGV[2], {}
 for each = 3, #ARGV, 2 do
     local id = ARGV[each]
@@ -313,16 +275,10 @@ for each = 3, #ARGV, 2 do
     end
 end
 return lost
-""",
-)
 
-EXPIRE: Final = _script(
-    "expire",
-    """
+--- script task_expire: prelude
 local old, deleted = oldest(expiry, ARGV[2]), 0
 for each = 1, #old, 2 do
     deleted = deleted + drop(old[each])
 end
 return {#old / 2, deleted}
-""",
-)
