@@ -6,7 +6,6 @@ import base64
 from pathlib import Path
 
 import pytest
-from trio_mcp.cli.media_files import saved
 
 from trio_mcp.cli.printable import CommandError
 from trio_mcp.cli.request import saved, show_result

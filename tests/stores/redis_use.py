@@ -36,7 +36,7 @@ async def use_all(one: Replica, two: Replica) -> None:
     for stream in ("one", "two"):
         await one.events.open("session", stream, holder="me", request_id=b"1", retention_ms=HOUR)
         for first in (1, 4):
-            await append(one, stream, first, [b"a", b"b", b"c"], most=10)
+            await append(one, stream, first, [b"a", b"b", b"c"], limit=10)
     await append(one, "one", 7, [b"end"], finish=True)
     await two.events.take_over("session", "own", holder="me", retention_ms=HOUR)
     assert await two.events.finish_dead("session", "two", dead_holder="me", line=b"dead", limit=10, retention_ms=HOUR)
@@ -55,7 +55,7 @@ async def use_all(one: Replica, two: Replica) -> None:
 
 
 async def append(replica: Replica, stream: str, first: int, lines: list[bytes], **options: Any) -> bool:
-    given: dict[str, Any] = {"holder": "me", "most": 1000, "keep": HOUR} | options
+    given: dict[str, Any] = {"holder": "me", "limit": 1000, "retention_ms": HOUR} | options
     return await replica.events.append("session", stream, first=first, lines=lines, **given)
 
 

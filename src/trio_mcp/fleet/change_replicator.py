@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.bounded import BoundedDict
 from ..concurrency.time_limits import growing_delay
 from ..concurrency.wakeups import ChangeSignal, Sleeper
 from ..jsonrpc.base64url import decode_base64url

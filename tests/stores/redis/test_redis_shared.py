@@ -133,7 +133,7 @@ async def test_log_of_events_begins_anew_behind_one_that_is_gone(storage: Redis,
         assert await append(one, "first", 1, [b"a", b"b"])
         redis_server.ask("DEL", b"{%b:s}:log:session" % PREFIX)
         await one.events.open("session", "second", holder="me", request_id=b"", retention_ms=HOUR)
-        assert await append(one, "second", 1, [b"a", b"b", b"c"], most=2)
+        assert await append(one, "second", 1, [b"a", b"b", b"c"], limit=2)
         found = await one.events.read_after("session", "second", 0, retention_ms=HOUR)
         assert found is not None
         assert (found.first, found.lines) == (2, [b"b", b"c"])
@@ -144,7 +144,7 @@ async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: R
 
     async def finish(one: Replica, stream: str, keep: int) -> None:
         await one.events.open("session", stream, holder="me", request_id=b"", retention_ms=keep)
-        assert await append(one, stream, 1, [b"a", b"b", b"c"], keep=keep, finish=True)
+        assert await append(one, stream, 1, [b"a", b"b", b"c"], retention_ms=keep, finish=True)
 
     async with storage.join("tested") as one:
         for is_asked_for in (True, False):
@@ -162,7 +162,7 @@ async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: R
             assert redis_server.ask("ZCARD", b"{%b:s}:older:session" % PREFIX) == 2 * of_others
             assert redis_server.ask("ZCARD", b"{%b:s}:newest:session" % PREFIX) == of_others
             assert redis_server.ask("ZCARD", b"{%b:s}:finished:session" % PREFIX) == of_others
-            assert await append(one, "lasts", 1, [b"a", b"b", b"c"], most=2 + of_others)
+            assert await append(one, "lasts", 1, [b"a", b"b", b"c"], limit=2 + of_others)
             found = await one.events.read_after("session", "lasts", 0, retention_ms=HOUR)
             assert found is not None
             assert (found.first, found.lines) == (2, [b"b", b"c"])
@@ -183,7 +183,7 @@ async def test_stream_with_many_events_is_forgotten_step_by_step(
                 assert await one.events.read_after("session", "over", 0, retention_ms=HOUR) is None
             else:
                 await one.events.open("session", f"{step}", holder="me", request_id=b"", retention_ms=HOUR)
-                assert await append(one, f"{step}", 1, [], finish=True, most=size)
+                assert await append(one, f"{step}", 1, [], finish=True, limit=size)
             before, left = left, redis_server.ask("ZCARD", older)
             assert left == max(before - 1000, 0)
             if not redis_server.ask("HEXISTS", log, b"sover"):
@@ -208,7 +208,7 @@ async def test_stream_that_is_forgotten_in_part_can_be_begun_anew(storage: Redis
 async def finish_many(one: Replica, count: int) -> None:
     """Finish a stream with many events, and wait until its time is over."""
     await one.events.open("session", "over", holder="me", request_id=b"", retention_ms=HOUR)
-    assert await append(one, "over", 1, [b"a"] * count, most=count, keep=2000, finish=True)
+    assert await append(one, "over", 1, [b"a"] * count, limit=count, retention_ms=2000, finish=True)
     await one.events.open("session", "lasts", holder="me", request_id=b"", retention_ms=HOUR)
     await trio.sleep(2.1)
 
@@ -218,7 +218,7 @@ async def test_tens_of_thousands_of_events_are_read_at_once(storage: Redis):
     async with storage.join("tested") as one:
         await one.events.open("session", "stream", holder="me", request_id=b"", retention_ms=HOUR)
         lines = [b"%d" % number for number in range(20_000)]
-        assert await append(one, "stream", 1, lines, most=10**6)
+        assert await append(one, "stream", 1, lines, limit=10**6)
         found = await one.events.read_after("session", "stream", 0, retention_ms=HOUR)
         assert found is not None
         assert found.lines == lines

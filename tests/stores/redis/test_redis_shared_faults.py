@@ -126,7 +126,7 @@ async def test_full_redis_changes_nothing_and_goes_on_reading(tmp_path: Path):
                 partial(one.events.open, "session", "other", holder="me", request_id=b"1", retention_ms=HOUR),
                 partial(one.events.open, "other", "other", holder="me", request_id=b"1", retention_ms=HOUR),
                 partial(one.events.take_over, "session", "stream", holder="you", retention_ms=HOUR),
-                partial(append, one, "stream", 3, [b"c"], most=2),
+                partial(append, one, "stream", 3, [b"c"], limit=2),
                 partial(append, one, "stream", 3, [], note=b"note"),
                 partial(append, one, "stream", 3, [], finish=True),
                 partial(
