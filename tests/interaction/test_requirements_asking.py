@@ -22,7 +22,7 @@ def asking() -> Asking:
     return Asking()
 
 
-# The gates, in their order (DESIGN ruling 18)
+# The gates, in their order (ruling 18)
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)

@@ -26,7 +26,7 @@ async def run_together(
 ) -> list[T]:
     """Run all ``calls`` at once, each in its own task, and return their results in the order of ``calls``.
 
-    The first failure cancels the other calls and is raised unchanged, never inside an ExceptionGroup (DESIGN ruling
+    The first failure cancels the other calls and is raised unchanged, never inside an ExceptionGroup (ruling
     16). Failures until the end of the others are logged, except `CodedError`. A cancel from outside is raised as one
     `trio.Cancelled`. ``on_failure`` gets the failure or the cancel at once, while the calls still clean up; later
     failures, too.

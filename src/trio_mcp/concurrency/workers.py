@@ -46,7 +46,7 @@ async def run_in_worker(
     Tasks that call this function one after another, with no other task running in between, get their threads in the
     same order. A cancelled task informs its thread at the next `trio.from_thread.check_cancelled` or `await_in_worker`;
     the thread has one of ``graces``, as they are then, to end, and is then abandoned: it runs on, gives its place back,
-    its result is ignored, and ``abandoned`` is called (DESIGN ruling 8). A call that has not started by then never
+    its result is ignored, and ``abandoned`` is called (ruling 8). A call that has not started by then never
     does. Raises the exceptions of ``call``, and `CodedError` when too many abandoned threads still run.
     """
     ends: list[outcome.Outcome[T]] = []

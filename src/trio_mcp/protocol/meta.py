@@ -28,7 +28,7 @@ CANCEL_TOKEN: Final = "trio-mcp/cancelToken"  # noqa: S105, a key and no passwor
 """Names a call in a request of ``trio-mcp/cancelAcknowledged``."""
 CLIENT: Final = "trio-mcp/client"
 """Random name of the client that sends a request, if clients share connections or use several. A server divides the
-share of a caller by this name (DESIGN ruling 11)."""
+share of a caller by this name (ruling 11)."""
 
 ProgressToken: TypeAlias = int | str
 

@@ -145,7 +145,7 @@ async def ask(
 
 
 def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> None:
-    """Raise `CapabilityMissing` for a request that the client has not declared (DESIGN ruling 18). A method that is not
+    """Raise `CapabilityMissing` for a request that the client has not declared (ruling 18). A method that is not
     one of the three in `ASKABLE` is passed on unchanged, where the revision has that method; so is one of an
     extension."""
     if method not in ASKABLE:

@@ -60,8 +60,8 @@ class TaskOwners:
         return self._owners.get(task_id) if isinstance(task_id, str) else None
 
     def exists_for(self, principal: PrincipalId | None, task_id: object) -> bool:
-        """Return whether a caller may name the task. The task of a principal does not exist for other callers (DESIGN
-        ruling 22). Where nobody knows the caller, the id alone gives access."""
+        """Return whether a caller may name the task. The task of a principal does not exist for other callers
+        (ruling 22). Where nobody knows the caller, the id alone gives access."""
         owner = self.owner(task_id)
         return not isinstance(owner, PrincipalId) if principal is None else owner == principal
 

@@ -119,7 +119,7 @@ class Upstream(Relay):
     @property
     def has_several_principals(self) -> bool:
         """True once callers of several principals have used the connection. A message of the server may be about a call
-        of any principal, also about a call that is over, and is for nobody without the name of a task (DESIGN ruling
+        of any principal, also about a call that is over, and is for nobody without the name of a task (ruling
         23)."""
         return len(self._principals) > 1
 

@@ -116,7 +116,7 @@ class Connection:
         """Serve the connection until its end, then close the transport.
 
         Returns normally however the connection ends; a lost connection raises nothing here, only in the calls that wait
-        for replies (DESIGN ruling 17). At the end of input, or after `shut_down`, accepted requests go on for up to
+        for replies (ruling 17). At the end of input, or after `shut_down`, accepted requests go on for up to
         ``drain_timeout`` seconds and are cancelled then (ruling 14). A cancel from outside cancels all requests at
         once.
         """

@@ -148,7 +148,7 @@ class Outbox:
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
         """Tell the peer that a request of ours is left, ahead of all that waits, and even when the outbox is full
-        (DESIGN rulings 3 and 4)."""
+        (rulings 3 and 4)."""
         self.put_first(cancel_line(request_id, reason))
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of a line and its rest

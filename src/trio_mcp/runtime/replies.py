@@ -45,7 +45,7 @@ class Replies:
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any, scope: RequestScope | None = None) -> bytes:
-        """Return the line of ``result``, or of a failure when the result cannot be expressed or sent (DESIGN ruling
+        """Return the line of ``result``, or of a failure when the result cannot be expressed or sent (ruling
         15). ``scope``: see `failure`."""
         try:
             return self.line(request, result)

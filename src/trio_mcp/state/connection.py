@@ -77,7 +77,7 @@ _QUOTED: Final = 200
 class ConnectionState:
     """Rules on the messages of one connection, seen from ``role``, and keeps its requests that are in flight.
 
-    Inbound and outbound ids are two separate tables (DESIGN ruling 6), and an id is in flight from its entry until
+    Inbound and outbound ids are two separate tables (ruling 6), and an id is in flight from its entry until
     `finish` or its cancel, whichever comes first.
 
     ``require_initialized``: as a server, refuse legacy requests with -32002 until ``notifications/initialized`` has
@@ -173,7 +173,7 @@ class ConnectionState:
         """Take an inbound request out of the table, and return whether the request is to be answered now.
 
         The entry must be the same object: a request that was cancelled is never answered, and its late end cannot
-        touch a newer request under the same id (DESIGN rulings 1 and 6). Idempotent.
+        touch a newer request under the same id (rulings 1 and 6). Idempotent.
         """
         if self._parked.get(request.id) is request:
             del self._parked[request.id]
@@ -250,7 +250,7 @@ class ConnectionState:
 
     def _meant(self, named: Any) -> OutboundRequest | None:
         """Remove and return our request to which the server's invalid reply with the id ``named`` belongs; `None` if
-        that is unknown. An id that differs only in its type belongs to the only waiting request (DESIGN ruling 13)."""
+        that is unknown. An id that differs only in its type belongs to the only waiting request (ruling 13)."""
         if self.role != "client" or named is None:
             return None
         if is_request_id(named) and named in self._outbound:

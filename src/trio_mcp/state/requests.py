@@ -15,7 +15,7 @@ OVER
 ========== ========== ========== ========== ========== ==========
 
 An empty cell is a step that cannot be taken. Lines of a request are sent while the request runs, and in no other phase
-(DESIGN ruling 1).
+(ruling 1).
 """
 
 from __future__ import annotations

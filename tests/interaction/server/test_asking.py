@@ -50,7 +50,7 @@ def test_s2c_01_answers_reach_the_question_they_belong_to_in_any_order(start: St
 
 
 def test_s2c_01_cancel_of_the_call_cancels_its_questions_once_each_with_the_same_reason(start: Start) -> None:
-    """DESIGN ruling 3: one cancel per request, under the caller's reason, and late answers are ignored."""
+    """Ruling 3: one cancel per request, under the caller's reason, and late answers are ignored."""
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "elicitation", "n": 3}, id=1)
         questions = [client.asked("elicitation/create") for _ in range(3)]
@@ -69,7 +69,7 @@ def test_s2c_01_cancel_of_the_call_cancels_its_questions_once_each_with_the_same
 
 
 def test_s2c_01_ids_of_the_two_directions_do_not_touch(start: Start) -> None:
-    """DESIGN ruling 6: a call under the very id of the server's question, answered each on its own."""
+    """Ruling 6: a call under the very id of the server's question, answered each on its own."""
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling"})
         question = client.asked("sampling/createMessage")

@@ -207,7 +207,7 @@ def test_bpl_06_idle_with_requests_in_flight_takes_no_time(start: Start) -> None
 
 
 def test_requests_beyond_the_bounds_are_refused_unexecuted(start: Start) -> None:
-    """DESIGN ruling 11: in flight, queued, and beyond that a clear error; cancels make room at once."""
+    """Ruling 11: in flight, queued, and beyond that a clear error; cancels make room at once."""
     with start(limits={"max_in_flight": 2, "max_queued": 3}, revision=LATEST_LEGACY) as client:
         for number in range(8):
             client.call("sleep", {"ms": 60_000}, id=number)

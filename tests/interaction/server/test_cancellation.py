@@ -48,7 +48,7 @@ def test_can_01_handler_that_swallows_the_cancel_is_not_answered_either(client: 
 
 
 def test_can_01_nothing_of_the_request_follows_its_cancel(client: RawClient) -> None:
-    """Neither its result nor its progress nor its logs (DESIGN ruling 1); a ping marks the place of the cancel,
+    """Neither its result nor its progress nor its logs (ruling 1); a ping marks the place of the cancel,
     over HTTP behind the end of the answer, since answers on two connections come in no order."""
     client.call("chatter", {"n": 3000}, id=5, token="t", log_level="debug")
     client.journal.wait_for("start", call=5)
@@ -218,7 +218,7 @@ def test_can_16_thread_that_ignores_its_cancel_keeps_nobody_from_leaving(tmp_pat
 
 
 def test_cancel_overtakes_requests_that_wait_for_their_turn(start: Start) -> None:
-    """DESIGN ruling 4: a cancel is acted on ahead of the concurrency limit and of requests still queued."""
+    """Ruling 4: a cancel is acted on ahead of the concurrency limit and of requests still queued."""
     with start(limits={"max_in_flight": 1}, revision=LATEST_LEGACY) as client:
         client.started("sleep", {"ms": 60_000}, id=1)
         client.call("sleep", {"ms": 60_000}, id=2)
@@ -233,7 +233,7 @@ def test_cancel_overtakes_requests_that_wait_for_their_turn(start: Start) -> Non
 
 
 def test_cancel_overtakes_a_wire_that_nobody_reads(start: Start) -> None:
-    """DESIGN ruling 4: the client does not read, the outbox is full, and the cancel is acted on all the same."""
+    """Ruling 4: the client does not read, the outbox is full, and the cancel is acted on all the same."""
     with start(revision=LATEST_LEGACY) as client:
         client.started("flood", {"kind": "log", "n": 1_000_000}, id=1)
         client.silent_about(1)

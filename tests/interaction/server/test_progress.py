@@ -43,7 +43,7 @@ def test_prg_02_only_increasing_finite_values_are_sent(client: RawClient) -> Non
 
 
 def test_prg_02_the_latest_value_comes_before_the_response_and_nothing_after(client: RawClient) -> None:
-    """At most one per 100 ms, and the last one kept is sent all the same (DESIGN ruling 12)."""
+    """At most one per 100 ms, and the last one kept is sent all the same (ruling 12)."""
     request_id = client.call("progress", {"values": list(range(1, 101))}, token="t")
     client.result(request_id)
     assert client.finish() == 0

@@ -43,7 +43,7 @@ def test_std_01_server_that_was_never_spoken_to_exits_too(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("era", ERAS)
 def test_std_01_accepted_work_is_finished_after_the_end_of_input(tmp_path: Path, era: str) -> None:
-    """DESIGN ruling 14: what was accepted is answered, up to the drain bound; then it is cancelled."""
+    """Ruling 14: what was accepted is answered, up to the drain bound; then it is cancelled."""
     with serving(tmp_path, revision=era, limits={"drain_timeout": 3}) as client:
         client.started("sleep", {"ms": 200}, id=1)
         client.started("sleep", {"ms": 60_000}, id=2)

@@ -1,5 +1,5 @@
 """What protects a tool protects the tasks that it makes: another client of the same user, with fewer scopes, reaches
-none of them (AU-06, DESIGN ruling 22)."""
+none of them (AU-06, ruling 22)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What is not visible to a caller does not exist for that caller, by whatever way the caller tries to reach it (AU-09,
-DESIGN ruling 22)."""
+ruling 22)."""
 
 from __future__ import annotations
 

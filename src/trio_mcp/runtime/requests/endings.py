@@ -10,7 +10,7 @@ running    the reply was made before a cancel was acted on              finished
 
 An `Ending` is known by the principal and the token of its request, from the acceptance of the request on, and for
 `Limits.ending_timeout` after its end. Where nobody knows principals, the token, which nobody can guess, is enough, as
-the id of a task is (DESIGN ruling 25).
+the id of a task is (ruling 25).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Endings:
         over. Return how the call has ended; `None` where that is still to come. Raises `CodedError` for parameters that
         make no sense. Synchronous.
 
-        A task is not cancelled by this: the record comes first (DESIGN ruling 25), by ``tasks/cancel``.
+        A task is not cancelled by this: the record comes first (ruling 25), by ``tasks/cancel``.
         """
         params = structure_params(request.params, CancelParams, request.revision)
         ending = self._all.get((principal, params.cancel_token))

@@ -124,7 +124,7 @@ class Parking(Generic[T]):
     """The parked handlers of a running server or client, each under a handle that is good for one retry.
 
     Only the ``party`` for whom a handler was parked finds the handler again: a principal from any connection or,
-    without a principal, the same connection (DESIGN ruling 19). A handler stays for up to ``timeout`` seconds. If one
+    without a principal, the same connection (ruling 19). A handler stays for up to ``timeout`` seconds. If one
     caller has more than ``most``, the oldest handler of its part with the most is removed. ``expire`` is called with
     each handler that expires or is removed, and with the reason. All methods are synchronous.
     """

@@ -198,7 +198,7 @@ class RequestRunner:
             set_share(caller.log_share or new_share(caller))
         line = result = failure = span = None
         try:
-            if scope.phase is Phase.MUTED:  # it was cancelled before, and so never runs (DESIGN ruling 4)
+            if scope.phase is Phase.MUTED:  # it was cancelled before, and so never runs (ruling 4)
                 return
             try:
                 async with trio.open_nursery() as nursery:

@@ -205,7 +205,7 @@ class RequestScope:
         is over: nothing happens then.
 
         Lines of the request that are still in the outbox are withdrawn, and the progress that its reporter keeps for
-        later is forgotten (DESIGN ruling 1); but questions whose time is up were its answer, and stay. Synchronous, so
+        later is forgotten (ruling 1); but questions whose time is up were its answer, and stay. Synchronous, so
         nothing comes between.
         """
         if self.from_outside is not None or self.phase is Phase.OVER:

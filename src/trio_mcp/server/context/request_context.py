@@ -465,7 +465,7 @@ class RequestContext(ContextNames[L_co]):
         return declares(scope.request.capabilities, capability, scope.request.revision)
 
     def _check(self, *capabilities: str) -> None:
-        """Raise `NoBackChannel`, else `CapabilityMissing`, which names the whole before its part (DESIGN ruling 18)."""
+        """Raise `NoBackChannel`, else `CapabilityMissing`, which names the whole before its part (ruling 18)."""
         if (refusal := self._refusal()) is not None:
             raise refusal
         for capability in capabilities:

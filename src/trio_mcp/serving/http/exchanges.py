@@ -85,7 +85,7 @@ class PostExchange(PartExchange):
     """The exchange of ``posted``, a part of ``connection`` that ends with its reply: a single JSON answer when the
     reply is the first line, else a stream of events (`open_stream`).
 
-    A request that is cancelled gets no reply. Its stream ends without a message (DESIGN ruling 1), and where no stream
+    A request that is cancelled gets no reply. Its stream ends without a message (ruling 1), and where no stream
     was opened, an empty one is; where the server ends, status 503.
     """
 
