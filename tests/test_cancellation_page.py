@@ -37,6 +37,6 @@ def test_each_ruling_that_the_page_names_is_there() -> None:
     named = {
         int(number) for told in re.findall(r"rulings? ([\d and]+)\)", PAGE.text) for number in re.findall(r"\d+", told)
     }
-    rulings = (ROOT / "docs" / "design.md").read_text().split("\n## 5. Rulings\n")[1].split("\n## ")[0]
+    rulings = (ROOT / "docs" / "rulings.md").read_text()
     assert named
-    assert named <= {int(number) for number in re.findall(r"^(\d+)\. ", rulings, flags=re.MULTILINE)}
+    assert named <= {int(number) for number in re.findall(r"^### (\d+)\. ", rulings, flags=re.MULTILINE)}

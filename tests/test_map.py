@@ -1,4 +1,4 @@
-"""What `docs/map.md` says of the rooms is there."""
+"""The pages about the code name packages, modules and rulings that exist."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ import trio_mcp
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(trio_mcp.__file__).parent
 MAP = (ROOT / "docs" / "map.md").read_text()
+RULINGS = [
+    int(number)
+    for number in re.findall(r"^### (\d+)\. ", (ROOT / "docs" / "rulings.md").read_text(), flags=re.MULTILINE)
+]
 PATHS = sorted({path for path in re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.py))`", MAP) if "/" in path})
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_on_the_map_leads_to_a_room_or_a_module(path: str) -> None:
+def test_path_on_the_map_leads_to_a_package_or_a_module(path: str) -> None:
     assert (PACKAGE / path).exists() or (ROOT / path).exists()
 
 
-def test_each_room_is_on_the_map() -> None:
-    rooms = {room.name for room in PACKAGE.iterdir() if (room / "__init__.py").exists()}
-    assert {room for room in rooms if f"`{room}/" not in MAP} == set()
+def test_each_package_is_on_the_map() -> None:
+    packages = {each.name for each in PACKAGE.iterdir() if (each / "__init__.py").exists()}
+    assert {package for package in packages if f"`{package}/" not in MAP} == set()
 
 
 def test_each_module_that_runs_requests_is_on_the_map() -> None:
@@ -30,7 +34,42 @@ def test_each_module_that_runs_requests_is_on_the_map() -> None:
     assert {module for module in modules if f"`{module}`" not in MAP} == set()
 
 
-def test_each_path_in_the_design_leads_to_a_room_or_a_module() -> None:
-    text = (ROOT / "docs" / "design.md").read_text()
+@pytest.mark.parametrize("page", ["architecture", "map"])
+def test_each_module_that_a_page_names_without_its_folder_exists(page: str) -> None:
+    names = set(re.findall(r"`(\w+\.py)`", (ROOT / "docs" / f"{page}.md").read_text()))
+    assert {name for name in names if not any(PACKAGE.rglob(name))} == set()
+
+
+@pytest.mark.parametrize("page", ["architecture", "map"])
+def test_each_class_that_a_page_about_the_code_names_exists(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    named = set(re.findall(r"`([A-Z]\w+[a-z]\w*)(?:\.\w+)?`", text))
+    code = "\n".join(module.read_text() for module in PACKAGE.rglob("*.py"))
+    assert named - set(re.findall(r"\w+", code)) == set()
+
+
+@pytest.mark.parametrize("page", ["architecture", "rulings", "decisions", "known-limitations"])
+def test_path_on_a_page_about_the_code_leads_to_a_package_or_a_module(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
     paths = set(re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)+\.py)`", text))
     assert {path for path in paths if not ((PACKAGE / path).exists() or (ROOT / path).exists())} == set()
+
+
+def test_each_package_is_in_the_layers_of_the_architecture() -> None:
+    layers = (ROOT / "docs" / "architecture.md").read_text().split("\n## Layers\n")[1].split("\n## ")[0]
+    packages = {package.name for package in PACKAGE.iterdir() if (package / "__init__.py").exists()}
+    assert {package for package in packages if f"`{package}/`" not in layers} == set()
+
+
+def test_rulings_are_numbered_once_and_without_gaps() -> None:
+    assert sorted(RULINGS) == list(range(1, len(RULINGS) + 1))
+
+
+def test_each_ruling_that_code_or_a_test_cites_exists() -> None:
+    files = [file for folder in ("src", "tests") for file in (ROOT / folder).rglob("*.py")]
+    lists = {file: re.findall(r"(?i)\brulings?\s+(\d+(?:(?:,| and| to)\s+\d+)*)", file.read_text()) for file in files}
+    cited = {
+        file: {int(number) for each in found for number in re.findall(r"\d+", each)} for file, found in lists.items()
+    }
+    assert any(cited.values())
+    assert {file.name: numbers for file, numbers in cited.items() if not numbers <= set(RULINGS)} == {}

@@ -1,4 +1,4 @@
-"""What tests cite of `docs/requirements.md` is there, and what that file says of tests is true."""
+"""What tests cite of `tests/requirements.md` is there, and what that file says of tests is true."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-DOCUMENT = TESTS.parent / "docs" / "requirements.md"
+DOCUMENT = TESTS / "requirements.md"
 
 ID = r"[A-Z][A-Z0-9]{1,3}-\d\d"
 IN_TEXT = re.compile(rf"(?<![\w-])({ID})(?: to ({ID}))?(?![\w-])")

@@ -52,10 +52,14 @@ SECTIONS = {
     ),
     "Call servers": ("clients", "hosts", "groups", "proxies", "commands", "inspecting"),
     "Run": ("http", "sockets", "deployment", "limits", "observing", "errors"),
-    "Understand": ("cancellation", "design", "map", "requirements", "websocket", "cancel-acknowledged", "benchmarks"),
-    "Project": ("compatibility", "changelog", "contributing"),
+    "Understand": ("cancellation", "known-limitations", "websocket", "cancel-acknowledged", "benchmarks"),
+    "Work on trio-mcp": ("architecture", "map", "rulings", "decisions", "contributing"),
+    "Project": ("compatibility", "changelog"),
 }
 """The pages in the order of the navigation; `assemble` adds the public names."""
+
+NOT_SEARCHED = ("architecture", "map", "rulings", "decisions")
+"""The pages about the code. They have most words that users search for, and would come before the pages for users."""
 
 LINK = re.compile(r"(?<=\]\()([^()\s#]+)(?=[#)])")
 
@@ -175,7 +179,8 @@ def assemble(source: Path, twins: Path) -> None:
     )
     for page, text in texts.items():
         (twins / f"{page}.md").write_text(text)
-        (source / f"{page}.md").write_text(text + "".join(trees) if page == "index" else text)
+        options = "---\nno-search: true\n---\n\n" if page in NOT_SEARCHED else ""
+        (source / f"{page}.md").write_text(options + text + ("".join(trees) if page == "index" else ""))
     for page, (text, twin) in api.items():
         (source / f"{page}.md").write_text(text)
         (twins / f"{page}.md").write_text(twin)
