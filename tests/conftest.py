@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from tests import lanes
 from tests.examples import THOROUGH
 from trio.testing import MockClock
 
@@ -38,13 +39,20 @@ settings.load_profile("any-machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    lanes.add_option(parser)
     parser.addoption(
         "--wires",
-        choices=["all", "one"],
-        default="all",
-        help="the wires of tests/interaction: all, or one of each scenario, the first of its list (stdio or memory)",
+        choices=["one", "pairs", "all"],
+        default="one",
+        help="the wires of each scenario of tests/interaction: the first of its list (stdio or memory); "
+        "each wire and each era once; or all wires in all eras",
     )
     parser.addini("test_limit", "seconds after which a test that hangs is interrupted", default="150")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files of other lanes, without importing them."""
+    return True if lanes.leaves_out(collection_path, config) else None
 
 
 LONGEST = (

@@ -283,6 +283,7 @@ class Copy:
             # Bytecode is told apart by the second in which its source was written. Only that of `check` is kept.
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=no-shrinking", "--hypothesis-seed=0"]
+        options += ["--lane=all", "--wires=pairs"]  # as CI runs them
         run = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=self.root,

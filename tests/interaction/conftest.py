@@ -3,13 +3,15 @@ reaches the server in memory or over HTTP. Tests with both ends in memory run ov
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.interaction import memory_peer
 from tests.interaction.by_http import open_by_http, uses
+from tests.interaction.covering import cover, first_wire
 
 from trio_mcp import open_memory, proxy
 
@@ -53,22 +55,28 @@ NOT_BY_HTTP: Final = {
 """Tests that have no meaning with HTTP between a client of ours and a server of ours, and why."""
 
 
-FIRST_WIRES: Final = {"transport": "stdio", "way": "direct", "reached": "direct"}
-"""What `--wires=one` keeps of the parameters that name wires: the first of each."""
-
-
+@pytest.hookimpl(trylast=True)  # after the scenarios without a counterpart are gone
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one wire of each scenario, if no more are wanted."""
-    if config.getoption("wires") == "all":
+    """Keep one wire of each scenario, or each wire and each era once, unless all of their pairs are wanted."""
+    if (wanted := config.getoption("wires")) == "all":
         return
-    left, kept = list[pytest.Item](), list[pytest.Item]()
+    functions: dict[str, list[pytest.Item]] = {}
     for item in items:
-        ours = item.path.is_relative_to(Path(__file__).parent)
-        call = getattr(item, "callspec", None)
-        given = call.params if ours and call is not None else {}
-        (left if any(given.get(name, first) != first for name, first in FIRST_WIRES.items()) else kept).append(item)
-    config.hook.pytest_deselected(items=left)
-    items[:] = kept
+        if item.path.is_relative_to(Path(__file__).parent) and hasattr(item, "callspec"):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left = set[pytest.Item]()
+    for name, runs in functions.items():
+        given = [_parameters(item) for item in runs]
+        kept = first_wire(given) if wanted == "one" else cover(given, name)
+        left.update(set(runs) - {runs[index] for index in kept})
+    config.hook.pytest_deselected(items=list(left))
+    items[:] = [item for item in items if item not in left]
+
+
+def _parameters(item: pytest.Item) -> dict[str, Hashable]:
+    """Return the values of eras and wires, which are names, and the places of all others in their lists."""
+    call: Any = getattr(item, "callspec")  # noqa: B009 - an item has none in its type
+    return {name: value if isinstance(value, str) else call.indices[name] for name, value in call.params.items()}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

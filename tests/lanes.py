@@ -1,0 +1,92 @@
+"""Lanes: which tests `pytest` alone runs, and which ones it leaves to `.ci/run`.
+
+``--lane=quick``, the default, is what a change is tested with before it is committed: everything that happens in one
+process or in forked ones. The other lanes have files that take long for a reason, and few of a room's tests:
+
+- ``commands``: each test starts a Python, a command line, a type checker or a benchmark, as a user does.
+- ``schedules``: random orders of events, where one example is a whole scenario.
+
+``--lane=all`` runs every lane in one go. A file that is named on the command line runs in any lane. What needs foreign
+programs has folders of its own, which ``norecursedirs`` in pyproject.toml names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+__all__ = ["LANES", "STARTS_FEW", "add_option", "lane_of", "leaves_out"]
+
+TESTS: Final = Path(__file__).parent
+
+COMMANDS: Final = {
+    *("auth/oauth_client/test_oauth_processes.py", "auth/storage/test_file_lock.py", "auth/test_imports.py"),
+    *("benchmarks/test_budget.py", "benchmarks/test_child.py", "benchmarks/test_smoke.py", "benchmarks/test_tasks.py"),
+    *("bridging/test_aio_ends.py", "bridging/test_blocking.py"),
+    *("cli/test_bridge.py", "cli/test_call.py", "cli/test_call_in_terminal.py", "cli/test_demo.py"),
+    *("cli/test_discovering.py", "cli/test_extras.py", "cli/test_gateway.py", "cli/test_inspect.py"),
+    *("cli/test_inspect_web.py", "cli/test_install.py", "cli/test_main.py", "cli/test_odd_servers.py"),
+    *("cli/test_pack.py", "cli/test_prompt.py", "cli/test_read.py", "cli/test_recordings.py", "cli/test_run.py"),
+    *("cli/test_run_listening.py", "cli/test_shared.py", "cli/test_shell_completion.py", "cli/test_sign_in.py"),
+    *("cli/test_signals.py", "cli/test_tasks.py", "cli/test_tasks_bridged.py", "cli/test_terminal_options.py"),
+    "cli/test_workers.py",
+    *("connecting/test_command.py", "connecting/test_errors.py", "connecting/test_exits.py"),
+    *("hosting/test_fifty.py", "hosting/test_processes.py"),
+    *("interaction/client/test_child.py", "interaction/client/test_interrupts.py"),
+    *("interaction/server/test_descriptors.py", "interaction/server/test_signals.py"),
+    *("interaction/server/test_unread_stderr.py", "interaction/websocket/test_load.py"),
+    *("ported/test_ported_servers.py", "recording/test_hostile_recordings.py", "stores/test_sqlite_processes.py"),
+    *("tasks/test_ending_processes.py", "testing/test_plugin.py", "transports/test_process_tree.py"),
+    *("test_authorization_example.py", "test_authorization_page.py", "test_coming_from_pages.py"),
+    *("test_deployment_page.py", "test_examples_typed.py", "test_guide.py", "test_http_page.py", "test_limit.py"),
+    *("test_ported.py", "test_readme.py", "test_start.py", "test_tutorial_page.py", "test_without_extras.py"),
+}
+"""Files in which most tests start a command."""
+
+SCHEDULES: Final = {
+    *("auth/oauth_client/test_secrets_stay.py", "auth/oauth_client/test_token_keeper_random.py"),
+    *("bridging/test_cancelled_at_random.py", "hosting/test_group_at_random.py"),
+    *("interaction/test_cancel_acknowledged_random.py", "interaction/test_http_random.py"),
+    *("interaction/test_load_random.py", "interaction/test_rounds_random.py", "interaction/test_threads_random.py"),
+    *("serving/http/test_leaks.py", "transports/http/test_against_h11.py"),
+}
+"""Files whose tests play random orders of events, or so many exchanges that one test takes seconds."""
+
+LANES: Final = {
+    **dict.fromkeys((TESTS / file for file in COMMANDS), "commands"),
+    **dict.fromkeys((TESTS / file for file in SCHEDULES), "schedules"),
+}
+"""The lanes of the files that are in none but one of these."""
+
+
+STARTS_FEW: Final = {
+    *("auth/resource_server/test_jwt.py", "auth/storage/test_files.py", "auth/storage/test_keyrings.py"),
+    *("auth/test_proofs.py", "cli/test_json_text.py", "diagnostics/test_unread.py"),
+    *("interaction/client/test_both_ends.py", "interaction/websocket/test_keep_alive.py"),
+    *("openapi/test_documents.py", "protocol/test_schema_validator.py", "server/test_docstrings.py"),
+    *("server/test_media.py", "server/test_mistakes.py", "serving/http/test_ending.py"),
+    *("stores/test_record_codec.py", "stores/test_sqlite_store.py", "test_otel.py", "transports/test_stdio.py"),
+}
+"""Files of the quick lane in which one or two tests of many start a process, or each test forks one."""
+
+
+def add_option(parser: pytest.Parser) -> None:
+    """Add ``--lane`` to the options of pytest."""
+    lanes = ["quick", *sorted(set(LANES.values())), "all"]
+    parser.addoption("--lane", choices=lanes, default="quick", help="which files run: see tests/lanes.py")
+
+
+def lane_of(file: Path) -> str:
+    """Return the lane of a file of tests."""
+    return LANES.get(file, "quick")
+
+
+def leaves_out(file: Path, config: pytest.Config) -> bool:
+    """Whether the lane of this run leaves out ``file``, which nobody has named."""
+    wanted = config.getoption("lane")
+    if wanted == "all" or lane_of(file) == wanted or not file.name.startswith("test_"):
+        return False
+    named = (config.invocation_params.dir / argument.partition("::")[0] for argument in config.args)
+    return file not in map(Path.resolve, named)

@@ -1,0 +1,61 @@
+"""Lanes: what `pytest` alone leaves out, and that what starts commands is in its lane."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.lanes import COMMANDS, LANES, SCHEDULES, STARTS_FEW, TESTS, lane_of, leaves_out
+
+STARTING = re.compile(r"\b(subprocess\.(run|Popen)|open_process|run_process|pytester\.run\w+|in_terminal)\(")
+
+
+def config(lane: str, *arguments: str) -> Any:
+    options = {"lane": lane}
+    return SimpleNamespace(
+        getoption=options.__getitem__, args=list(arguments), invocation_params=SimpleNamespace(dir=TESTS.parent)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lane", "left_out"), [("quick", True), ("commands", False), ("schedules", True), ("all", False)]
+)
+def test_lane_runs_the_files_of_its_own_and_all_runs_each(lane: str, left_out: bool) -> None:
+    assert leaves_out(TESTS / "cli" / "test_demo.py", config(lane, "tests")) is left_out
+
+
+def test_file_that_is_named_runs_in_any_lane() -> None:
+    demo = TESTS / "cli" / "test_demo.py"
+    assert not leaves_out(demo, config("quick", "tests/cli/test_demo.py"))
+    assert not leaves_out(demo, config("quick", "tests/jsonrpc", "tests/cli/test_demo.py::test_x"))
+    assert leaves_out(demo, config("quick", "tests/cli"))
+
+
+def test_folders_and_helpers_are_in_every_lane() -> None:
+    assert not leaves_out(TESTS / "cli", config("schedules", "tests"))
+    assert not leaves_out(TESTS / "cli" / "commands.py", config("schedules", "tests"))
+
+
+def test_files_of_lanes_exist_and_are_in_one_lane() -> None:
+    assert [file for file in LANES if not file.is_file()] == []
+    assert set() == COMMANDS & SCHEDULES
+
+
+def test_files_that_start_commands_are_in_the_lane_of_commands_or_say_why_they_are_not() -> None:
+    quick = {
+        file.relative_to(TESTS).as_posix()
+        for file in TESTS.rglob("test_*.py")
+        if lane_of(file) == "quick" and not unwanted(file) and STARTING.search(file.read_text(encoding="utf-8"))
+    }
+    assert quick == set(STARTS_FEW)
+
+
+def unwanted(file: Path) -> bool:
+    """Whether pytest finds ``file`` only where its folder is named."""
+    folders = file.relative_to(TESTS).parts[:-1]
+    text = (TESTS.parent / "pyproject.toml").read_text(encoding="utf-8")
+    names = set(re.findall(r'"([^"]+)"', text.split("norecursedirs = [")[1].split("]")[0]))
+    return not names.isdisjoint(folders)
