@@ -1,0 +1,25 @@
+"""The figures of the structure: what counts as worse than recorded."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks.structure import worse
+
+RECORDED = {"files": 3, "code lines": 100}
+
+
+def test_figures_that_are_recorded_or_smaller_are_not_worse() -> None:
+    assert worse(RECORDED, RECORDED) == []
+    assert worse({"files": 2, "code lines": 0}, RECORDED) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "line"),
+    [
+        ({"files": 4, "code lines": 100}, "files: 4, recorded 3"),
+        ({"code lines": 100}, "files: not counted any more, recorded 3"),
+        ({**RECORDED, "folders": 1}, "folders: 1, recorded nothing"),
+    ],
+)
+def test_figure_that_is_larger_or_missing_on_either_side_is_worse(numbers: dict[str, int], line: str) -> None:
+    assert worse(numbers, RECORDED) == [line]
