@@ -39,30 +39,43 @@ def together(pages: list[dict[str, str]]) -> list[dict[str, str]]:
     return folders
 
 
-def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def checked_by_pyright(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What pyright says of the files of a folder, by the name of the folder: the examples of each page, with those of
+    the README, and the files below. One run checks all, since most of the time of a run is its start."""
     pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
+    project = tmp_path_factory.mktemp("pyright")
     readme = examples_in(PAGES[0])
-    folders = {page: tmp_path / page.stem for page in PAGES if examples_in(page)}
-    for page, folder in folders.items():
-        folder.mkdir()
-        for name, code in (readme | examples_in(page)).items():  # pages use the examples of the README
-            (folder / name).write_text(code)
-    roots = [{"root": folder.name, "extraPaths": [folder.name]} for folder in folders.values()]
+    pages = {page.stem: readme | examples for page in PAGES if (examples := examples_in(page))}
+    folders = {page: {file: f"# {file}\n{code}" for file, code in files.items()} for page, files in pages.items()}
+    folders |= {name: {"handler.py": code} for name, code in OWN.items()}
+    for name, files in folders.items():
+        (project / name).mkdir()
+        for file, code in files.items():
+            (project / name / file).write_text(code)
+    roots = [{"root": name, "extraPaths": [name]} for name in folders]
     settings = {"typeCheckingMode": "strict", "executionEnvironments": roots}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    (project / "pyrightconfig.json").write_text(json.dumps(settings))
     checked = subprocess.run(
-        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(tmp_path), "--outputjson"],
+        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(project), "--outputjson"],
         capture_output=True,
         text=True,
         timeout=LIMIT,
         check=False,
     )
     report = json.loads(checked.stdout)
-    assert report["summary"]["filesAnalyzed"] == sum(len(readme | examples_in(page)) for page in folders)
-    found = [
-        f"{Path(fault['file']).relative_to(tmp_path)}:{fault['range']['start']['line'] + 2}: {fault['message']}"
-        for fault in report["generalDiagnostics"]
-    ]
+    assert report["summary"]["filesAnalyzed"] == sum(map(len, folders.values()))
+    found: dict[str, list[str]] = {name: [] for name in folders}
+    for fault in report["generalDiagnostics"]:
+        folder, _, file = Path(fault["file"]).relative_to(project).as_posix().partition("/")
+        found[folder].append(f"{file}:{fault['range']['start']['line'] + 1}: {fault['message']}")
+    return found
+
+
+def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page(
+    checked_by_pyright: dict[str, list[str]],
+) -> None:
+    found = [f"{page}/{fault}" for page, faults in checked_by_pyright.items() if page not in OWN for fault in faults]
     assert not found, "\n".join(found)
 
 
@@ -104,20 +117,11 @@ def handler(ctx: WorkerContext) -> None:
 """
 
 
-def test_a_type_checker_knows_the_members_of_contexts_for_threads(tmp_path: Path) -> None:
-    pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
-    (tmp_path / "handler.py").write_text(WITH_THREADS)
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
-    checked = subprocess.run(
-        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(tmp_path), "--outputjson"],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    (fault,) = json.loads(checked.stdout)["generalDiagnostics"]
-    assert "message" in fault["message"]
-    assert fault["range"]["start"]["line"] == WITH_THREADS.count("\n") - 1
+def test_a_type_checker_knows_the_members_of_contexts_for_threads(checked_by_pyright: dict[str, list[str]]) -> None:
+    (fault,) = checked_by_pyright["threads"]
+    place, _, message = fault.partition(": ")
+    assert "message" in message
+    assert place == f"handler.py:{WITH_THREADS.count(chr(10))}"
 
 
 WITH_LIFESPAN = """
@@ -296,37 +300,39 @@ def script() -> None:
 """
 
 
-@pytest.mark.parametrize("checker", ["pyright", "mypy"])
+OWN = {"threads": WITH_THREADS, "decorators": EACH_DECORATOR, "lifespan": WITH_LIFESPAN}
+"""Files of users, by the names of their folders, in each of which a type checker finds what it should."""
+
+CHECKERS = pytest.mark.parametrize("checker", ["checked_by_pyright", "checked_by_mypy"])
+
+
+@pytest.fixture(scope="module")
+def checked_by_mypy(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, list[str]]:
+    """What mypy says of each file of a user, by the name of its folder."""
+    pytest.importorskip("mypy", reason="needs the type checker: pip install -e '.[dev]'")
+    project = tmp_path_factory.mktemp("mypy of users")
+    names = [name for name in OWN if name != "threads"]
+    for name in names:
+        (project / f"{name}.py").write_text(OWN[name])
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), *(f"{name}.py" for name in names)]
+    checked = subprocess.run(mypy, cwd=project, capture_output=True, text=True, timeout=LIMIT, check=False)
+    faults = [line for line in checked.stdout.splitlines() if " error:" in line]
+    return {name: [line for line in faults if line.startswith(f"{name}.py:")] for name in names}
+
+
+@CHECKERS
 def test_a_type_checker_knows_what_each_decorator_leaves_and_each_call_returns(
-    tmp_path: Path, checker: str, cache: Path
+    request: pytest.FixtureRequest, checker: str
 ) -> None:
-    faults = faults_in(EACH_DECORATOR, tmp_path, checker, cache)
+    faults: list[str] = request.getfixturevalue(checker)["decorators"]
     line = 1 + EACH_DECORATOR[: EACH_DECORATOR.index("assert_type(plain")].count("\n")
     assert faults
-    assert all(f"handler.py:{line}:" in fault for fault in faults), "\n".join(faults)
+    assert all(f".py:{line}:" in fault for fault in faults), "\n".join(faults)
 
 
-@pytest.mark.parametrize("checker", ["pyright", "mypy"])
-def test_a_type_checker_knows_what_the_lifespan_yields(tmp_path: Path, checker: str, cache: Path) -> None:
-    faults = faults_in(WITH_LIFESPAN, tmp_path, checker, cache)
-    place = f":{WITH_LIFESPAN.count(chr(10))}"
+@CHECKERS
+def test_a_type_checker_knows_what_the_lifespan_yields(request: pytest.FixtureRequest, checker: str) -> None:
+    faults: list[str] = request.getfixturevalue(checker)["lifespan"]
+    place = f":{WITH_LIFESPAN.count(chr(10))}:"
     assert faults
     assert all("columns" in line and place in line for line in faults), "\n".join(faults)
-
-
-def faults_in(code: str, folder: Path, checker: str, cache: Path) -> list[str]:
-    """What a strict checker says of a file of a user's."""
-    pytest.importorskip(checker, reason="needs the type checker: pip install -e '.[dev]'")
-    file = folder / "handler.py"
-    file.write_text(code)
-    (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
-    arguments = {
-        "pyright": ["--pythonpath", sys.executable, "--project", str(folder)],
-        "mypy": ["--strict", "--cache-dir", str(cache), str(file)],
-    }[checker]
-    checked = subprocess.run(
-        [sys.executable, "-m", checker, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    return [
-        line for line in checked.stdout.splitlines() if "handler.py:" in line and " error:" in line.replace(" - ", " ")
-    ]

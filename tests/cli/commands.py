@@ -10,11 +10,16 @@ from textwrap import dedent
 
 import attrs
 import trio
-from tests.forked import Forked
+from tests.forked import Forked, forked_command
 from tests.patience import PATIENCE
 
 TRIO_MCP = [sys.executable, "-m", "trio_mcp.cli.main"]
 """The command line. What begins like this is started the quick way by what is in here."""
+
+
+def quick(*arguments: str) -> list[str]:
+    """The command line with ``arguments``, for others to start: they get a process that starts the quick way."""
+    return forked_command([*TRIO_MCP[1:], *arguments])
 
 
 @attrs.frozen

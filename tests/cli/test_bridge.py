@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP, run, running, written
+from tests.cli.commands import TRIO_MCP, quick, run, running, written
 from tests.interaction.harness import is_alive, wait_until
 from tests.patience import PATIENCE
 from tests.ports import url_on_socket
@@ -75,7 +75,7 @@ async def test_each_client_has_a_process_of_its_own_that_ends_with_it(
     if (transport, era) == ("http", "modern"):
         pytest.skip("modern clients over HTTP are requests, each for itself: they share what is behind")
     where = str(socket_folder / "mcp.sock") if transport == "unix" else "0"
-    async with running("bridge", f"--{transport}", where, "--", *TRIO_MCP, "run", behind) as bridge:
+    async with running("bridge", f"--{transport}", where, "--", *quick("run", behind)) as bridge:
         said = await bridge.line(r"serving '[^']+' at (\S+?)[,;]")
         url = {"tcp": f"tcp://{said}", "unix": f"unix://{said}"}.get(transport, said)
         with trio.fail_after(PATIENCE):
@@ -114,7 +114,7 @@ async def listening(server: Server, transport: str, path: Path) -> AsyncIterator
 
 def bridged(url: str, *options: str, **more: Any) -> AbstractAsyncContextManager[Client]:
     """A host that can only start commands."""
-    return open_stdio([*TRIO_MCP, "bridge", *options, url], inherit_env=True, **more)
+    return open_stdio(quick("bridge", *options, url), inherit_env=True, **more)
 
 
 async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
@@ -159,7 +159,8 @@ async def test_programs_share_one_server_by_a_bridge_on_a_unix_socket(
 
 
 async def test_a_server_can_be_named_as_in_the_file_of_a_host(behind: str, tmp_path: Path) -> None:
-    entry = {"command": TRIO_MCP[0], "args": [*TRIO_MCP[1:], "run", behind]}
+    program, *words = quick("run", behind)
+    entry = {"command": program, "args": words}
     config = written(tmp_path / "hosts.json", json.dumps({"mcpServers": {"named": entry}}))
     with trio.fail_after(PATIENCE):
         async with bridged("named", "--config", config) as client:
@@ -197,7 +198,7 @@ class Asleep:
 async def test_a_server_that_is_lost_ends_the_call_and_the_bridge(behind: str, era: Any) -> None:
     asleep = Asleep()
     with trio.fail_after(PATIENCE):
-        async with open_stdio([*TRIO_MCP, "bridge", behind], inherit_env=True, stderr=asleep, era=era) as client:
+        async with open_stdio(quick("bridge", behind), inherit_env=True, stderr=asleep, era=era) as client:
             pid = int((await client.call_tool("pid")).text)
             async with trio.open_nursery() as nursery:
 

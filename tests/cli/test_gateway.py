@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP, answer_to, run, running, written
+from tests.cli.commands import TRIO_MCP, answer_to, quick, run, running, written
 from tests.patience import PATIENCE
 
 from trio_mcp import PeerError, open_http, open_stdio
@@ -35,7 +35,8 @@ SERVER = """
 def config(tmp_path: Path) -> str:
     """A file with two servers that work, one that does not, and one entry that makes no sense."""
     behind = written(tmp_path / "behind.py", SERVER)
-    entry = {"command": sys.executable, "args": ["-m", "trio_mcp.cli.main", "run", behind]}
+    program, *words = quick("run", behind)
+    entry = {"command": program, "args": words}
     servers = {"one": entry, "two": entry, "none": {"command": str(tmp_path / "none")}, "bad": {"type": "stdio"}}
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": servers}))
@@ -75,7 +76,7 @@ async def test_over_http_the_servers_of_the_file_are_one_and_one_that_dies_comes
 
 async def test_over_stdio_the_only_client_is_the_program_that_started_it(config: str) -> None:
     with trio.fail_after(PATIENCE):
-        async with open_stdio([*TRIO_MCP, "gateway", "--config", config]) as client:
+        async with open_stdio(quick("gateway", "--config", config)) as client:
             assert (await client.call_tool("two__pid")).text.isdigit()
 
 
@@ -112,7 +113,7 @@ async def test_tokens_of_an_issuer_are_required(config: str) -> None:
 
 async def test_many_tools_can_be_searched(config: str) -> None:
     with trio.fail_after(PATIENCE):
-        command = [*TRIO_MCP, "gateway", "--config", config, "--searchable", "--pinned", "two__pid"]
+        command = quick("gateway", "--config", config, "--searchable", "--pinned", "two__pid")
         async with open_stdio(command) as client:
             assert [tool.name async for tool in client.list_tools()] == ["search_tools", "call_tool", "two__pid"]
             assert (await client.call_tool("call_tool", {"name": "one__pid"})).text.isdigit()
@@ -121,7 +122,7 @@ async def test_many_tools_can_be_searched(config: str) -> None:
 async def test_names_of_tools_can_be_limited(config: str) -> None:
     add_entry(config, "m" * 70, entry_of(config, "one"))
     with trio.fail_after(PATIENCE):
-        async with open_stdio([*TRIO_MCP, "gateway", "--config", config, "--max-name-length", "64"]) as client:
+        async with open_stdio(quick("gateway", "--config", config, "--max-name-length", "64")) as client:
             names = [tool.name async for tool in client.list_tools()]
             assert {"one__pid", "two__pid"} <= set(names)
             (limited,) = [name for name in names if name.startswith("mm") and "_pid_" in name]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP
+from tests.cli.commands import quick
 from tests.patience import PATIENCE
 
 from trio_mcp import RequestContext, Server, TaskSettings, open_stdio, serve_tcp
@@ -16,7 +16,7 @@ FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 def bridged(address: str, era: Any) -> Any:
     """Return the way of a host to the server at ``address``."""
-    return open_stdio([*TRIO_MCP, "bridge", address], era=era, elicitation=lambda _: {"name": "Ada"})
+    return open_stdio(quick("bridge", address), era=era, elicitation=lambda _: {"name": "Ada"})
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

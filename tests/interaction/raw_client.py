@@ -295,8 +295,8 @@ def serving(
     stderr_to: int | None = None,
     forked: bool = False,
 ) -> Iterator[RawClient]:
-    """The fixture server, or ``command``, as a child process in a group of its own. ``forked``: the fixture server is
-    started the quick way.
+    """The fixture server, or ``command``, as a child process in a group of its own. ``forked``: it is started the quick
+    way, if it is a program for our Python.
 
     ``transport`` is ``stdio``, ``websocket``, ``tcp``, or ``bridged``: stdio, through ``trio-mcp bridge``. ``stdio``
     and ``wire``: other descriptors than pipes for the child, and how to reach it through them. With a ``revision``
@@ -318,10 +318,10 @@ def serving(
         stdin, stdout = stdio
     with stderr.open("wb") as errors:
         standard = {"stdin": stdin, "stdout": stdout, "stderr": errors.fileno() if stderr_to is None else stderr_to}
-        if forked and command is None:
-            process = Forked(fixture, **standard, env=env)
+        command = command or [sys.executable, *fixture]
+        if forked and command[0] == sys.executable:
+            process = Forked(command[1:], **standard, env=env)
         else:
-            command = command or [sys.executable, *fixture]
             process = subprocess.Popen(command, **standard, env=env, start_new_session=True)
     if stdio is None:
         os.close(stdin)

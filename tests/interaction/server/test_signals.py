@@ -89,7 +89,8 @@ Started = Callable[..., AbstractContextManager[RawClient]]
 
 @contextmanager
 def _started(directory: Path, command: list[str], stderr: int, tool: str, **limits: float) -> Iterator[RawClient]:
-    with serving(directory, command=command, revision=LATEST_LEGACY, stderr_to=stderr, limits=limits) as client:
+    options = {"revision": LATEST_LEGACY, "stderr_to": stderr, "limits": limits}
+    with serving(directory, command=command, forked=True, **options) as client:
         client.call(tool, id=1)
         client.journal.wait_for("started")
         yield client
