@@ -164,10 +164,10 @@ def test_every_public_function_with_options_is_tried() -> None:
     [
         (
             lambda: SERVER_CLASS("s", transport_security=None),
-            r"write serve_http\(server, hosts=\[...\], origins=\[...\]\)\. ",
+            r"write serve_http\(server, allowed_hosts=\[...\], allowed_origins=\[...\]\)\. ",
         ),
         (lambda: OPEN_TCP("127.0.0.1", 1, timeout=3), r"'timeout'; write call_timeout=\.\.\.\. Its options"),
-        (lambda: _keywords_checked(allowed_hosts=[]), r"'allowed_hosts'; write hosts=\[\.\.\.\]\. Its options"),
+        (lambda: _keywords_checked(host_names=[]), r"'host_names'; write allowed_hosts=\[\.\.\.\]\. Its options"),
     ],
 )
 def test_option_of_another_sdk_is_refused_with_what_to_write(call: Any, words: str) -> None:

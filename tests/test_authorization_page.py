@@ -131,7 +131,7 @@ def written(folder: Path, port: int, **names: str) -> None:
 
 async def told(url: str, token: str) -> str:
     with trio.fail_after(PATIENCE):
-        async with open_http(url, auth=Bearer(token), proxy=None) as client:
+        async with open_http(url, auth=Bearer(token), http_proxy=None) as client:
             return (await client.call_tool("whoami")).text
 
 
@@ -161,7 +161,7 @@ async def test_a_server_refuses_others_in_the_words_of_the_page(
         headers = [] if claims is None else [(b"Authorization", b"Bearer " + login.token(url, **claims).encode())]
         async with (
             running(tmp_path, ["python", "protected.py"], port),
-            HttpClient(url, proxy=None) as client,
+            HttpClient(url, http_proxy=None) as client,
             client.request("POST", "/mcp", headers) as reply,
         ):
             assert reply.status == status
@@ -201,7 +201,7 @@ async def test_a_tool_needs_its_own_scopes_beside_those_of_the_server(tmp_path: 
         async with running(tmp_path, ["python", "protected.py"], port):
             for scope, outcome in (("notes:read notes:write", "noted: milk"), ("notes:read", "HTTP status 403")):
                 with trio.fail_after(PATIENCE):
-                    async with open_http(url, auth=Bearer(login.token(url, scope=scope)), proxy=None) as client:
+                    async with open_http(url, auth=Bearer(login.token(url, scope=scope)), http_proxy=None) as client:
                         try:
                             told = (await client.call_tool("write", {"text": "milk"})).text
                         except AuthorizationError as error:
@@ -255,7 +255,7 @@ async def test_a_mounted_server_has_its_metadata_at_the_root_of_the_host(tmp_pat
         async with running(tmp_path, words, port):
             assert await told(url, login.token(url)) == "alice may notes:read"
             async with (
-                HttpClient(url, proxy=None) as client,
+                HttpClient(url, http_proxy=None) as client,
                 client.request("GET", "/.well-known/oauth-protected-resource/tools/mcp") as reply,
             ):
                 assert json.loads(await reply.read(4096))["resource"] == url

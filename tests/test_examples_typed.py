@@ -162,7 +162,7 @@ server = Server("typed", lifespan=connect, encoders={Frame: encoded})
 async def count(ctx: RequestContext[Database], least: Annotated[int, Field(ge=1)] = 1) -> int:
     assert_type(ctx.lifespan, Database)
     answer = await ctx.elicit("Who?", Guest)
-    assert_type(answer.content_as(Guest), Guest | None)
+    assert_type(answer.as_(Guest), Guest | None)
     return ctx.lifespan.rows()
 
 

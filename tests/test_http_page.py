@@ -70,7 +70,7 @@ async def running(folder: Path, words: list[str], port: int) -> AsyncGenerator[t
 
 async def processed(url: str, **options: ssl.SSLContext) -> str:
     with trio.fail_after(PATIENCE):
-        async with open_http(url, proxy=None, **options) as client:
+        async with open_http(url, http_proxy=None, **options) as client:
             return (await client.call_tool("process_batch", {"items": ["a", "b"]})).text
 
 

@@ -55,7 +55,7 @@ class Scene:
         if auth is None:
             auth = attrs.evolve(self.auth, on_visit=self.provider.visit, **changes)
         with trio.fail_after(PATIENCE):
-            async with open_http(self.url, auth=auth, proxy=None) as client:
+            async with open_http(self.url, auth=auth, http_proxy=None) as client:
                 return (await client.call_tool("whoami")).text
 
 

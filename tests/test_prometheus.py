@@ -15,8 +15,10 @@ from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
 from tests.serving.http.scenes import text_of
 from tests.stores.redis_server import RedisServer
 
-from trio_mcp import Memory, Redis, RequestContext, Server, open_memory
+from trio_mcp import RedisStorage, RequestContext, Server, open_memory
+from trio_mcp.auth import MemoryStorage
 from trio_mcp.server.sharing import SharedStorage
+from trio_mcp.stores.shared import SharedStorage
 
 pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
 
@@ -98,7 +100,10 @@ async def test_a_port_that_is_taken_is_an_error() -> None:
 
 async def test_the_pages_of_replicas_tell_what_one_has_carried_to_another() -> None:
     pages = Pages()
-    async with fleet(ask_for_a_name, make=pages.server, shared=Memory()) as members, trio.open_nursery() as nursery:
+    async with (
+        fleet(ask_for_a_name, make=pages.server, shared=MemoryStorage()) as members,
+        trio.open_nursery() as nursery,
+    ):
         await pages.serve(nursery)
         await carry(members)
         first, second = await pages.shared(0), await pages.shared(1)
@@ -112,7 +117,7 @@ async def test_the_pages_of_replicas_tell_what_becomes_of_redis(tmp_path: Path) 
     pytest.importorskip("coredis", reason="the extra redis is not installed")
     pages = Pages()
     with RedisServer(tmp_path, "appendonly yes") as redis:
-        shared: SharedStorage = Redis(redis.url)
+        shared: SharedStorage = RedisStorage(redis.url)
 
         async def wait_until(name: str, least: float, most: float = math.inf) -> dict[str, float]:
             with trio.fail_after(PATIENCE):

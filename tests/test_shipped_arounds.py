@@ -43,7 +43,7 @@ from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.testing import open_scripted_client
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 from trio_mcp.types import ElicitResult
 
 Era = Literal["legacy", "modern"]
@@ -79,7 +79,7 @@ async def clients_of(server: Server, *callers: str) -> AsyncGenerator[list[Clien
         clients: list[Client] = []
 
         async def serve(name: str, task_status: trio.TaskStatus[Any]) -> None:
-            ours, theirs = memory_channel_pair()
+            ours, theirs = memory_transport_pair()
             principal = PrincipalId("https://issuer", name)
             caller = running.callers.of_principal(principal)
             connection = connection_to(running, theirs, Peer(principal=principal, caller=caller))

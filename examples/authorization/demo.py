@@ -32,7 +32,7 @@ from trio_mcp.auth.oauth_client.acquisition import drive
 from trio_mcp.auth.oauth_client.authorization_code import OAuth, revoke
 from trio_mcp.auth.oauth_client.browser import open_in_browser
 from trio_mcp.auth.oauth_client.grants import GrantContext
-from trio_mcp.auth.storage.records import MemoryStorage
+from trio_mcp.auth.storage.records import MemoryTokenStorage
 from trio_mcp.cli.commands.demo import DemoFailed, Screen, tool_text
 from trio_mcp.client.client import Client
 from trio_mcp.concurrency.contexts import asynccontextmanager
@@ -88,7 +88,7 @@ class _Story:
     async def tell(self) -> list[str]:
         """Show everything, and return lines for the summary."""
         await self._refused()
-        storage = MemoryStorage()
+        storage = MemoryTokenStorage()
         user = _User(self.screen, self.in_browser)
         auth = OAuth(client_name="trio-mcp demo", storage=storage, on_visit=user.visit)
         self.screen.headline("3. The same by a client with auth=OAuth(...): the user signs in")
@@ -103,7 +103,7 @@ class _Story:
     async def _refused(self) -> None:
         self.screen.headline("2. A request without a token")
         async with (
-            HttpClient(self.url, proxy=None) as http,
+            HttpClient(self.url, http_proxy=None) as http,
             http.request("POST", http.target, [(b"Content-Type", b"application/json")], b"{}") as reply,
         ):
             status, told = reply.status, reply.headers.get("www-authenticate", "")
@@ -142,7 +142,7 @@ class _Story:
         stored = await auth.storage.load(self.url)
         assert stored is not None
         context = GrantContext(server_url=self.url, stored=stored)
-        fetcher = HttpFetcher(UrlRules.for_server(self.url), proxy=None)
+        fetcher = HttpFetcher(UrlRules.for_server(self.url), http_proxy=None)
         await drive(revoke(auth.settings(), context, self.issuer.issuer), fetcher, None, lambda: None)
         await self._account("revocation")
         await trio.sleep(protected_server.REMEMBERED)  # for so long the server need not ask whether a token is good

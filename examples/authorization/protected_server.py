@@ -70,7 +70,7 @@ async def main(issuer: str, endpoint: str, client_id: str) -> None:
         verifier=verifier,
         scopes=["notes:read"],
     )
-    await serve_http(server, listeners=listeners, hosts=["127.0.0.1"], origins=[], auth=auth)
+    await serve_http(server, listeners=listeners, allowed_hosts=["127.0.0.1"], allowed_origins=[], auth=auth)
 
 
 if __name__ == "__main__":

@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from .connecting.stdio import Command, open_stdio
     from .connecting.targets import Address, InMemory
     from .connecting.websocket import open_websocket
-    from .fleet.storage.memory import Memory
-    from .fleet.storage.redis.storage import Redis
-    from .fleet.storage.sqlite.storage import SQLite
+    from .fleet.storage.memory import MemoryStorage
+    from .fleet.storage.redis.storage import RedisStorage
+    from .fleet.storage.sqlite.storage import SQLiteStorage
     from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
     from .middleware import audit_log, concurrency_limit, rate_limit, time_limit
     from .openapi.tools import from_openapi
     from .protocol.cancel_acknowledged import CancelAcknowledged
     from .protocol.converters import NotExpressible
     from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoBackChannel
+    from .protocol.param_headers import Header
     from .protocol.types.apps import UI, AppPolicy
     from .protocol.types.tools import ToolError
     from .proxying.gateway import gateway
@@ -78,15 +79,15 @@ _NAMES: Final = {
     ".connecting.bad_target": "BadTarget", ".connecting.http.opening": "open_http",
     ".connecting.lines": "open_tcp open_unix", ".connecting.memory": "open_memory",
     ".connecting.stdio": "Command open_stdio", ".connecting.targets": "Address InMemory",
-    ".connecting.websocket": "open_websocket", ".fleet.storage.memory": "Memory",
-    ".fleet.storage.redis.storage": "Redis", ".fleet.storage.sqlite.storage": "SQLite",
+    ".connecting.websocket": "open_websocket", ".fleet.storage.memory": "MemoryStorage",
+    ".fleet.storage.redis.storage": "RedisStorage", ".fleet.storage.sqlite.storage": "SQLiteStorage",
     ".jsonrpc.errors": "CodedError MCPError NotSerializable PeerError ProtocolViolation",
     ".middleware": "audit_log concurrency_limit rate_limit time_limit", ".openapi.tools": "from_openapi",
     ".protocol.cancel_acknowledged": "CancelAcknowledged", ".protocol.converters": "NotExpressible",
     ".protocol.errors": "BadAnswer CapabilityMissing MethodUnavailable NoBackChannel",
-    ".protocol.types.apps": "UI AppPolicy", ".protocol.types.tools": "ToolError", ".proxying.gateway": "gateway",
-    ".proxying.proxy": "proxy", ".recording.recorder": "Recorder", ".runtime.calls": "Progress",
-    ".runtime.cancellation": "CancelCause Cancellation", ".runtime.limits": "Limits",
+    ".protocol.param_headers": "Header", ".protocol.types.apps": "UI AppPolicy", ".protocol.types.tools": "ToolError",
+    ".proxying.gateway": "gateway", ".proxying.proxy": "proxy", ".recording.recorder": "Recorder",
+    ".runtime.calls": "Progress", ".runtime.cancellation": "CancelCause Cancellation", ".runtime.limits": "Limits",
     ".runtime.transport": "ConnectionLost HTTPError", ".server.calling.media": "Audio File Image",
     ".server.calling.provider": "Provide", ".server.calling.results": "error_result text_result",
     ".server.context.input_required": "InputRequired", ".server.context.logs": "ClientLogHandler",
@@ -105,16 +106,16 @@ server on stdio needs neither a client nor a network, and a client needs no serv
 _NAMESPACES: Final = ("aio", "auth", "blocking", "hosting", "stores", "testing", "types")
 __all__ = [
     "UI", "Address", "AppPolicy", "Apps", "Audio", "BadAnswer", "BadTarget", "CacheHints", "CancelAcknowledged",
-    "CancelCause", "Cancellation", "CapabilityMissing", "Card", "Client", "ClientLogHandler", "CodedError",
-    "Command", "ConnectionLost", "File", "HTTPError", "Image", "InMemory", "InputRequired", "KeepAlive", "Limits",
-    "MCPError", "Memory", "MethodUnavailable", "Next", "NoBackChannel", "NotExpressible", "NotSerializable",
-    "PeerError", "Progress", "ProtocolViolation", "Provide", "Recorder", "Redis", "RequestContext",
-    "ResourceNotFound", "ResponseCache", "RouteRequest", "RouteResponse", "SQLite", "Server", "ServerRequest",
+    "CancelCause", "Cancellation", "CapabilityMissing", "Card", "Client", "ClientLogHandler", "CodedError", "Command",
+    "ConnectionLost", "File", "HTTPError", "Header", "Image", "InMemory", "InputRequired", "KeepAlive", "Limits",
+    "MCPError", "MemoryStorage", "MethodUnavailable", "Next", "NoBackChannel", "NotExpressible", "NotSerializable",
+    "PeerError", "Progress", "ProtocolViolation", "Provide", "Recorder", "RedisStorage", "RequestContext",
+    "ResourceNotFound", "ResponseCache", "RouteRequest", "RouteResponse", "SQLiteStorage", "Server", "ServerRequest",
     "SkillChanged", "Skills", "TaskCancelled", "TaskSettings", "ToolError", "TrustedProxies", "WorkerContext",
     "audit_log", "cancel_on_interrupt", "concurrency_limit", "confirm_cancels", "current_call", "error_result",
     "fail_after_silence", "fail_after_work", "from_openapi", "gateway", "http_app", "open_http", "open_memory",
-    "open_stdio", "open_tcp", "open_unix", "open_websocket", "proxy", "rate_limit", "run_process_tree",
-    "serve_http", "serve_stdio", "serve_tcp", "serve_unix", "serve_websocket", "text_result", "time_limit",
+    "open_stdio", "open_tcp", "open_unix", "open_websocket", "proxy", "rate_limit", "run_process_tree", "serve_http",
+    "serve_stdio", "serve_tcp", "serve_unix", "serve_websocket", "text_result", "time_limit",
 ]
 # fmt: on
 

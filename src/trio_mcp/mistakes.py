@@ -51,7 +51,7 @@ SERVER_OPTIONS: Final = {
         ("auth", "token_verifier", "auth_server_provider"),
         "serve_http(server, auth=Protected(...)): docs/authorization.md",
     ),
-    "transport_security": "serve_http(server, hosts=[...], origins=[...])",
+    "transport_security": "serve_http(server, allowed_hosts=[...], allowed_origins=[...])",
     "log_level": "logging.basicConfig(level=...), Python's own",
     "debug": "expose_errors=True",
     "mask_error_details": "nothing: errors are masked unless expose_errors=True",
@@ -188,9 +188,9 @@ def raise_no_name(name: str) -> None:
 
 
 _SERVE_OPTIONS: Final = {
-    **dict.fromkeys(("allowed_hosts", "host_names"), "hosts=[...]"),
-    **dict.fromkeys(("allowed_origins", "cors_origins"), "origins=[...]"),
-    "transport_security": "hosts=[...], origins=[...]",
+    **dict.fromkeys(("hosts", "host_names"), "allowed_hosts=[...]"),
+    **dict.fromkeys(("origins", "cors_origins"), "allowed_origins=[...]"),
+    "transport_security": "allowed_hosts=[...], allowed_origins=[...]",
     **dict.fromkeys(("stateless_http", "stateless_mode"), "stateless=True"),
     **dict.fromkeys(("streamable_http_path", "mount_path", "sse_path"), "path=..."),
     "json_response": "nothing: an answer is JSON unless something comes before it",

@@ -241,7 +241,7 @@ async def test_neither_the_query_nor_the_answer_is_told() -> None:
     async with scripted(answering(answer)) as server:
         told = await failure(get(f"{server.url}?code=geheim"), HttpFetcher(HERE))
     assert "geheim" not in told
-    assert "password" not in repr(HttpFetcher(HERE, proxy="http://user:password@proxy.example"))
+    assert "password" not in repr(HttpFetcher(HERE, http_proxy="http://user:password@proxy.example"))
 
 
 # Where connections go
@@ -339,7 +339,7 @@ async def test_a_proxy_that_is_given_checks_the_addresses_of_names_itself() -> N
     async with scripted(answering(OK), ssl_context=serving) as server:
         tunnels = Tunnels(server.port)
         async with scripted(tunnels.serve) as proxy:
-            fetcher = HttpFetcher(PUBLIC, ssl_context=trusting, proxy=proxy.url)
+            fetcher = HttpFetcher(PUBLIC, ssl_context=trusting, http_proxy=proxy.url)
             assert (await fetcher.fetch(get("https://as.example/"))).body == b"hello"
             assert "forbid the address" in await failure(get("https://169.254.169.254/"), fetcher)
     assert tunnels.wanted == [b"CONNECT as.example:443 HTTP/1.1"]
@@ -349,7 +349,7 @@ async def test_http_to_this_machine_is_shown_to_no_proxy(monkeypatch: pytest.Mon
     async with scripted(answering(OK)) as proxy, scripted(answering(OK)) as server:
         monkeypatch.setenv("http_proxy", proxy.url)
         await HttpFetcher(HERE).fetch(get(server.url))
-        await HttpFetcher(HERE, proxy=proxy.url).fetch(get(server.url))
+        await HttpFetcher(HERE, http_proxy=proxy.url).fetch(get(server.url))
     assert proxy.visitors == []
 
 
@@ -359,7 +359,7 @@ async def test_https_to_this_machine_is_shown_to_no_proxy(monkeypatch: pytest.Mo
         monkeypatch.setenv("https_proxy", proxy.url)
         for fetcher in (
             HttpFetcher(HERE, ssl_context=trusting),
-            HttpFetcher(HERE, ssl_context=trusting, proxy=proxy.url),
+            HttpFetcher(HERE, ssl_context=trusting, http_proxy=proxy.url),
         ):
             assert (await fetcher.fetch(get(server.url))).body == b"hello"
     assert proxy.visitors == []

@@ -21,7 +21,7 @@ async def drive(
     visit: Callable[[str], Awaitable[None]] = press,
 ) -> T:
     """What ``machine`` ends with. ``callbacks`` are what arrives at the redirect URI."""
-    fetcher = HttpFetcher(UrlRules(loopback=True), proxy=None)
+    fetcher = HttpFetcher(UrlRules(loopback=True), http_proxy=None)
     send, value = machine.send, None
     try:
         while True:

@@ -46,7 +46,10 @@ async def post(url: str, content: dict[str, Any], *headers: tuple[bytes, bytes])
 
 
 async def _ask(method: str, url: str, headers: Any, body: bytes) -> Heard:
-    async with HttpClient(url, proxy=None) as client, client.request(method, client.target, headers, body) as reply:
+    async with (
+        HttpClient(url, http_proxy=None) as client,
+        client.request(method, client.target, headers, body) as reply,
+    ):
         text = await reply.read(1_000_000)
         is_json = "json" in reply.headers.get("content-type", "")
         return Heard(reply.status, reply.headers, json.loads(text) if is_json else text)

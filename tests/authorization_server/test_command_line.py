@@ -13,7 +13,7 @@ from tests.cli.commands import TRIO_MCP, run
 from tests.patience import PATIENCE
 
 from trio_mcp import open_http
-from trio_mcp.auth import FileStorage, MemoryStorage, OAuth, SignInNeeded
+from trio_mcp.auth import FileTokenStorage, MemoryTokenStorage, OAuth, SignInNeeded
 
 BROWSER = f"""#!{sys.executable}
 import sys
@@ -44,12 +44,12 @@ async def test_user_signs_in_once_goes_on_with_more_scopes_and_signs_out(
                 assert told in ended.stdout
             assert server.done == {"registration": 1, "authorization": 2, "authorization_code": 2}
 
-            stored = await FileStorage(tmp_path / "state" / "trio-mcp" / "tokens").load(url)
+            stored = await FileTokenStorage(tmp_path / "state" / "trio-mcp" / "tokens").load(url)
             assert stored is not None
             ended = await run([*TRIO_MCP, "logout", url])
             assert ended.stderr == f"trio-mcp: signed out of {url}; its tokens are revoked\n"
 
-            copied = MemoryStorage()
+            copied = MemoryTokenStorage()
             await copied.save(url, stored)
             with pytest.raises(SignInNeeded):
                 async with open_http(url, auth=OAuth(storage=copied, asks_user=False)):

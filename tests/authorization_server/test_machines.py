@@ -28,7 +28,7 @@ from trio_mcp.auth.oauth_client.grants import (
 )
 from trio_mcp.auth.oauth_client.machine_clients import client_credentials
 from trio_mcp.auth.signing import ProofKey
-from trio_mcp.auth.storage.records import Stored
+from trio_mcp.auth.storage.records import StoredAuthorization
 
 READ, WRITE = "notes:read", "notes:write"
 
@@ -94,7 +94,7 @@ def granted(grant: Grant) -> dict[str, Any]:
 async def test_a_client_registers_itself_signs_in_steps_up_and_refreshes(provider: Path) -> None:
     async with parties(provider) as (server, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
-        start = GrantContext(server_url=url, stored=Stored())
+        start = GrantContext(server_url=url, stored=StoredAuthorization())
         first: Grant = await run(sign_in(settings, start))
         challenge = Challenge("bearer", {"error": "insufficient_scope", "scope": WRITE})
         second: Grant = await run(sign_in(settings, after(start, first, challenge)))
@@ -111,7 +111,7 @@ async def test_a_client_registers_itself_signs_in_steps_up_and_refreshes(provide
 async def test_a_refresh_token_that_was_used_before_is_of_no_use_any_more(provider: Path) -> None:
     async with parties(provider) as (_, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
-        start = GrantContext(server_url=url, stored=Stored())
+        start = GrantContext(server_url=url, stored=StoredAuthorization())
         grant = await run(sign_in(settings, start))
         await run(refresh(settings, after(start, grant)))
         with pytest.raises(AuthorizationError) as caught:
@@ -121,7 +121,9 @@ async def test_a_refresh_token_that_was_used_before_is_of_no_use_any_more(provid
 
 async def test_a_user_who_says_no_is_access_denied(provider: Path) -> None:
     async with parties(provider) as (_, url, redirect_uri, run):
-        machine = sign_in(OAuthSettings(redirect_uri=redirect_uri), GrantContext(server_url=url, stored=Stored()))
+        machine = sign_in(
+            OAuthSettings(redirect_uri=redirect_uri), GrantContext(server_url=url, stored=StoredAuthorization())
+        )
         with pytest.raises(AuthorizationError) as caught:
             await run(machine, visit=partial(press, button="deny"))
     assert caught.value.code == "access_denied"
@@ -135,7 +137,7 @@ async def test_the_document_of_a_client_goes_before_its_registration(provider: P
         metadata |= {"grant_types": ["authorization_code", "refresh_token"]}
         async with parties(provider, documents={document: metadata}) as (server, url, _, _):
             settings = OAuthSettings(redirect_uri=redirect_uri, client_metadata_url=document)
-            start = GrantContext(server_url=url, stored=Stored())
+            start = GrantContext(server_url=url, stored=StoredAuthorization())
             grant = await drive(sign_in(settings, start), callbacks)
             await drive(refresh(settings, after(start, grant)))
     assert granted(grant)["client_id"] == document
@@ -152,7 +154,7 @@ async def test_a_preregistered_client_names_itself_by_its_secret(provider: Path,
         async with parties(provider, clients=[client]) as (server, url, _, _):
             known = PreregisteredClient(client_id="known", client_secret=secret, auth_method=method)
             settings = OAuthSettings(redirect_uri=redirect_uri, client=known)
-            start = GrantContext(server_url=url, stored=Stored())
+            start = GrantContext(server_url=url, stored=StoredAuthorization())
             grant = await drive(sign_in(settings, start), callbacks)
             await drive(refresh(settings, after(start, grant)))
     assert granted(grant)["client_id"] == "known"
@@ -164,7 +166,7 @@ async def test_tokens_are_bound_to_the_key_of_the_proofs(provider: Path, nonces:
     proofs = Proofs()
     async with parties(provider, dpop_nonces=nonces) as (_, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
-        start = GrantContext(server_url=url, stored=Stored(), proof_key=proofs)
+        start = GrantContext(server_url=url, stored=StoredAuthorization(), proof_key=proofs)
         grant = await run(sign_in(settings, start))
         again = await run(refresh(settings, after(start, grant)))
     for one in (grant, again):
@@ -184,7 +186,7 @@ async def test_a_program_gets_a_token_for_its_secret(provider: Path, method: Any
     known = PreregisteredClient(client_id="program", client_secret=secret, auth_method=method)
     clients = [program(client_secret=secret, token_endpoint_auth_method=method)]
     async with parties(provider, clients=clients) as (server, url, _, run):
-        start = GrantContext(server_url=url, stored=Stored())
+        start = GrantContext(server_url=url, stored=StoredAuthorization())
         grant = await run(client_credentials(known, start))
     assert (granted(grant)["client_id"], granted(grant)["aud"], granted(grant)["scope"]) == ("program", url, READ)
     assert server.done == {"client_credentials": 1}
@@ -200,7 +202,7 @@ async def test_a_program_gets_a_token_for_the_signature_of_its_key(provider: Pat
     )
     metadata = program(token_endpoint_auth_method="private_key_jwt", jwks={"keys": [public]})
     async with parties(provider, clients=[metadata]) as (_, url, _, run):
-        start = GrantContext(server_url=url, stored=Stored())
+        start = GrantContext(server_url=url, stored=StoredAuthorization())
         grant = await run(client_credentials(known, start))
     assert granted(grant)["client_id"] == "program"
 
@@ -208,7 +210,7 @@ async def test_a_program_gets_a_token_for_the_signature_of_its_key(provider: Pat
 async def test_revoked_tokens_cannot_be_refreshed(provider: Path) -> None:
     async with parties(provider, opaque=True) as (server, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
-        start = GrantContext(server_url=url, stored=Stored())
+        start = GrantContext(server_url=url, stored=StoredAuthorization())
         now = after(start, await run(sign_in(settings, start)))
         await run(revoke(settings, now, server.issuer))
         with pytest.raises(AuthorizationError) as caught:
@@ -220,7 +222,7 @@ async def test_revoked_tokens_cannot_be_refreshed(provider: Path) -> None:
 async def test_a_signed_token_outlives_its_refresh_token_when_both_are_revoked(provider: Path) -> None:
     async with parties(provider) as (server, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
-        start = GrantContext(server_url=url, stored=Stored())
+        start = GrantContext(server_url=url, stored=StoredAuthorization())
         now = after(start, await run(sign_in(settings, start)))
         with pytest.raises(AuthorizationError) as caught:
             await run(revoke(settings, now, server.issuer))

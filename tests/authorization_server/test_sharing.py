@@ -11,13 +11,13 @@ from tests.authorization_server.protected import READ, protected
 from tests.patience import PATIENCE
 
 from trio_mcp import open_http
-from trio_mcp.auth import FileStorage, JWTVerifier, OAuth
+from trio_mcp.auth import FileTokenStorage, JWTVerifier, OAuth
 
 CALLING = """\
 import sys, trio
 from pathlib import Path
 from trio_mcp import open_http
-from trio_mcp.auth import FileStorage, OAuth
+from trio_mcp.auth import FileTokenStorage, OAuth
 
 async def nobody(url):
     sys.exit("the user was asked")
@@ -27,7 +27,7 @@ async def call(client):
         await client.call_tool("who")
 
 async def main(url, folder):
-    auth = OAuth(on_visit=nobody, storage=FileStorage(Path(folder)))
+    auth = OAuth(on_visit=nobody, storage=FileTokenStorage(Path(folder)))
     async with open_http(url, auth=auth) as client:
         print("open", flush=True)
         async with trio.open_nursery() as nursery:
@@ -46,7 +46,7 @@ async def test_processes_refresh_their_tokens_in_turn(provider: Path, tmp_path: 
             authorization_server(provider, scopes=[READ], lifetime=2) as server,
             protected(server.issuer, JWTVerifier(leeway=0)) as url,
         ):
-            async with open_http(url, auth=OAuth(on_visit=press, storage=FileStorage(folder))) as client:
+            async with open_http(url, auth=OAuth(on_visit=press, storage=FileTokenStorage(folder))) as client:
                 await client.call_tool("who")
             command = [sys.executable, "-c", CALLING, url, str(folder)]
             processes = [await trio.lowlevel.open_process(command, stdin=-1, stdout=-1) for _ in range(3)]

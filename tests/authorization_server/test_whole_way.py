@@ -23,12 +23,12 @@ from trio_mcp import Client, open_http, open_websocket
 from trio_mcp.auth import (
     AuthorizationError,
     ClientCredentials,
-    FileStorage,
+    FileTokenStorage,
     JWTVerifier,
-    MemoryStorage,
+    MemoryTokenStorage,
     OAuth,
     Principal,
-    Storage,
+    TokenStorage,
 )
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -55,7 +55,7 @@ async def parties(
                 yield Parties(issuer, url)
 
 
-async def revoke(at: Parties, storage: Storage) -> None:
+async def revoke(at: Parties, storage: TokenStorage) -> None:
     """Have the tokens of a client revoked behind its back."""
     stored = await storage.load(at.url)
     assert stored is not None
@@ -115,7 +115,7 @@ async def test_tokens_are_refreshed_and_the_user_is_asked_once(provider: Path, e
 
 
 async def test_fifty_calls_with_a_refused_token_make_one_refresh(provider: Path) -> None:
-    storage, refused = MemoryStorage(), set[str]()
+    storage, refused = MemoryTokenStorage(), set[str]()
 
     async def verify(token: str) -> Principal | None:
         answer = await post(f"{server.issuer}/token/introspection", {"token": token}, BASIC)
@@ -143,7 +143,7 @@ async def test_fifty_calls_with_a_refused_token_make_one_refresh(provider: Path)
 
 @ERAS
 async def test_a_user_is_asked_anew_when_all_tokens_were_revoked(provider: Path, era: Any) -> None:
-    storage = MemoryStorage()
+    storage = MemoryTokenStorage()
     async with (
         parties(provider, opaque=True) as at,
         open_http(at.url, auth=OAuth(on_visit=press, storage=storage), era=era) as client,
@@ -156,7 +156,7 @@ async def test_a_user_is_asked_anew_when_all_tokens_were_revoked(provider: Path,
 
 
 async def test_calls_fail_one_by_one_when_the_user_allows_no_more(provider: Path) -> None:
-    storage, buttons = MemoryStorage(), iter(["allow", "deny", "allow"])
+    storage, buttons = MemoryTokenStorage(), iter(["allow", "deny", "allow"])
 
     async def visit(url: str) -> None:
         await press(url, next(buttons))
@@ -183,9 +183,13 @@ async def test_a_user_who_says_no_fails_the_call(provider: Path) -> None:
 
 async def test_another_client_with_the_same_storage_asks_nobody(provider: Path, tmp_path: Path) -> None:
     async with parties(provider) as at:
-        async with open_http(at.url, auth=OAuth(on_visit=press, storage=FileStorage(tmp_path / "tokens"))) as client:
+        async with open_http(
+            at.url, auth=OAuth(on_visit=press, storage=FileTokenStorage(tmp_path / "tokens"))
+        ) as client:
             await who(client)
-        async with open_http(at.url, auth=OAuth(on_visit=press, storage=FileStorage(tmp_path / "tokens"))) as client:
+        async with open_http(
+            at.url, auth=OAuth(on_visit=press, storage=FileTokenStorage(tmp_path / "tokens"))
+        ) as client:
             await who(client)
     assert at.server.done == {"registration": 1, "authorization": 1, "authorization_code": 1}
 

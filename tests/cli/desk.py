@@ -65,7 +65,7 @@ class Order:
 async def order(ctx: RequestContext) -> str:
     ctx.progress(1, total=2)
     answer = await ctx.elicit("What will it be?", Order)
-    return f"{answer.action} {answer.content_as(Order)}"
+    return f"{answer.action} {answer.as_(Order)}"
 
 
 @dataclass
@@ -79,7 +79,7 @@ async def both(ctx: RequestContext) -> str:
     words: dict[str, str] = {}
 
     async def ask(question: str) -> None:
-        answer = (await ctx.elicit(question, Word)).content_as(Word)
+        answer = (await ctx.elicit(question, Word)).as_(Word)
         words[question] = answer.word if answer else "nothing"
 
     async with trio.open_nursery() as nursery:

@@ -19,7 +19,7 @@ import trio
 from tests.cli.commands import TRIO_MCP, Ended, plain_environment, run, written
 from tests.published_schemas import MANIFEST, SERVER_JSON, faults
 
-from trio_mcp import Command, Server, SQLite, serve_http
+from trio_mcp import Command, Server, SQLiteStorage, serve_http
 from trio_mcp.cli.bundles import files_of
 from trio_mcp.cli.printable import CommandError
 from trio_mcp.stores import SQLiteTaskStore
@@ -250,7 +250,7 @@ async def test_a_store_of_tasks_is_recognised_open_and_closed(tmp_path: Path) ->
 
 async def test_a_shared_store_is_recognised(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve_http, Server("x"), port=0, shared=SQLite(tmp_path / "data.bin")))
+        await nursery.start(partial(serve_http, Server("x"), port=0, shared=SQLiteStorage(tmp_path / "data.bin")))
         nursery.cancel_scope.cancel(reason="the store is made")
     with pytest.raises(CommandError, match=f"data.bin {A_STORE}"):
         files_of(tmp_path, tmp_path / "dist", ["*.bin-*"])

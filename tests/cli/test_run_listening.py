@@ -102,7 +102,7 @@ async def test_without_state_a_client_has_no_session_and_the_path_is_the_one_giv
 @pytest.mark.parametrize("trusted", [True, False])
 async def test_clients_of_a_reverse_proxy_that_is_named_have_shares_of_their_own(tmp_path: Path, trusted: bool) -> None:
     file = written(tmp_path / "server.py", TWO_SESSIONS)
-    more = ["--proxy", "127.0.0.1", "--proxy", "10.0.0.0/8"] if trusted else []
+    more = ["--trusted-proxy", "127.0.0.1", "--trusted-proxy", "10.0.0.0/8"] if trusted else []
     async with running("run", file, "--http", "0", *more) as server:
         url = await server.line(r"at (http://127\.0\.0\.1:\d+/mcp);")
         with trio.fail_after(PATIENCE):
@@ -186,16 +186,16 @@ async def test_os_error_of_a_lifespan_is_shown_as_one(tmp_path: Path, socket_fol
         (["--http", "unix:/proc/mcp.sock"], "cannot listen there"),
         (["--http", "unix:x", "--workers", "2", "--stateless"], "at a port, not on a Unix socket"),
         (["--websocket", "unix:x"], "PORT or HOST:PORT"),
-        (["--websocket", "0.0.0.0:8765"], "--origin none"),
+        (["--websocket", "0.0.0.0:8765"], "--allowed-origin none"),
         (["--websocket", "everywhere"], "PORT or HOST:PORT"),
-        (["--http", "0.0.0.0:8000"], "--origin none"),
+        (["--http", "0.0.0.0:8000"], "--allowed-origin none"),
         (["--http", "1", "--websocket", "2"], "give one of them"),
         (["--tcp", "192.0.2.1:0"], "cannot listen"),
         (["--tcp", "1", "--unix", "x"], "give one of them"),
-        (["--tcp", "1", "--origin", "none"], "go with --http and --websocket"),
+        (["--tcp", "1", "--allowed-origin", "none"], "go with --http and --websocket"),
         (["--tcp", "1", "--path", "/x"], "go with --http and --websocket"),
-        (["--tcp", "1", "--proxy", "127.0.0.1"], "go with --http and --websocket"),
-        (["--http", "1", "--proxy", "nginx"], "a proxy is an address"),
+        (["--tcp", "1", "--trusted-proxy", "127.0.0.1"], "go with --http and --websocket"),
+        (["--http", "1", "--trusted-proxy", "nginx"], "a proxy is an address"),
         (["--http", "1", "--path", "x"], "begins with a slash"),
         (["--websocket", "1", "--stateless"], "goes with --http"),
     ],

@@ -17,7 +17,7 @@ from tests.connecting.http.scripted import Answer, Got
 from tests.patience import PATIENCE
 
 from trio_mcp import Server, serve_tcp
-from trio_mcp.auth import FileStorage
+from trio_mcp.auth import FileTokenStorage
 
 from .desk import server
 
@@ -63,7 +63,7 @@ async def completed(home: Path, words: str) -> list[str]:
         ("trio-mcp inspect --config mine.json de", ["devil"]),
         ("trio-mcp call desk pa", [""]),
         ("trio-mcp call -- ", [""]),
-        ("trio-mcp run server.py --h", ["--http", "--host", "--health", "--help"]),
+        ("trio-mcp run server.py --h", ["--http", "--allowed-host", "--health", "--help"]),
         ("trio-mcp run server.py --s", ["--stateless", "--shared", "--scope"]),
         ("trio-mcp demo --h", ["--http", "--help"]),
     ],
@@ -100,7 +100,7 @@ async def test_nobody_signs_in_for_the_sake_of_a_completion(home: Path):
     (home / "browser").write_text(f"#!/bin/sh\ntouch {home}/opened\n")
     (home / "browser").chmod(0o700)
     async with protected(serves) as world:
-        storage = FileStorage(home / "state" / "trio-mcp" / "tokens")
+        storage = FileTokenStorage(home / "state" / "trio-mcp" / "tokens")
         await storage.save(world.url, record("kept"))
         words = {
             "_TRIO_MCP_COMPLETE": "fish_complete",

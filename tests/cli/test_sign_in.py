@@ -19,7 +19,7 @@ from tests.connecting.http.scripted import Answer, Got, modern, result, text
 from tests.patience import PATIENCE
 
 from trio_mcp import open_http
-from trio_mcp.auth import Bearer, FileStorage
+from trio_mcp.auth import Bearer, FileTokenStorage
 from trio_mcp.cli.statuses import NOT_AUTHORIZED, USAGE
 
 BROWSER = f"""#!{sys.executable}
@@ -56,8 +56,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def kept(home: Path) -> FileStorage:
-    return FileStorage(home / "state" / "trio-mcp" / "tokens")
+def kept(home: Path) -> FileTokenStorage:
+    return FileTokenStorage(home / "state" / "trio-mcp" / "tokens")
 
 
 async def call(world: World, *options: str) -> Ended:

@@ -53,7 +53,7 @@ class Kitchen:
             assert ctx.task is not None
             await ctx.task.start()
             answer = await ctx.elicit("What do you like?", Taste)
-            return f"seasoned with {answer.content_as(Taste)}"
+            return f"seasoned with {answer.as_(Taste)}"
 
         @server.tool(task="required")
         async def burn() -> CallToolResult:

@@ -12,7 +12,7 @@ import trio
 from trio_mcp import Client, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.protocol.meta import SUBSCRIPTION_ID
-from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
 from trio_mcp.types import Changes
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -84,7 +84,7 @@ class Scripted:
 @asynccontextmanager
 async def scripted(**options: Any) -> AsyncIterator[tuple[Client, Scripted]]:
     """A modern client and the server that the test speaks for."""
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     server = Scripted(theirs)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.discover)

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ async def test_a_resource_that_the_server_cannot_tell_of_any_more_is_given_up(
 
 
 async def test_lists_are_followed_anew_too(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     server, told = Scripted(theirs), list[str]()
 
     async def serve() -> None:

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import Client, ConnectionLost, Limits, MethodUnavailable, PeerError, ProtocolViolation, open_memory
 from trio_mcp.client.opening import open_client
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 from trio_mcp.types import Change, SubscriptionFilter
 
 TOOLS, PROMPTS, RESOURCES = Change("tools"), Change("prompts"), Change("resources")
@@ -172,7 +172,7 @@ async def test_the_iteration_ends_when_the_server_ends_the_stream_and_no_cancel_
 
 async def test_a_shutdown_of_the_server_ends_the_iteration_after_the_last_change() -> None:
     server = noted()
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     async with server.running() as running, trio.open_nursery() as nursery:
         connection = ServerConnection(running, theirs)
         nursery.start_soon(connection.run)

@@ -23,7 +23,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import Client, CodedError, Limits, PeerError, ProtocolViolation
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.cancellation import REMAINING_MS
-from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
 from trio_mcp.types import ElicitFormParams
 
 Ending = Literal["result", "error", "nonsense", "silence"]
@@ -210,7 +210,7 @@ class Host:
 
 
 async def play(plans: list[Plan], capacity: int, high_water: int) -> None:
-    ours, theirs = memory_channel_pair(capacity)
+    ours, theirs = memory_transport_pair(capacity)
     server, host = ScriptedServer(theirs, plans), Host(plans)
     async with trio.open_nursery() as outer:
         outer.start_soon(server.run)

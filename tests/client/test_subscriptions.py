@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, PeerError, open_memory
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 ERAS: Any = ("legacy", "modern")
 
@@ -143,7 +143,7 @@ async def test_without_a_callback_no_stream_is_opened() -> None:
 
 
 async def test_only_lists_whose_changes_are_declared_are_followed() -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     server, asked = Scripted(theirs), list[Any]()
 
     async def serve() -> None:
@@ -161,7 +161,7 @@ async def test_only_lists_whose_changes_are_declared_are_followed() -> None:
 async def test_a_server_that_does_not_keep_what_it_declares_is_no_obstacle(
     answer: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     server = Scripted(theirs)
 
     async def serve() -> None:

@@ -16,7 +16,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.time_limits import Graces
 from trio_mcp.runtime.connection import Connection
 from trio_mcp.server.servable import connection_to
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 from trio_mcp.types import CreateMessageParams, CreateMessageResult
 
 
@@ -98,7 +98,7 @@ def test_a_thread_that_never_looks_holds_up_the_end_of_its_server_for_so_long(
             with suppress(ConnectionLost):
                 await client.call_tool("deaf")
 
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         async with server.running() as running, trio.open_nursery() as nursery:
             connection = connection_to(running, theirs)
             ended = trio.Event()

@@ -9,11 +9,11 @@ from tests.patience import PATIENCE
 from trio_mcp import ConnectionLost, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 
 async def test_a_client_that_is_cancelled_before_it_opens_closes_its_channel() -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     with trio.CancelScope() as scope:
         scope.cancel()
         async with open_client(ours):
@@ -24,7 +24,7 @@ async def test_a_client_that_is_cancelled_before_it_opens_closes_its_channel() -
 
 
 async def test_a_server_that_is_cancelled_before_it_serves_closes_its_channel() -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     with trio.CancelScope() as scope:
         scope.cancel()
         async with open_server(Server("s"), theirs):

@@ -21,7 +21,7 @@ from trio.testing import MockClock
 
 from trio_mcp import ConnectionLost, open_stdio
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 SEEDS = 1000
@@ -61,7 +61,7 @@ def discovering_senselessly(discover: Any, initialize: Any) -> list[dict[str, An
 
 
 async def in_memory(answers: Answers, *, is_offered: bool = False, dies: bool = False) -> str:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
 
     async def serve() -> None:
         discover = json.loads(await theirs.receive())

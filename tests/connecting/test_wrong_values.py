@@ -79,4 +79,4 @@ async def test_paths_at_which_no_endpoint_can_be(path: Any) -> None:
     with pytest.raises(ValueError, match="the path of an endpoint is like /mcp"):
         await serve_http(Server("s"), port=0, path=path)
     with pytest.raises(ValueError, match="the path of an endpoint is like /mcp"):
-        http_app(Server("s"), path=path, origins=[], hosts=["a"])
+        http_app(Server("s"), path=path, allowed_origins=[], allowed_hosts=["a"])

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from trio_mcp import Address
-from trio_mcp.auth import ClientCredentials, MemoryStorage, OAuth
+from trio_mcp.auth import ClientCredentials, MemoryTokenStorage, OAuth
 from trio_mcp.auth.credentials import ClientAuth
 from trio_mcp.hosting import read_config
 
@@ -75,7 +75,7 @@ def test_authorization_is_read_as_each_host_writes_it(
 
 
 def test_entry_completes_what_holds_for_all(tmp_path: Path) -> None:
-    general = OAuth(storage=MemoryStorage(), client_name="host")
+    general = OAuth(storage=MemoryTokenStorage(), client_name="host")
     assert auth_of(tmp_path, {}, general) == general
     assert auth_of(tmp_path, {"oauth": {"clientId": "c"}}, general) == attrs.evolve(general, client_id="c")
 
@@ -119,7 +119,7 @@ def test_secret_comes_from_a_variable(tmp_path: Path) -> None:
 
 
 def test_program_acts_on_its_own_behalf(tmp_path: Path) -> None:
-    general = OAuth(storage=MemoryStorage(), public_addresses_only=True)
+    general = OAuth(storage=MemoryTokenStorage(), public_addresses_only=True)
     fields = {"grantType": "client_credentials", "clientId": "c", "clientSecret": "s", "scopes": "a"}
     assert auth_of(tmp_path, {"oauth": fields}, general) == ClientCredentials(
         "c", client_secret="s", scopes=["a"], storage=general.storage, public_addresses_only=True

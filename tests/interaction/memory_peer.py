@@ -14,7 +14,7 @@ from trio_mcp import Server
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.runtime.transport import Transport
 from trio_mcp.server.servable import Servable, connection_to
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 from .conversation import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Conversation
 
@@ -182,7 +182,7 @@ async def connected_twice(
     async with served.running(stateless=stateless) as running, trio.open_nursery() as nursery:
         peers: list[MemoryPeer] = []
         for principal in principals:
-            ours, theirs = memory_channel_pair()
+            ours, theirs = memory_transport_pair()
             await nursery.start(connection_to(running, theirs, Peer(principal=principal_id(principal))).run)
             peers.append(MemoryPeer(ours))
         yield peers[0], peers[1]

@@ -51,7 +51,7 @@ async def order(item: str, ctx: RequestContext) -> str:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(count_roots)
-            address = (await ctx.elicit("Where to?", Address)).content_as(Address)
+            address = (await ctx.elicit("Where to?", Address)).as_(Address)
         if address is None:
             raise ToolError("no address, no order")
         ctx.progress(2, 3, "addressed")
@@ -78,7 +78,7 @@ async def hang(ctx: RequestContext) -> None:
 @server.tool(replay=True)
 async def greet(ctx: RequestContext) -> str:
     """Safe to run again."""
-    address = (await ctx.elicit("Where to?", Address)).content_as(Address)
+    address = (await ctx.elicit("Where to?", Address)).as_(Address)
     said = await ctx.sample("Greet", max_tokens=20)
     return f"{said.model} of {address.street if address else 'nowhere'}"
 

@@ -32,7 +32,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.tool_calls import _meta_of
 from trio_mcp.hosting import MemberDescription, open_group
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 from trio_mcp.types import CallEnding, Extension
 
 Era = Literal["modern", "legacy"]
@@ -245,7 +245,7 @@ async def test_both_messages_go_out_together_and_first(within: float, autojump_c
     from trio_mcp.client.opening import open_client
     from trio_mcp.server.servable import connection_to
 
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     written: list[bytes] = []
     send = ours.send
 

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, Cancellation, RequestContext, Server, WorkerContext
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 from .memory_peer import MemoryPeer, connected
 
@@ -30,7 +30,7 @@ async def seen_when_left(together: bool) -> Cancellation | None:
         finally:
             seen.append(ctx.cancellation)
 
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     async with server.running() as running, trio.open_nursery() as nursery:
         connection = ServerConnection(running, theirs)
         await nursery.start(connection.run)
@@ -71,7 +71,7 @@ async def test_a_request_that_is_read_while_the_application_leaves_never_runs() 
         async def work(began: list[str] = began) -> None:
             began.append("work")
 
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         async with server.running() as running, trio.open_nursery() as nursery:
             connection = ServerConnection(running, theirs)
             await nursery.start(connection.run)

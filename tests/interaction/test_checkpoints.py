@@ -16,7 +16,7 @@ from trio_mcp import Client, RequestContext, Server, Skills
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
 from trio_mcp.protocol.types.notifications import SubscriptionFilter
-from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
 from trio_mcp.types import (
     CreateMessageResult,
     ElicitResult,
@@ -180,7 +180,7 @@ async def opened(era: Era) -> AsyncIterator[World]:
     async def go(_: object) -> ElicitResult:
         return ElicitResult("accept")
 
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     world.to_server, world.to_client = Recorded(ours), Recorded(theirs)
     async with (
         open_server(server, world.to_client),

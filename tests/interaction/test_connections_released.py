@@ -39,7 +39,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.hosting import MemberDescription, MemberUnavailable, open_group
-from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
 from trio_mcp.types import CreateMessageResult, TextContent
 
 Act = Callable[[Client], Awaitable[object]]
@@ -250,7 +250,7 @@ async def hear_and_go(channel: MemoryTransport) -> None:
 @pytest.mark.parametrize("era", ["legacy", "modern", "auto"])
 async def test_a_server_that_is_gone_before_it_answers_needs_no_collector(era: str) -> None:
     async def scenario() -> None:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(hear_and_go, theirs)
             with suppress(ConnectionLost):

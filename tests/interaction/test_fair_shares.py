@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import Limits, serve_tcp
 from trio_mcp.runtime.peer import SOLE_CLIENT, UNKNOWN_PEER
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 from .conversation import MODERN, Conversation
 
@@ -31,7 +31,7 @@ async def shared(*, alone: bool = False, **limits: Any) -> AsyncIterator[Connect
     async with server.running() as running, trio.open_nursery() as nursery:
 
         async def connect() -> Peer:
-            ours, theirs = memory_channel_pair()
+            ours, theirs = memory_transport_pair()
             connection = ServerConnection(running, theirs, SOLE_CLIENT if alone else UNKNOWN_PEER)
             await nursery.start(connection.run)
             peer = Peer(connection, ours)

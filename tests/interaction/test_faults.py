@@ -45,7 +45,7 @@ from trio_mcp.testing import (
     Garble,
     MessageInTransit,
     RandomFaults,
-    memory_channel_pair,
+    memory_transport_pair,
     open_server,
 )
 from trio_mcp.types import ClientOptions, ElicitResult, LogParams
@@ -200,7 +200,7 @@ class World:
 
 async def play(schedule: Schedule) -> World:
     world = World(schedule.calls, schedule.limits)
-    ours, theirs = memory_channel_pair(schedule.capacity)
+    ours, theirs = memory_transport_pair(schedule.capacity)
     at_client = FaultyChannel(ours, partial(world.befall, schedule.at_client))
     at_server = FaultyChannel(theirs, lambda passage: schedule.at_server.get((passage.direction, passage.number)))
     keep_alive = KEEP_ALIVE if schedule.keep_alive else None
@@ -271,7 +271,7 @@ def test_a_wire_of_random_quality_is_no_worse(seed: int) -> None:
     calls = [Plan(number % 7, LONGEST, number % 5, 3, number % 3 == 0, 1, False, 100) for number in range(25)]
 
     async def run() -> World:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         world = World(calls, LIMITS[0])
         await talk(world, FaultyChannel(ours, plan), theirs, era="legacy" if seed % 2 else "modern")
         return world

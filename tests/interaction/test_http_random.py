@@ -145,7 +145,11 @@ async def play(script: list[tuple[str, int, int]], *, cuts: bool) -> Story:
 
             async def serve(*, task_status: trio.TaskStatus[Any]) -> None:
                 await serve_http(
-                    server, listeners=[network], origins=[], hosts=["127.0.0.1:1"], task_status=task_status
+                    server,
+                    listeners=[network],
+                    allowed_origins=[],
+                    allowed_hosts=["127.0.0.1:1"],
+                    task_status=task_status,
                 )
 
             await nursery.start(serve)

@@ -17,7 +17,7 @@ from trio_mcp.protocol.types.input_required import InputRequest
 from trio_mcp.runtime.limits import Load
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.server.server import RunningServer
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 from .conversation import ANSWERS, MODERN, Conversation
 
@@ -79,7 +79,7 @@ class Client(Conversation):
     def __init__(self, running: RunningServer) -> None:
         super().__init__()
         self.revision, self.capabilities = MODERN, {"roots": {}}
-        self.channel, theirs = memory_channel_pair()
+        self.channel, theirs = memory_transport_pair()
         self.connection = ServerConnection(running, theirs)
         self.over = False
         self.sent: list[dict[str, Any]] = []

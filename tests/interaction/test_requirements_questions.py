@@ -154,7 +154,7 @@ async def test_el_06_el_16_form_of_a_class_is_flat_and_names_no_mode(autojump_cl
         assert schema["properties"]["subscribe"] == {"type": "boolean", "default": False}
         assert schema["properties"]["weight"]["type"] == "number"
         assert sorted(schema["properties"]["colour"]["enum"]) == ["green", "red"]
-        assert answer.content_as(Contact) == Contact("Ada", 36)
+        assert answer.as_(Contact) == Contact("Ada", 36)
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
@@ -163,7 +163,7 @@ async def test_el_06_el_13_declined_form_has_no_content(autojump_clock: MockCloc
         _, answer = await asking.answered(
             peer, elicit(Contact), "elicitation/create", {"action": action, "content": {"name": 7}}
         )
-        assert (answer.action, answer.content, answer.content_as(Contact)) == (action, None, None)
+        assert (answer.action, answer.content, answer.as_(Contact)) == (action, None, None)
 
 
 @pytest.mark.parametrize(

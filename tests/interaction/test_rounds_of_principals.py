@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import CancelCause, Limits, RequestContext, Server
 from trio_mcp.runtime.peer import Headers, Peer
 from trio_mcp.server.servable import connection_to
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 from .memory_peer import MODERN, MemoryPeer, principal_id
 from .rounds import ALL, ask, asked, text
@@ -60,7 +60,7 @@ class Wires:
         self._nursery = nursery
 
     async def open(self, principal: str | None, via: str = "") -> MemoryPeer:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         peer = Peer(principal=principal_id(principal), headers=Headers({"via": via}))
         await self._nursery.start(connection_to(self._running, theirs, peer).run)  # type: ignore[arg-type]
         wire = MemoryPeer(ours)

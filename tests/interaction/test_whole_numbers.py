@@ -68,7 +68,7 @@ async def test_a_filled_form_may_write_an_integer_with_a_point(autojump_clock: M
 
     @server.tool
     async def book(ctx: RequestContext) -> str:
-        form = (await ctx.elicit("how many?", Crew)).content_as(Crew)
+        form = (await ctx.elicit("how many?", Crew)).as_(Crew)
         return repr(form)
 
     async with connected(server, LATEST_LEGACY, {"elicitation": {}}) as peer:

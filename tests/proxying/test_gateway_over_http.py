@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 import pytest
 import trio
 from tests.patience import PATIENCE
@@ -12,7 +11,7 @@ from tests.proxying.test_authorized import issued, telling
 from tests.serving.http.protection import protected
 from tests.serving.http.raw import served
 
-from trio_mcp import Address, Client, PeerError, RequestContext, Server, gateway, open_http, open_memory
+from trio_mcp import Address, Client, Header, PeerError, RequestContext, Server, gateway, open_http, open_memory
 from trio_mcp.auth import AuthorizationError, Bearer
 from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.types import ALL_QUESTIONS
@@ -45,9 +44,7 @@ async def test_headers_name_the_tool_and_mirror_the_arguments_of_each_side() -> 
     server, seen = Server("s"), list[dict[str, str]]()
 
     @server.tool
-    async def where(
-        region: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})], ctx: RequestContext
-    ) -> str:
+    async def where(region: Annotated[str, Header("Region")], ctx: RequestContext) -> str:
         seen.append({name.lower(): value for name, value in (ctx.headers or {}).items()})
         return region
 

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits
 from trio_mcp.server.servable import connection_to
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 from trio_mcp.types import Proxy
 
 A, B = f"{UPDATED} note://a", f"{UPDATED} note://b"
@@ -22,7 +22,7 @@ A, B = f"{UPDATED} note://a", f"{UPDATED} note://b"
 @asynccontextmanager
 async def slow_peer_of(proxy: Proxy) -> AsyncIterator[Peer]:
     """A raw client, to which next to nothing is on its way at a time."""
-    ours, theirs = memory_channel_pair(1)
+    ours, theirs = memory_transport_pair(1)
     async with proxy.running(Limits(high_water=1)) as running, trio.open_nursery() as nursery:
         connection = connection_to(running, theirs)
         await nursery.start(connection.run)

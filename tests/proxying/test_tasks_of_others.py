@@ -24,7 +24,7 @@ from trio_mcp.proxying.tasks import TaskOwners
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 from trio_mcp.types import ClientCapabilities, Proxy, Sampling
 
 NOTHING = ClientCapabilities()
@@ -42,7 +42,7 @@ async def client_of(
     way: Proxy, principal: str | None, revision: str, capabilities: dict[str, Any] | None = None
 ) -> AsyncGenerator[ScriptedClient]:
     """Open a client of ``principal``."""
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     async with way.running() as running, open_service_nursery("the test is over") as nursery:
         await nursery.start(connection_to(running, theirs, Peer(principal=principal_id(principal))).run)
         client = ScriptedClient(ours)

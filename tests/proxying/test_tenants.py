@@ -23,7 +23,7 @@ from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.tenants import Tenant
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_server
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 from trio_mcp.types import ClientCapabilities, Elicitation
 
 ASKS: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
@@ -361,7 +361,7 @@ async def test_a_client_may_be_told_that_everything_behind_may_have_changed(auto
         with suppress(MissingMessage):
             await server.receive()
 
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     async with (
         proxy(partial(open_scripted_server, script)).running() as running,
         open_service_nursery("the test is over") as nursery,

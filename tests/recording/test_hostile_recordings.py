@@ -19,7 +19,7 @@ from trio_mcp.recording.entries import BadRecording, read_recording
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.svg import svg
 from trio_mcp.recording.timeline import perfetto, timeline
-from trio_mcp.testing import assert_replays, memory_channel_pair, open_server
+from trio_mcp.testing import assert_replays, memory_transport_pair, open_server
 
 HEADER = {"recording": 1, "id": "r", "role": "client", "pid": 1, "wall": 0.0}
 
@@ -210,7 +210,7 @@ def test_a_damaged_recording_is_one_line_at_the_command_line(words: tuple[str, .
 @pytest.mark.parametrize("levels", [100, 250, 300, 600, 5000])
 async def test_a_message_of_any_depth_leaves_the_recording_readable(levels: int, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     async with open_server(Server("s"), Recorder(path).recorded(theirs, "server")):
         await ours.send(b'{"jsonrpc":"2.0","method":"x","params":' + b"[" * levels + b"]" * levels + b"}\n")
         await ours.send(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')

@@ -28,7 +28,7 @@ from trio_mcp import (
 from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.recording.entries import BadRecording, RecordedEntry, read_recording
 from trio_mcp.recording.recorder import Recorder
-from trio_mcp.testing import memory_channel_pair, open_server
+from trio_mcp.testing import memory_transport_pair, open_server
 
 DEEP = '{"t":1,"dir":"in","message":' + "[" * 200_000
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -118,7 +118,7 @@ async def test_a_cancel_is_recorded_from_the_leaving_of_the_call_to_the_end_of_t
     server: Server, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
-    here, there = memory_channel_pair()
+    here, there = memory_transport_pair()
     async with (
         open_server(server, Recorder(theirs).recorded(there, "server")),
         open_client(here, record=ours) as client,

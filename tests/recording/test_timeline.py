@@ -16,7 +16,7 @@ from trio_mcp.recording.entries import read_recording
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.svg import svg
 from trio_mcp.recording.timeline import Timeline, perfetto, timeline
-from trio_mcp.testing import memory_channel_pair, open_server
+from trio_mcp.testing import memory_transport_pair, open_server
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 HOSTILE = '</text><script>alert(1)</script>&"\u202egnp.\x1b[2J\x00\ud800' + "x" * 1000
@@ -44,7 +44,7 @@ async def recorded(folder: Path, era: Any = "legacy") -> Timeline:
         return {"value": True}
 
     ours, theirs = folder / "ours.jsonl", folder / "theirs.jsonl"
-    here, there = memory_channel_pair()
+    here, there = memory_transport_pair()
     async with (
         open_server(server, Recorder(theirs).recorded(there, "server")),
         open_client(here, record=ours, era=era, elicitation=yes) as client,
@@ -276,7 +276,7 @@ async def test_the_call_that_a_proxy_made_stands_below_the_call_of_its_client(
 
     paths = [tmp_path / name for name in ("client.jsonl", "down.jsonl", "up.jsonl")]
     stand_in = proxy(lambda **options: InMemory(server).open(**{**options, "record": paths[2]}))
-    here, there = memory_channel_pair()
+    here, there = memory_transport_pair()
     async with (
         open_server(stand_in, Recorder(paths[1]).recorded(there, "server")),
         open_client(here, record=paths[0], era=era) as client,

@@ -67,7 +67,7 @@ class Replica:
 
     async def start(self) -> None:
         """Start the process, and wait until it listens."""
-        options = ["--http", str(self.port), "--proxy", "127.0.0.1"]
+        options = ["--http", str(self.port), "--trusted-proxy", "127.0.0.1"]
         options += ["--health", "--shared", self.shared]
         file, *arguments = self.program
         errors = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

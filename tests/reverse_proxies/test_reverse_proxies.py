@@ -78,7 +78,9 @@ def make_server(seen: Seen, name: str = "behind") -> Server:
 @asynccontextmanager
 async def serving(server: Server) -> AsyncIterator[int]:
     """Serve as the page does; the port."""
-    serve = partial(serve_http, hosts=["mcp.example.com", "127.0.0.1"], origins=["https://app.example.com"])
+    serve = partial(
+        serve_http, allowed_hosts=["mcp.example.com", "127.0.0.1"], allowed_origins=["https://app.example.com"]
+    )
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(serve, server, "127.0.0.1", 0)
         yield listeners[0].socket.getsockname()[1]

@@ -33,7 +33,16 @@ SERVER = """
 
 @asynccontextmanager
 async def serving(file: str, port: int) -> AsyncIterator[Running]:
-    options = ["--http", str(port), "--host", "127.0.0.1", "--origin", "none", "--stateless", "--health"]
+    options = [
+        "--http",
+        str(port),
+        "--allowed-host",
+        "127.0.0.1",
+        "--allowed-origin",
+        "none",
+        "--stateless",
+        "--health",
+    ]
     async with running("run", file, *options) as process:
         await process.line(r"(serving 'rolling')")
         yield process

@@ -27,7 +27,7 @@ from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
 from trio_mcp.transports.lines import LineTransport
-from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
 from trio_mcp.transports.stdio import DescriptorStream
 
 
@@ -63,7 +63,7 @@ def side(role: Any, channel: Transport, limits: Limits, handler: Echo | None = N
 @asynccontextmanager
 async def server_alone(limits: Limits, handler: Echo, capacity: int = 65536) -> AsyncGenerator[MemoryTransport]:
     """A server, and the bare wire to it."""
-    ours, theirs = memory_channel_pair(capacity)
+    ours, theirs = memory_transport_pair(capacity)
     async with open_service_nursery("over") as nursery:
         nursery.start_soon(side("server", theirs, limits, handler).run)
         await wait_all_tasks_blocked()
@@ -82,7 +82,7 @@ def call(number: int, **params: Any) -> bytes:
 
 
 async def test_large_messages_in_both_directions_at_once_do_not_hold_each_other_up(autojump_clock: object) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     client, server = side("client", ours, Limits()), side("server", theirs, Limits())
     params = {"text": "x" * 2_000_000}
     with trio.fail_after(60):
@@ -286,7 +286,7 @@ async def test_requests_that_arrive_while_a_lost_connection_ends_are_not_run(aut
 
 @pytest.mark.parametrize("ending", ["cancelled", "shut down"])
 async def test_lines_that_are_at_hand_while_it_ends_do_no_harm(autojump_clock: object, ending: str) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     handler = Echo()
     server = side("server", theirs, Limits(), handler)
     with trio.CancelScope() as scope:
@@ -319,7 +319,7 @@ class Patient(Echo):
 async def test_cancelled_from_outside_it_tells_its_handlers_so_even_while_it_drains(
     autojump_clock: object, draining: bool
 ) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     handler = Patient()
     server = side("server", theirs, Limits(), handler)
     async with trio.open_nursery() as nursery:

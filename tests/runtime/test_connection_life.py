@@ -26,7 +26,7 @@ from trio_mcp.runtime.requests.scope import RequestScope
 from trio_mcp.runtime.transport import ConnectionLost, UnreadableFrame
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
-from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
 
 
 class Handler:
@@ -71,7 +71,7 @@ class Served:
     """A connection under test, and the bare wire to it."""
 
     def __init__(self, limits: Limits, peer: Peer, role: Any = "server", **more: Any) -> None:
-        self.wire, self.theirs = memory_channel_pair()
+        self.wire, self.theirs = memory_transport_pair()
         theirs: Any = self.theirs
         self.handler = Handler()
         state = ConnectionState(role)

@@ -30,7 +30,7 @@ from trio_mcp.runtime.transport import Transport
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 METHODS = {"client": "prompts/get", "server": "sampling/createMessage"}
 QUIET = 10_000.0
@@ -264,7 +264,7 @@ async def play(schedule: Schedule) -> None:
     world = World()
     for plan in schedule.calls:
         world.number(plan)
-    ours, theirs = memory_channel_pair(schedule.capacity)
+    ours, theirs = memory_transport_pair(schedule.capacity)
     client = Side("client", ours, schedule.at_once, world, limits)
     server = Side("server", theirs, schedule.at_once, world, limits)
     scopes = {client: trio.CancelScope(), server: trio.CancelScope()}

@@ -12,7 +12,7 @@ from tests.interaction.memory_peer import MemoryPeer
 
 from trio_mcp import Server
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 SUBSCRIPTION_ID = META_PREFIX + "subscriptionId"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -95,7 +95,7 @@ async def peer_of(
     server: Server, revision: str = MODERN, *, capacity: int = 65536, stateless: bool = False
 ) -> AsyncIterator[Peer]:
     """A raw client; ``capacity`` in bytes is what fits on the wire to it."""
-    ours, theirs = memory_channel_pair(capacity)
+    ours, theirs = memory_transport_pair(capacity)
     async with server.running(stateless=stateless) as running, trio.open_nursery() as nursery:
         connection = ServerConnection(running, theirs)
         await nursery.start(connection.run)

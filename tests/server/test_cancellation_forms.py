@@ -11,7 +11,7 @@ from trio_mcp.jsonrpc.codec import encode
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 
 async def cancelled_handler(server: Server, name: str) -> None:
@@ -75,7 +75,7 @@ async def test_an_application_that_leaves_is_the_parent_that_cancels() -> None:
         finally:
             seen.append(ctx.cancellation)
 
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     meta = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
     async with server.running() as running, trio.open_nursery() as nursery:
         await nursery.start(ServerConnection(running, theirs).run)

@@ -28,7 +28,7 @@ from trio_mcp.runtime.peer import SOLE_CLIENT, Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores import MemoryTaskStore
 from trio_mcp.testing import ScriptedClient, open_scripted_client
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 LEGACY = "2025-11-25"
 RELATED = "io.modelcontextprotocol/related-task"
@@ -312,7 +312,7 @@ class Connections:
         self._running = running
 
     async def open(self, principal: str | None = None, capabilities: dict[str, Any] = ALL) -> ScriptedClient:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         peer = SOLE_CLIENT if principal is None else Peer(principal=PrincipalId(None, principal))
         await self._nursery.start(connection_to(self._running, theirs, peer).run)
         client = ScriptedClient(ours, patience=30)
@@ -442,7 +442,7 @@ async def test_the_task_of_another_principal_does_not_exist(autojump_clock: Mock
 
 async def test_who_cannot_be_told_apart_has_no_list(autojump_clock: MockClock) -> None:
     async with asking_server().running() as running, trio.open_nursery() as nursery:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         await nursery.start(connection_to(running, theirs, Peer(session_id="s")).run)
         client = ScriptedClient(ours)
         declared = await client.open(LEGACY, ALL)

@@ -12,7 +12,7 @@ from trio_mcp import Limits, RequestContext, Server
 from trio_mcp.runtime.peer import SOLE_CLIENT
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import ScriptedClient, open_scripted_client
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 LEGACY = "2025-11-25"
 RELATED = "io.modelcontextprotocol/related-task"
@@ -160,7 +160,7 @@ async def test_a_task_whose_client_has_gone_logs_on_without_waiting(autojump_clo
         return "done"
 
     async with server.running() as running:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         async with trio.open_nursery() as nursery:
             await nursery.start(connection_to(running, theirs, SOLE_CLIENT).run)
             client = ScriptedClient(ours)

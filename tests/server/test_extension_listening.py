@@ -20,7 +20,7 @@ from trio_mcp.server.connection import ServerConnection
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import StoredTask
 from trio_mcp.testing.stores.task_store_records import change
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 TASKS = "notifications/tasks"
 
@@ -99,7 +99,7 @@ async def test_of_the_changes_that_nobody_reads_the_last_is_told(autojump_clock:
             await trio.sleep(0.02)
         return "x" * 1000
 
-    ours, theirs = memory_channel_pair(64)
+    ours, theirs = memory_transport_pair(64)
     async with server.running() as running, trio.open_nursery() as nursery:
         await nursery.start(ServerConnection(running, theirs, Peer()).run)
         peer = MemoryPeer(ours)
@@ -162,7 +162,7 @@ async def test_no_more_is_told_once_the_stream_was_cancelled(autojump_clock: Moc
 
 async def test_a_stream_that_the_server_ends_has_a_result(autojump_clock: MockClock) -> None:
     server = slow_server()
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     async with server.running() as running, trio.open_nursery() as nursery:
         connection = ServerConnection(running, theirs, Peer())
         await nursery.start(connection.run)
@@ -302,7 +302,7 @@ async def test_the_last_that_is_told_of_each_task_is_how_it_is(seed: int, autoju
             await trio.sleep(step)
         return "x" * 100
 
-    ours, theirs = memory_channel_pair(128)
+    ours, theirs = memory_transport_pair(128)
     async with server.running() as running, trio.open_nursery() as nursery:
         await nursery.start(ServerConnection(running, theirs, Peer()).run)
         peer = MemoryPeer(ours)

@@ -108,7 +108,7 @@ def test_a_list_of_an_enum_is_a_list_of_choices() -> None:
 def test_what_fits_a_form_becomes_its_class() -> None:
     content = {"berth": "C7", "arrival": "2026-07-28T10:00:00Z", "day": "2026-07-28", "seats": ["aisle"], "length": 9}
     assert SchemaValidator(form_schema(Visit)).faults(content) is None
-    visit = ElicitAnswer("accept", content).content_as(Visit)
+    visit = ElicitAnswer("accept", content).as_(Visit)
     assert visit is not None
     assert (visit.arrival, visit.seats) == (datetime(2026, 7, 28, 10, tzinfo=UTC), [Seat.AISLE])
     assert (visit.leaving, visit.length, visit.crew, visit.meal) == (None, 9.0, None, None)
@@ -146,12 +146,12 @@ def test_an_annotation_that_names_nothing_is_told() -> None:
 
 def test_an_accepted_answer_becomes_the_class() -> None:
     answer = ElicitAnswer("accept", {"name": "Ada", "seat": "aisle"})
-    assert answer.content_as(Booking) == Booking("Ada", seat=Seat.AISLE)
+    assert answer.as_(Booking) == Booking("Ada", seat=Seat.AISLE)
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_an_answer_that_was_not_accepted_is_nothing(action: Literal["decline", "cancel"]) -> None:
-    assert ElicitAnswer(action).content_as(Booking) is None
+    assert ElicitAnswer(action).as_(Booking) is None
 
 
 class Pair(NamedTuple):
@@ -194,7 +194,7 @@ async def test_handler_asks_for_a_choice_and_for_a_confirmation() -> None:
     async def order(ctx: RequestContext) -> str:
         size = await ctx.elicit("?", ["small", "large"])
         confirmed = await ctx.elicit("Sure?", {"type": "object", "properties": {}})
-        return f"{size.value} {size.content_as(str)} {confirmed.action}"
+        return f"{size.value} {size.as_(str)} {confirmed.action}"
 
     async def user(question: Any) -> ElicitResult:
         return ElicitResult("accept", {"value": "large"} if question.requested_schema["properties"] else {})
@@ -248,8 +248,8 @@ def test_a_question_for_one_value_is_a_form_of_one_field(
     assert form.faults({}) is not None
     answer = ElicitAnswer("accept", {"value": given})
     assert answer.value == given
-    assert answer.content_as(kind) == value
-    assert ElicitAnswer("decline").value is ElicitAnswer("decline").content_as(kind) is None
+    assert answer.as_(kind) == value
+    assert ElicitAnswer("decline").value is ElicitAnswer("decline").as_(kind) is None
 
 
 @pytest.mark.parametrize("kind", [list[int], list[Booking], int | str, Literal[1, "a"]])
@@ -264,7 +264,7 @@ async def test_a_handler_asks_for_one_value(era: Literal["legacy", "modern"]) ->
 
     @server.tool
     async def order(ctx: RequestContext) -> list[Any]:
-        count = (await ctx.elicit("How many?", int)).content_as(int)
+        count = (await ctx.elicit("How many?", int)).as_(int)
         return [count, (await ctx.elicit("Where?", Literal["aisle", "window"])).value]
 
     async def answer(question: ElicitFormParams) -> ElicitResult:

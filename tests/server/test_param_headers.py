@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 import pytest
 
-from trio_mcp import Server
+from trio_mcp import Header, Server
 from trio_mcp.protocol.param_headers import ParamHeader
 
-Region = Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})]
+Region = Annotated[str, Header("Region")]
+
+
+@dataclass
+class Place:
+    zone: Annotated[str, Header("Zone")]
 
 
 def mirrored(server: Server[Any], name: str) -> tuple[ParamHeader, ...]:
@@ -25,7 +31,7 @@ def test_an_annotated_parameter_is_mirrored() -> None:
     @server.tool
     async def query(
         region: Region,
-        count: Annotated[int, "How many", msgspec.Meta(ge=1, extra_json_schema={"x-mcp-header": "Count"})] = 3,
+        count: Annotated[int, "How many", msgspec.Meta(ge=1), Header("Count")] = 3,
         text: str = "",
     ) -> str:
         return ""
@@ -71,8 +77,34 @@ def test_a_tool_that_clients_would_leave_out_is_refused_when_it_is_declared() ->
     assert len(server.tools.registry) == 0
 
 
+def test_header_of_a_field_of_a_class_is_mirrored() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def query(place: Place) -> str:
+        return place.zone
+
+    assert mirrored(server, "query") == (ParamHeader(("place", "zone"), "Mcp-Param-Zone"),)
+
+
+def test_header_written_as_json_schema_is_mirrored() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def query(region: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})]) -> str:
+        return region
+
+    assert mirrored(server, "query") == (ParamHeader(("region",), "Mcp-Param-Region"),)
+
+
+@pytest.mark.parametrize("name", ["", "two words", "Größe", "a:b", 3])
+def test_header_name_that_is_no_token_is_refused(name: Any) -> None:
+    with pytest.raises(ValueError, match="letters, digits and hyphens"):
+        Header(name)
+
+
 def test_an_argument_that_may_be_null_cannot_be_mirrored_and_the_words_say_what_to_do() -> None:
-    async def query(region: Annotated[str | None, msgspec.Meta(extra_json_schema={"x-mcp-header": "R"})] = None) -> str:
+    async def query(region: Annotated[str | None, Header("R")] = None) -> str:
         return ""
 
     with pytest.raises(ValueError, match="has a default of its type instead of null"):

@@ -581,7 +581,7 @@ class Form:
 
 
 def name_in(answer: ElicitAnswer) -> str:
-    form = answer.content_as(Form)
+    form = answer.as_(Form)
     assert form is not None
     return form.name
 

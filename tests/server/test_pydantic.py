@@ -521,7 +521,7 @@ async def test_a_model_is_a_form_whose_validators_are_run_on_the_answer(era: Lit
     async def book(ctx: RequestContext) -> str:
         answer = await ctx.elicit("Your booking?", Booking)
         try:
-            return repr(answer.content_as(Booking))
+            return repr(answer.as_(Booking))
         except ValueError as error:
             return str(error)
 
@@ -550,7 +550,7 @@ async def test_a_dataclass_of_pydantic_is_a_form_and_a_result() -> None:
 
     @server.tool
     async def ask(ctx: RequestContext) -> Checked | None:
-        return (await ctx.elicit("How many?", Checked)).content_as(Checked)
+        return (await ctx.elicit("How many?", Checked)).as_(Checked)
 
     async def fill(params: Any) -> ElicitResult:
         assert params.requested_schema["properties"] == {"number": {"type": "integer", "minimum": 1}}

@@ -24,7 +24,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits, Server
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 # Bounds
 
@@ -57,7 +57,7 @@ async def test_a_slow_listener_gets_each_change_once_and_others_do_not_wait(auto
     async with server.running() as running, trio.open_nursery() as nursery:
         peers: list[Peer] = []
         for capacity in (100, 65536):
-            ours, theirs = memory_channel_pair(capacity)
+            ours, theirs = memory_transport_pair(capacity)
             connection = ServerConnection(running, theirs)
             await nursery.start(connection.run)
             peers.append(Peer(connection, ours))

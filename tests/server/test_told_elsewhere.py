@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Server
 from trio_mcp.fleet.fleet import FleetStorage
-from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.memory import MemoryStorage
 from trio_mcp.protocol.methods import Method
 from trio_mcp.server.sharing import SharedStorage
 from trio_mcp.stores.shared import Replica
@@ -75,7 +75,7 @@ async def running(shared: SharedStorage, *secrets: bytes | None) -> AsyncGenerat
 
 
 async def test_clients_of_all_replicas_are_told_once_and_in_order(autojump_clock: MockClock) -> None:
-    async with running(Memory(), None, None, None) as members:
+    async with running(MemoryStorage(), None, None, None) as members:
         for size in range(20):
             members[0].server.notify(grown, Grown(size))
         members[0].server.notify(grown, Grown(19))  # in the same words
@@ -90,7 +90,7 @@ async def test_clients_of_all_replicas_are_told_once_and_in_order(autojump_clock
 async def test_clients_of_all_replicas_get_notifications_of_a_thread_once_and_in_order(
     autojump_clock: MockClock,
 ) -> None:
-    async with running(Memory(), None, None) as members:
+    async with running(MemoryStorage(), None, None) as members:
 
         def notify() -> None:
             for size in range(20):
@@ -109,7 +109,7 @@ class Uncertain(FleetStorage):
     """A storage that does not say whether a change was noted, the first time, and whose hints may be lost."""
 
     def __init__(self, *, has_hints: bool) -> None:
-        self._shared = Memory()
+        self._shared = MemoryStorage()
         self._has_hints = has_hints
 
     @asynccontextmanager
@@ -148,7 +148,7 @@ async def test_nobody_is_told_twice_where_the_storage_does_not_answer(
 
 
 async def test_what_is_too_long_is_told_here_alone(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
-    async with running(Memory(), None, None) as (one, two):
+    async with running(MemoryStorage(), None, None) as (one, two):
         one.server.notify(grown, Grown(1, "a" * 2900))
         one.server.notify(grown, Grown(2, "a" * 3100))
         await trio.sleep(1)
@@ -159,7 +159,7 @@ async def test_what_is_too_long_is_told_here_alone(autojump_clock: MockClock, ca
 
 
 async def test_no_more_than_a_thousand_wait(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
-    async with running(Memory(), None, None) as (one, two):
+    async with running(MemoryStorage(), None, None) as (one, two):
         for size in range(1002):
             one.server.notify(grown, Grown(size))
         await trio.sleep(1)
@@ -170,7 +170,7 @@ async def test_no_more_than_a_thousand_wait(autojump_clock: MockClock, caplog: p
 
 
 async def test_what_everybody_may_have_missed_hides_no_notification(autojump_clock: MockClock) -> None:
-    async with running(Memory(), None, None) as (one, two):
+    async with running(MemoryStorage(), None, None) as (one, two):
         one.server.notify(grown, Grown(1))
         one.server.everything_changed()
         one.server.notify(grown, Grown(2))
@@ -181,7 +181,7 @@ async def test_what_everybody_may_have_missed_hides_no_notification(autojump_clo
 async def test_replica_with_other_secrets_cannot_read_it(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    storage = Memory()
+    storage = MemoryStorage()
     async with running(storage, b"a" * 32, b"b" * 32) as (one, two), storage.join("s") as reader:
         place = (await reader.changes.read_since(None)).cursor
         one.server.notify(grown, Grown(7, "secretly"))

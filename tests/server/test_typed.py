@@ -56,7 +56,7 @@ def test_a_class_is_made_of_what_fits(kind: Any, number: str) -> None:
     for made in (
         RecordingContext(request_state=text).request_state_as(kind),
         RecordingContext(input_responses={"q": msgspec.json.decode(text)}).input_response_as(kind, "q"),
-        ElicitAnswer("accept", {"price": msgspec.json.decode(number)}).content_as(kind),
+        ElicitAnswer("accept", {"price": msgspec.json.decode(number)}).as_(kind),
     ):
         price = made["price"] if isinstance(made, dict) else made.price
         assert (price, type(price)) == (3, int)
@@ -100,7 +100,7 @@ def test_nothing_is_a_value_error_where_something_is_required(kind: Any) -> None
     with pytest.raises(ValueError, match=r"price|missing|default|array"):
         RecordingContext().input_response_as(kind, "q")
     with pytest.raises(ValueError, match=r"price|missing|default|array"):
-        ElicitAnswer("accept", {}).content_as(kind)
+        ElicitAnswer("accept", {}).as_(kind)
 
 
 def test_nothing_is_the_default_elsewhere() -> None:
@@ -145,4 +145,4 @@ def test_a_field_that_was_left_out_and_may_be_none_is_none() -> None:
 
     Form.__annotations__ = {"name": str, "age": int | None, "mode": Literal["a", None]}
     answer = ElicitAnswer("accept", {"name": "Ada"})
-    assert answer.content_as(Form) == Form("Ada", None, None)
+    assert answer.as_(Form) == Form("Ada", None, None)

@@ -18,7 +18,7 @@ from trio_mcp.runtime.peer import Auth, Peer, Principal, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 from trio_mcp.types import CreateMessageParams, CreateMessageResult, ElicitFormParams, ElicitResult, InputRequest
 
 NAME: Any = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -133,7 +133,7 @@ async def test_a_run_after_a_restart_knows_who_has_called(autojump_clock: MockCl
         store = MemoryTaskStore()
         way, auth = TouchyStore(store), Auth("secret", ada)
         async with trio.open_nursery() as nursery, server_that_sees(way).running() as running:
-            ours, theirs = memory_channel_pair()
+            ours, theirs = memory_transport_pair()
             nursery.start_soon(connection_to(running, theirs, Peer(principal=ada.id, auth=auth)).run)
             async with open_client(ours, era="modern") as client:
                 await Caller(client).start("look")

@@ -63,8 +63,8 @@ class SimulatedReplica:
                 await serve_http(
                     self.server,
                     listeners=[self.listener],
-                    origins=[],
-                    hosts=["127.0.0.1"],
+                    allowed_origins=[],
+                    allowed_hosts=["127.0.0.1"],
                     limits=LIMITS,
                     shared=self.way,
                     handle_signals=False,

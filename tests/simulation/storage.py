@@ -1,8 +1,8 @@
 """A storage that replicas share, and that does to them what a storage behind a network may do.
 
-`UnreliableStorage` is `Memory` behind a way that loses calls, answers and hints, brings them late and twice, and at a
-failover forgets what was written last. Each replica has a way of its own. The storage sees every write, and notes those
-that the contracts of the stores forbid.
+`UnreliableStorage` is `MemoryStorage` behind a way that loses calls, answers and hints, brings them late and twice, and
+at a failover forgets what was written last. Each replica has a way of its own. The storage sees every write, and notes
+those that the contracts of the stores forbid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from trio_mcp.fleet.fleet import FleetStorage
-from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.memory import MemoryStorage
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import HINTS_LOST, HintQueues, HintsLost, StoreDown, StoreFull, TaskRecord, Uncertain
 
@@ -62,7 +62,7 @@ class UnreliableStorage:
     def __init__(self, nursery: trio.Nursery, chance: Random) -> None:
         self.nursery = nursery
         self.chance = chance
-        self.memory = Memory()
+        self.memory = MemoryStorage()
         self.weather = CALM
         self._cleared = -AFTERMATH
         """When the weather has changed last."""

@@ -10,7 +10,7 @@ import sys
 
 import trio
 
-from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.stores.shared import Replica
 
 MANY = 2**30
@@ -42,7 +42,7 @@ async def work(replica: Replica) -> None:
 
 
 async def main(path: str) -> None:
-    async with SQLite(path).join("weather") as replica, trio.open_nursery() as nursery:
+    async with SQLiteStorage(path).join("weather") as replica, trio.open_nursery() as nursery:
         await nursery.start(answer, replica)
         await replica.courier.heartbeat(lease_ms=HOUR)
         os.write(1, f"{replica.id} {replica.secret.hex()}\n".encode())

@@ -16,7 +16,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.fleet.messenger import LEASE_SECONDS, MessageRefused, Messenger, ReplicaDead, ReplicaMessage
-from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.memory import MemoryStorage
 from trio_mcp.stores.shared import Courier, Replica
 from trio_mcp.stores.task_store import StoreDown
 
@@ -91,7 +91,7 @@ class Party:
 
 @asynccontextmanager
 async def parties(count: int = 2, seed: int = 0) -> AsyncGenerator[list[Party]]:
-    storage = Memory()
+    storage = MemoryStorage()
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
         found = list[Party]()
         for number in range(count):
@@ -397,7 +397,7 @@ async def test_sign_of_life_outlasts_short_outages(autojump_clock: MockClock, ca
 
 
 async def test_start_waits_for_a_storage_that_fails(autojump_clock: MockClock):
-    async with Memory().join("server") as replica, trio.open_nursery() as nursery:
+    async with MemoryStorage().join("server") as replica, trio.open_nursery() as nursery:
         courier = BadCourier(replica.courier, nursery, 0)
         letters, courier.fails = Messenger(attrs.evolve(replica, courier=courier)), True
 

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.memory import MemoryStorage
 from trio_mcp.fleet.storage.memory_events import Expiring
 from trio_mcp.stores.memory import TrioClock
 from trio_mcp.stores.shared import StoredSession
@@ -53,7 +53,7 @@ def test_session_is_shown_without_its_facts():
 
 
 async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock):
-    storage = Memory()
+    storage = MemoryStorage()
     async with storage.join("server") as one:
         for number in range(100):
             await one.sessions.open(f"session {number}", b"", caller=b"ann", mark=new_mark(), idle_ms=1000, limit=200)
@@ -78,7 +78,7 @@ async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock
 
 
 async def test_nothing_is_left_of_streams_that_are_forgotten(autojump_clock: MockClock):
-    async with Memory().join("server") as one:
+    async with MemoryStorage().join("server") as one:
         for number in range(50):
             log = await open_stream(one.events, f"stream {number}")
             assert await log.append(1, [b"12345"] * 3, finish=True, retention_ms=1000)
@@ -92,7 +92,7 @@ async def test_nothing_is_left_of_streams_that_are_forgotten(autojump_clock: Moc
 
 
 async def test_place_ahead_is_behind_everything(autojump_clock: MockClock):
-    async with Memory().join("server") as one:
+    async with MemoryStorage().join("server") as one:
         await one.changes.record(["tools"])
         here = (await one.changes.read_since(None)).cursor
         log, _, number = here.partition(".")
@@ -102,7 +102,7 @@ async def test_place_ahead_is_behind_everything(autojump_clock: MockClock):
 
 
 def test_storage_goes_on_from_run_to_run():
-    storage, taken = Memory(), list[bool]()
+    storage, taken = MemoryStorage(), list[bool]()
 
     async def main() -> None:
         async with storage.join("server") as one:

@@ -226,14 +226,14 @@ import msgspec
 from trio_mcp.auth.storage import files, records
 from trio_mcp.stores import record_codec
 
-for late in (record_codec._Content, files._StoredFile, records._File, records.Stored):
+for late in (record_codec._Content, files._StoredFile, records._File, records.StoredAuthorization):
     late.__annotations__ = dict.fromkeys(late.__annotations__, "Nothing_of_this_name")
 content = ["", "tools/call", "build", b"{}", "2025-11-25", b"{}", "fail", False, 0, 0, None, None, 1, "working", None]
 content += [{}, {}, None, None, None, 1]
 for read, data in (
     (record_codec._contents.decode, msgspec.msgpack.encode(content)),
     (files._stored_files.decode, b'{"server_url": "https://a.example", "record": {}}'),
-    (records.Stored.from_json, records.Stored().to_json()),
+    (records.StoredAuthorization.from_json, records.StoredAuthorization().to_json()),
 ):
     print(type(read(data)).__name__)
 """
@@ -241,4 +241,4 @@ for read, data in (
 
 def test_the_classes_that_threads_read_are_prepared_before_any_thread_can_read() -> None:
     read = subprocess.run([sys.executable, "-c", _FIRST_READS], capture_output=True, text=True, timeout=PATIENCE)
-    assert read.stdout.split() == ["_Content", "_StoredFile", "Stored"], read.stderr
+    assert read.stdout.split() == ["_Content", "_StoredFile", "StoredAuthorization"], read.stderr

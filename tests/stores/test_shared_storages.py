@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
-from trio_mcp.fleet.storage.memory import Memory
-from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.fleet.storage.memory import MemoryStorage
+from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.stores.shared import Replica
 from trio_mcp.testing import SharedStorageSuite
 
@@ -24,7 +24,7 @@ def test_each_test_of_the_suite_has_a_name_of_its_own():
 class TestMemory(SharedStorageSuite):
     @pytest.fixture(autouse=True)
     def storage(self, autojump_clock: MockClock) -> None:
-        self.memory = Memory()
+        self.memory = MemoryStorage()
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
         return self.memory.join(name)
@@ -36,4 +36,4 @@ class TestSQLite(SharedStorageSuite):
         self.path = tmp_path / "shared.db"
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
-        return SQLite(self.path, poll_interval=0.01).join(name)
+        return SQLiteStorage(self.path, poll_interval=0.01).join(name)

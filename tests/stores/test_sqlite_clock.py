@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.stores import sqlite_database
 from trio_mcp.stores.sqlite_database import steady_time, time_of_day
 from trio_mcp.stores.sqlite_store import SQLiteTaskStore
@@ -91,7 +91,7 @@ async def test_task_expires_at_its_time_after_a_step_of_the_clock(path: Path, ma
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_shared_data_expires_on_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
-    storage = SQLite(path)
+    storage = SQLiteStorage(path)
     async with storage.join("weather") as one, storage.join("weather") as two:
         await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=LEASE, limit=9)
         await one.courier.heartbeat(lease_ms=LEASE)
@@ -111,12 +111,12 @@ async def test_shared_data_expires_on_time_after_a_step_of_the_clock(path: Path,
 @pytest.mark.parametrize("after", [2000, 10 * HOUR, -HOUR])
 async def test_leases_are_free_after_a_reboot(path: Path, machine: Machine, after: int):
     """Its clock may have been lost."""
-    async with SQLite(path).join("weather") as replica:
+    async with SQLiteStorage(path).join("weather") as replica:
         await create(replica.tasks, record("held", holder="dead"), lease_ms=HOUR)
         await replica.courier.heartbeat(lease_ms=HOUR)
         first = replica.id
     machine.start_again(after=after)
-    async with SQLite(path).join("weather") as replica:
+    async with SQLiteStorage(path).join("weather") as replica:
         assert set(await replica.courier.find_dead([first])) == {first}
         new = await create(replica.tasks, record("new", holder="us"), lease_ms=LEASE)
         assert abs(new.created_at - sqlite_database.time_of_day()) < LEASE

@@ -19,7 +19,7 @@ from tests.forked import Forked
 from tests.patience import PATIENCE
 
 from trio_mcp.fleet.storage.sqlite.hints import EXPIRING
-from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.stores.shared import MAX_MESSAGE_BYTES, ChangeHint, Replica, StoredSession
 from trio_mcp.stores.sqlite_store import SQLiteTaskStore
 from trio_mcp.stores.task_store import HINTS_LOST, StoreDown, Uncertain, UnreadableRecord
@@ -117,7 +117,7 @@ async def test_processes_write_letters_to_each_other(path: Path):
     process = Running(path)
     try:
         process.begin()
-        async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
+        async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
             for text in ("one", "two"):
                 letter = f"{replica.id} {text}".encode()
                 await replica.courier.send(process.id, letter)
@@ -129,7 +129,7 @@ async def test_processes_write_letters_to_each_other(path: Path):
 
 async def test_process_is_told_of_what_another_one_does(path: Path):
     async with (
-        SQLite(path, poll_interval=0.01).join("weather") as replica,
+        SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
         replica.sessions.watch() as sessions,
         replica.events.watch() as events,
         replica.changes.watch() as changes,
@@ -151,7 +151,7 @@ async def test_processes_that_begin_at_the_same_time_have_the_same_secret(path: 
     try:
         for process in processes:
             process.begin()
-        async with SQLite(path).join("weather") as replica:
+        async with SQLiteStorage(path).join("weather") as replica:
             assert {process.secret for process in processes} == {replica.secret.hex()}
         assert len({process.id for process in processes}) == 4
     finally:
@@ -167,7 +167,7 @@ async def test_nothing_that_was_accepted_is_lost_when_a_process_is_killed(path: 
             process.wait_for(number)
         for process in processes:
             process.kill()
-        async with SQLite(path).join("weather") as replica:
+        async with SQLiteStorage(path).join("weather") as replica:
             for process in processes:
                 for each in range(1, process.accepted + 1):
                     name = f"{process.id} {each}"
@@ -188,7 +188,7 @@ async def test_tasks_of_a_file_that_is_there_go_on(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert execute(path, "PRAGMA user_version") == [(2,)]
-    async with SQLite(path).join("weather") as replica:
+    async with SQLiteStorage(path).join("weather") as replica:
         assert [each.id for each in await replica.tasks.page("ann", None, 9)] == ["one"]
         await create(replica.tasks, record("two"))
     async with SQLiteTaskStore(path) as store:
@@ -196,7 +196,7 @@ async def test_tasks_of_a_file_that_is_there_go_on(path: Path):
 
 
 async def test_servers_with_different_names_have_their_own_files(path: Path):
-    storage = SQLite(path)
+    storage = SQLiteStorage(path)
     async with storage.join("weather") as weather, storage.join("news") as news, storage.join("news") as other:
         await create(weather.tasks, record("sunny"))
         await create(news.tasks, record("flash"))
@@ -213,7 +213,7 @@ async def test_servers_with_different_names_have_their_own_files(path: Path):
 
 
 async def test_new_files_of_replicas_can_be_read_by_their_user_alone(path: Path):
-    async with SQLite(path).join("weather") as replica:
+    async with SQLiteStorage(path).join("weather") as replica:
         await create(replica.tasks, record("one"))
         await opened(replica, "one")
         files = modes(path)
@@ -227,7 +227,7 @@ async def test_missing_folder_is_waited_for(path: Path, caplog: pytest.LogCaptur
     ids = list[str]()
 
     async def join() -> None:
-        async with SQLite(path).join("weather") as replica:
+        async with SQLiteStorage(path).join("weather") as replica:
             ids.append(replica.id)
 
     with caplog.at_level(logging.WARNING, "trio_mcp"), trio.fail_after(PATIENCE):
@@ -252,7 +252,7 @@ async def test_missing_folder_is_waited_for(path: Path, caplog: pytest.LogCaptur
 async def test_replica_does_not_wait_for_a_file_of_something_else(path: Path, ending: str, statement: str, words: str):
     execute(beside(path, ending), statement)
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match=words):
-        async with SQLite(path).join("weather"):
+        async with SQLiteStorage(path).join("weather"):
             pass
 
 
@@ -260,23 +260,23 @@ async def test_replica_does_not_wait_for_a_file_of_something_else(path: Path, en
 async def test_replica_does_not_wait_for_a_file_that_is_no_database(path: Path, ending: str):
     beside(path, ending).write_bytes(b"notes " * 1000)
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="is not a database"):
-        async with SQLite(path).join("weather"):
+        async with SQLiteStorage(path).join("weather"):
             pass
 
 
 @pytest.mark.parametrize("ending", ["", "-shared"])
 async def test_replica_does_not_wait_for_a_file_of_a_newer_version(path: Path, ending: str):
-    async with SQLite(path).join("weather"):
+    async with SQLiteStorage(path).join("weather"):
         pass
     execute(beside(path, ending), "PRAGMA user_version = 3")
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="a newer trio-mcp has made it"):
-        async with SQLite(path).join("weather"):
+        async with SQLiteStorage(path).join("weather"):
             pass
 
 
 async def test_task_file_is_no_shared_file(path: Path):
     """Who names the file beside takes the wrong one."""
-    async with SQLite(path).join("weather"):
+    async with SQLiteStorage(path).join("weather"):
         pass
     async with SQLiteTaskStore(beside(path)) as store:
         with pytest.raises(StoreDown, match="is no store of tasks"):
@@ -284,30 +284,30 @@ async def test_task_file_is_no_shared_file(path: Path):
 
 
 async def test_tasks_are_sealed_with_the_secrets_of_the_author(path: Path):
-    async with SQLite(path).join("weather", [bytes(32)]) as replica:
+    async with SQLiteStorage(path).join("weather", [bytes(32)]) as replica:
         await create(replica.tasks, record("one"))
     async with SQLiteTaskStore(path) as store:
         with pytest.raises(UnreadableRecord):
             await store.read("ann", "one")
     with pytest.raises(ValueError, match="at least 32 bytes"):
-        async with SQLite(path).join("weather", [b"short"]):
+        async with SQLiteStorage(path).join("weather", [b"short"]):
             pass
 
 
 @pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
 async def test_all_files_are_as_safe_as_wished(path: Path, synchronous: Any, level: int):
-    async with SQLite(path, synchronous=synchronous).join("weather") as replica:
+    async with SQLiteStorage(path, synchronous=synchronous).join("weather") as replica:
         databases: list[Any] = [vars(replica.tasks)["_database"], vars(replica.sessions)["_database"]]
         for database in databases:
             rows = await database.write(lambda connection: connection.execute("PRAGMA synchronous").fetchall())
             assert rows == [(level,)]
     with pytest.raises(ValueError, match='"normal" or "full"'):
-        SQLite(path, synchronous="off")  # type: ignore[arg-type]
+        SQLiteStorage(path, synchronous="off")  # type: ignore[arg-type]
 
 
 async def test_file_that_was_replaced_is_another_storage(path: Path):
     async with (
-        SQLite(path, poll_interval=0.01).join("weather") as replica,
+        SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
         replica.sessions.watch() as sessions,
         replica.changes.watch() as changes,
     ):
@@ -351,7 +351,7 @@ def fail_commits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None
 
 async def test_failing_disk_leaves_it_open_whether_a_change_has_happened(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
-    async with SQLite(path).join("weather") as replica:
+    async with SQLiteStorage(path).join("weather") as replica:
         await opened(replica, "one")
         fail(sqlite3.SQLITE_IOERR_FSYNC)
         for call in (
@@ -375,7 +375,7 @@ async def test_outage_is_one_line_in_the_log_and_its_end_another(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     fail = fail_commits(monkeypatch)
-    async with SQLite(path, poll_interval=0.01).join("weather") as replica:
+    async with SQLiteStorage(path, poll_interval=0.01).join("weather") as replica:
         fail(sqlite3.SQLITE_IOERR_FSYNC)
         with caplog.at_level(logging.WARNING, "trio_mcp"):
             for _ in range(3):
@@ -394,7 +394,7 @@ async def test_outage_is_one_line_in_the_log_and_its_end_another(
 async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     got = list[object]()
-    async with SQLite(path, poll_interval=0.01).join("weather") as replica, replica.courier.mailbox() as letters:
+    async with SQLiteStorage(path, poll_interval=0.01).join("weather") as replica, replica.courier.mailbox() as letters:
 
         async def read() -> None:
             got.extend([await anext(letters), await anext(letters)])
@@ -411,7 +411,7 @@ async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: P
 
 async def test_mailbox_opens_while_the_disk_fails(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
-    async with SQLite(path, poll_interval=0.01).join("weather") as replica:
+    async with SQLiteStorage(path, poll_interval=0.01).join("weather") as replica:
         fail(sqlite3.SQLITE_IOERR_FSYNC)
         async with replica.courier.mailbox() as letters:
             fail(None)
@@ -421,7 +421,7 @@ async def test_mailbox_opens_while_the_disk_fails(path: Path, monkeypatch: pytes
 
 
 async def test_full_disk_changes_nothing_that_is_shared(path: Path):
-    async with SQLite(path).join("weather") as replica:
+    async with SQLiteStorage(path).join("weather") as replica:
         database: Any = vars(replica.courier)["_database"]
         await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 80"))
         with pytest.raises(StoreDown, match="database or disk is full"):
@@ -436,8 +436,8 @@ async def test_full_disk_changes_nothing_that_is_shared(path: Path):
 async def test_reader_of_an_answer_looks_more_often(path: Path):
     """For a while after it has sent something."""
     async with (
-        SQLite(path, poll_interval=0.01).join("weather") as other,
-        SQLite(path, poll_interval=NEVER).join("weather") as replica,
+        SQLiteStorage(path, poll_interval=0.01).join("weather") as other,
+        SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
         other.courier.mailbox() as questions,
         replica.courier.mailbox() as answers,
     ):
@@ -449,8 +449,8 @@ async def test_reader_of_an_answer_looks_more_often(path: Path):
 
 async def test_reader_of_events_looks_more_often(path: Path):
     async with (
-        SQLite(path).join("weather") as other,
-        SQLite(path, poll_interval=NEVER).join("weather") as replica,
+        SQLiteStorage(path).join("weather") as other,
+        SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
         replica.events.watch() as hints,
     ):
         await other.events.open("one", "calls", holder="other", request_id=b"1", retention_ms=HOUR)
@@ -465,8 +465,8 @@ async def test_reader_of_events_looks_more_often(path: Path):
 
 async def test_replica_looks_once_an_interval_where_nothing_is_on_its_way(path: Path):
     async with (
-        SQLite(path).join("weather") as other,
-        SQLite(path, poll_interval=NEVER).join("weather") as replica,
+        SQLiteStorage(path).join("weather") as other,
+        SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
         replica.courier.mailbox() as letters,
     ):
         await other.courier.send(replica.id, b"letter")
@@ -476,7 +476,7 @@ async def test_replica_looks_once_an_interval_where_nothing_is_on_its_way(path: 
 
 async def test_nobody_reads_a_file_that_stays_as_it_is(path: Path):
     statements = list[str]()
-    async with SQLite(path, poll_interval=0.001).join("weather") as replica:
+    async with SQLiteStorage(path, poll_interval=0.001).join("weather") as replica:
         database: Any = vars(replica.courier)["_database"]
         await database.read(lambda connection: connection.set_trace_callback(statements.append))
         await trio.sleep(0.2)
@@ -486,8 +486,8 @@ async def test_nobody_reads_a_file_that_stays_as_it_is(path: Path):
 
 async def test_hints_that_were_forgotten_before_the_look_are_a_gap(path: Path):
     async with (
-        SQLite(path, poll_interval=NEVER).join("weather") as replica,
-        SQLite(path).join("weather") as other,
+        SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
+        SQLiteStorage(path).join("weather") as other,
         replica.sessions.watch() as sessions,
         replica.events.watch() as events,
     ):
@@ -503,8 +503,8 @@ async def test_hints_that_were_forgotten_before_the_look_are_a_gap(path: Path):
 async def test_notes_of_two_replicas_follow_each_other(path: Path):
     """So that a reader of all hints, in the end, need not ask."""
     async with (
-        SQLite(path, poll_interval=0.001).join("weather") as one,
-        SQLite(path, poll_interval=0.001).join("weather") as two,
+        SQLiteStorage(path, poll_interval=0.001).join("weather") as one,
+        SQLiteStorage(path, poll_interval=0.001).join("weather") as two,
         one.changes.watch() as hints,
     ):
         here = (await one.changes.read_since(None)).cursor
@@ -522,7 +522,7 @@ async def test_notes_of_two_replicas_follow_each_other(path: Path):
 async def test_what_need_be_kept_no_longer_is_deleted(path: Path):
     """A few rows with each sign of life."""
     ahead = 0
-    storage = SQLite(path)
+    storage = SQLiteStorage(path)
     storage._now = lambda: int(time.time() * 1000) + ahead
     tables = sorted(EXPIRING)
     count = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in [*tables, "streams", "events"])
@@ -551,7 +551,7 @@ async def test_what_need_be_kept_no_longer_is_deleted(path: Path):
 
 async def test_letter_that_is_too_old_is_not_read(path: Path):
     ahead = 0
-    storage = SQLite(path)
+    storage = SQLiteStorage(path)
     storage._now = lambda: int(time.time() * 1000) + ahead
     async with storage.join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.send(replica.id, b"old")
@@ -570,7 +570,10 @@ async def test_cancelled_reader_leaves_letters_where_they_are(path: Path, monkey
         entered.set()
         release.wait(PATIENCE)
 
-    async with SQLite(path, poll_interval=NEVER).join("weather") as replica, replica.courier.mailbox() as letters:
+    async with (
+        SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
+        replica.courier.mailbox() as letters,
+    ):
         database: Any = vars(replica.courier)["_database"]
         await replica.courier.send(replica.id, b"letter")
         async with trio.open_nursery() as nursery:
@@ -585,7 +588,7 @@ async def test_cancelled_reader_leaves_letters_where_they_are(path: Path, monkey
 
 async def test_letters_beyond_the_bytes_that_wait_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._MAILBOX_BYTES_LIMIT", 1000)
-    async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
+    async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         for letter in (b"a" * 600, b"b" * 600, b"c" * 600):
             await replica.courier.send(replica.id, letter)
         assert [await soon(anext(letters)) for _ in range(2)] == [b"a" * 600, HINTS_LOST]
@@ -596,7 +599,7 @@ async def test_letters_beyond_the_bytes_that_wait_are_a_gap(path: Path, monkeypa
 async def test_long_letters_are_taken_out_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._BATCH_BYTES", 1000)
     sent = [b"a" * 5000, b"b" * 400, b"c" * 400, b"d" * 400, b"e" * 5000]
-    async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
+    async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         for letter in sent:
             await replica.courier.send(replica.id, letter)
         left = list[int]()
@@ -608,7 +611,7 @@ async def test_long_letters_are_taken_out_one_by_one(path: Path, monkeypatch: py
 
 async def test_longest_letter_arrives(path: Path):
     letter = b"x" * MAX_MESSAGE_BYTES
-    async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
+    async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.send(replica.id, letter)
         assert await soon(anext(letters)) == letter
         with pytest.raises(ValueError, match="a letter has 67108864 bytes at most, not 67108865"):
@@ -617,7 +620,7 @@ async def test_longest_letter_arrives(path: Path):
 
 async def test_clock_that_is_set_back_empties_no_bucket_for_longer(path: Path):
     ahead = HOUR
-    storage = SQLite(path)
+    storage = SQLiteStorage(path)
     storage._now = lambda: int(time.time() * 1000) + ahead
     async with storage.join("weather") as replica:
         assert await replica.rate_limits.acquire(b"key", limit=1, period_ms=60_000, burst=1) == 0
@@ -631,7 +634,10 @@ async def test_no_statement_looks_at_all_rows(path: Path):
     def trace(connection: sqlite3.Connection) -> None:
         connection.set_trace_callback(statements.append)
 
-    async with SQLite(path, poll_interval=0.001).join("weather") as replica, replica.courier.mailbox() as letters:
+    async with (
+        SQLiteStorage(path, poll_interval=0.001).join("weather") as replica,
+        replica.courier.mailbox() as letters,
+    ):
         database: Any = vars(replica.courier)["_database"]
         await database.write(trace)
         await database.read(trace)
@@ -678,12 +684,12 @@ async def test_no_statement_looks_at_all_rows(path: Path):
 
 @pytest.mark.parametrize("value", [b"", b"x", bytes(31), "a" * 32, 7])
 async def test_sec_secret_of_another_length_or_kind_is_replaced(path: Path, value: object):
-    async with SQLite(path).join("server"):
+    async with SQLiteStorage(path).join("server"):
         pass
     connection = sqlite3.connect(f"{path}-shared")
     connection.execute("UPDATE secret SET secret = ?", (value,))
     connection.commit()
     connection.close()
-    async with SQLite(path).join("server") as one, SQLite(path).join("server") as two:
+    async with SQLiteStorage(path).join("server") as one, SQLiteStorage(path).join("server") as two:
         assert one.secret == two.secret
         assert len(one.secret) == 32

@@ -26,7 +26,7 @@ class TestMemoryTaskStore(TaskStoreSuite):
         yield self.store
 
 
-class TestSqliteTaskStore(TaskStoreSuite):
+class TestSQLiteTaskStore(TaskStoreSuite):
     secrets: tuple[bytes, ...] = ()
 
     @pytest.fixture(autouse=True)
@@ -37,5 +37,5 @@ class TestSqliteTaskStore(TaskStoreSuite):
         return SQLiteTaskStore(self.path, secrets=self.secrets, poll_interval=0.01)
 
 
-class TestSealedSqliteTaskStore(TestSqliteTaskStore):
+class TestSealedSQLiteTaskStore(TestSQLiteTaskStore):
     secrets = (SECRET, OLDER)

@@ -25,7 +25,7 @@ from trio_mcp.serving.process import _serve
 from trio_mcp.stores import SQLiteTaskStore
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 
 class Ends:
@@ -67,7 +67,7 @@ class Ends:
 @asynccontextmanager
 async def over_stdio(server: Server) -> AsyncGenerator[Caller]:
     """Serve as `serve_stdio` does, to a client that closes the connection when the block is left."""
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
 
     async def serve() -> None:
         await _serve(server, theirs, stateless=False, handle_signals=False)
@@ -135,7 +135,7 @@ async def lost(caller: Caller) -> None:
 
 async def test_tasks_and_requests_have_the_same_time_to_end(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(_serve, ends.server(store), theirs, stateless=False, handle_signals=False))
         async with open_client(ours, era="modern") as client:
@@ -153,7 +153,7 @@ async def test_tasks_and_requests_have_the_same_time_to_end(autojump_clock: Mock
 async def test_second_signal_leaves_no_time(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with ends.server(store).running() as running, trio.open_nursery() as nursery:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, era="modern") as client:
             await Caller(client).start("once", seconds=60)
@@ -178,7 +178,7 @@ async def test_call_that_becomes_a_task_too_late_is_refused(autojump_clock: Mock
             late.append(error)
 
     async with server.running() as running, trio.open_nursery() as nursery:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, era="modern") as client:
             nursery.start_soon(Caller(client).call, "work")
@@ -232,7 +232,7 @@ async def test_thread_of_a_task_is_abandoned_in_time_though_its_connection_is_go
         release.wait(60)
 
     async with server.running() as running, trio.open_nursery() as nursery:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, era="modern") as client:
             task_id = await Caller(client).start("block")

@@ -17,7 +17,7 @@ from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.task_store import TaskStore
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -206,7 +206,7 @@ async def test_tasks_of_one_connection_are_bounded(autojump_clock: MockClock) ->
     async with server.running() as running, trio.open_nursery() as nursery:
         callers: list[Caller] = []
         for _ in range(2):
-            ours, theirs = memory_channel_pair()
+            ours, theirs = memory_transport_pair()
             nursery.start_soon(connection_to(running, theirs).run)
             callers.append(Caller(await _opened(nursery, ours)))
         for caller in callers:
@@ -411,7 +411,7 @@ async def test_end_of_its_connection_does_not_end_a_task(autojump_clock: MockClo
     server = server_of(store)
     async with server.running() as running:
         async with trio.open_nursery() as nursery:
-            ours, theirs = memory_channel_pair()
+            ours, theirs = memory_transport_pair()
             nursery.start_soon(connection_to(running, theirs).run)
             async with open_client(ours, era="modern") as client:
                 task_id = await Caller(client).start("sleep", seconds=5)
@@ -427,7 +427,7 @@ async def test_end_of_a_legacy_connection_does_not_end_a_task(autojump_clock: Mo
     server = server_of(store)
     async with server.running() as running:
         async with trio.open_nursery() as nursery:
-            ours, theirs = memory_channel_pair()
+            ours, theirs = memory_transport_pair()
             nursery.start_soon(connection_to(running, theirs).run)
             async with open_client(ours, era="legacy") as client:
                 params = {"name": "sleep", "arguments": {"seconds": 5}, "task": {}}
@@ -443,7 +443,7 @@ async def test_disconnect_before_the_start_leaves_no_task(autojump_clock: MockCl
     store, seen = TouchyStore(slowness=1.0), Seen()
     server = server_of(store, seen, grace=1.0)
     async with server.running() as running, trio.open_nursery() as nursery:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         connection = connection_to(running, theirs)
         nursery.start_soon(connection.run)
         async with open_client(ours, era="modern") as client:
@@ -557,7 +557,7 @@ async def test_principal_of_a_task_is_kept(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)
     async with server.running() as running, trio.open_nursery() as nursery:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs, Peer(principal=ADA)).run)
         async with open_client(ours, era="modern") as client:
             task_id = await Caller(client).start("sleep", seconds=1)

@@ -17,7 +17,7 @@ from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.peer import SOLE_CLIENT, Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 ADA = PrincipalId(None, "ada")
 PEERS = pytest.mark.parametrize("peer", [SOLE_CLIENT, Peer(principal=ADA)], ids=["of a connection", "of a principal"])
@@ -27,7 +27,7 @@ PEERS = pytest.mark.parametrize("peer", [SOLE_CLIENT, Peer(principal=ADA)], ids=
 async def connected(server: Server, peer: Peer = SOLE_CLIENT) -> AsyncGenerator[Client]:
     """A client of 2025-11-25, which ``server`` knows as ``peer``."""
     async with server.running() as running, trio.open_nursery() as nursery:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs, peer).run)
         async with open_client(ours, era="legacy") as client:
             yield client

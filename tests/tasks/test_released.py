@@ -15,7 +15,7 @@ from trio_mcp import RequestContext, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.peer import UNKNOWN_PEER
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 
 def waiting_server() -> Server:
@@ -41,7 +41,7 @@ def waiting_server() -> Server:
 async def test_task_keeps_nothing_of_its_connection(autojump_clock: MockClock, tool: str) -> None:
     server = waiting_server()
     async with server.running() as running, trio.open_nursery() as nursery:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         connection = ServerConnection(running, theirs, UNKNOWN_PEER)
         served = connection.connection
         parts = [connection, served, served.exchange, served.outbound, served.state, served.outbox, served._runner]

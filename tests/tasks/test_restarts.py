@@ -20,7 +20,7 @@ from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore
 from trio_mcp.testing.stores.task_store_records import change
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -287,7 +287,7 @@ async def test_run_knows_what_the_first_run_knew(autojump_clock: MockClock) -> N
 
     way = TouchyStore(store)
     async with trio.open_nursery() as nursery, server_that_sees(way).running() as running:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         nursery.start_soon(
             connection_to(running, theirs, Peer(principal=PrincipalId("https://login.example.com", "ada|eve"))).run
         )

@@ -16,7 +16,7 @@ from tests.patience import PATIENCE
 from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401
 from tests.tasks.callers import calling, settings
 
-from trio_mcp import PeerError, Redis, RequestContext, Server, SQLite
+from trio_mcp import PeerError, RedisStorage, RequestContext, Server, SQLiteStorage
 from trio_mcp.server.sharing import SharedStorage
 from trio_mcp.stores.record_codec import RecordCodec, StoredRecord
 from trio_mcp.stores.task_store import TaskRecord, TaskStore
@@ -64,9 +64,9 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
     """Today's store, and the one of the next version, of the same tasks."""
     if request.param == "redis":
         pytest.importorskip("coredis", reason="the extra redis is not installed")
-        place: SharedStorage = Redis(request.getfixturevalue("redis_url"))
+        place: SharedStorage = RedisStorage(request.getfixturevalue("redis_url"))
     else:
-        place = SQLite(tmp_path / "shared.db")
+        place = SQLiteStorage(tmp_path / "shared.db")
     async with place.join("upgrading") as one, place.join("upgrading") as two:
         yield [one.tasks, two.tasks]
 

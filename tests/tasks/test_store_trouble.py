@@ -17,7 +17,7 @@ from trio_mcp.server.servable import connection_to
 from trio_mcp.stores import StoreDown, Uncertain
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 
 class Effects:
@@ -158,7 +158,7 @@ async def test_running_task_can_be_cancelled_while_nothing_can_be_written(autoju
     store, effects = TouchyStore(), Effects()
     server = effects.server(store)
     async with server.running() as running, trio.open_nursery() as nursery:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, era=era) as client:
             task = await client.start_task("sleep", {"seconds": 1000})

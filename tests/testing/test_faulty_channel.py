@@ -21,7 +21,7 @@ from trio_mcp.testing import (
     FaultPlan,
     FaultyChannel,
     Garble,
-    memory_channel_pair,
+    memory_transport_pair,
 )
 from trio_mcp.transports.lines import LineTransport
 
@@ -35,7 +35,7 @@ def at(number: int, fault: Fault, direction: Direction = "sent") -> FaultPlan:
 
 async def through(direction: Direction, fault: Fault, *messages: bytes) -> list[bytes]:
     """What arrives of ``messages`` when ``fault`` befalls the second one."""
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(1, fault, direction))
     sender, receiver = (faulty, theirs) if direction == "sent" else (theirs, faulty)
     arrived: list[bytes] = []
@@ -80,14 +80,14 @@ async def test_a_fault_befalls_its_message_and_no_other(
 
 
 async def test_messages_sent_together_are_judged_one_by_one() -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     await FaultyChannel(ours, at(1, Drop())).send(b"a\nb\nc\n")
     assert [await theirs.receive(), await theirs.receive()] == [b"a", b"c"]
 
 
 @pytest.mark.parametrize("direction", ["sent", "received"])
 async def test_a_delay_takes_the_time_it_says(autojump_clock: MockClock, direction: Direction) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Delay(5), direction))
     sender, receiver = (faulty, theirs) if direction == "sent" else (theirs, faulty)
     started = trio.current_time()
@@ -98,7 +98,7 @@ async def test_a_delay_takes_the_time_it_says(autojump_clock: MockClock, directi
 
 
 async def test_a_cancelled_receive_loses_no_message_that_is_held(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Delay(5), "received"))
     await theirs.send(b"held\nnext\n")
     for _ in range(4):
@@ -110,7 +110,7 @@ async def test_a_cancelled_receive_loses_no_message_that_is_held(autojump_clock:
 
 
 async def test_a_cancelled_receive_loses_no_second_copy() -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Duplicate(), "received"))
     await theirs.send(b"twice\n")
     assert await faulty.receive() == b"twice"
@@ -121,7 +121,7 @@ async def test_a_cancelled_receive_loses_no_second_copy() -> None:
 
 @pytest.mark.parametrize("fault", [Cut(0.5), Disconnect()])
 async def test_a_loss_ends_both_directions_for_good(fault: Fault) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(1, fault))
     await theirs.send(b"waiting\n")
     for _ in range(3):
@@ -135,7 +135,7 @@ async def test_a_loss_ends_both_directions_for_good(fault: Fault) -> None:
 
 
 def over_memory() -> tuple[Transport, Transport]:
-    return memory_channel_pair(capacity=1)
+    return memory_transport_pair(capacity=1)
 
 
 def over_a_stream() -> tuple[Transport, Transport]:
@@ -162,7 +162,7 @@ async def test_a_loss_in_sending_wakes_who_receives(
 
 
 async def test_a_loss_in_receiving_wakes_who_sends(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair(capacity=1)
+    ours, theirs = memory_transport_pair(capacity=1)
     faulty = FaultyChannel(ours, at(0, Disconnect(), "received"))
     await faulty.send(b"fills the wire\n")
     async with trio.open_nursery() as nursery:
@@ -179,7 +179,7 @@ async def test_a_loss_in_receiving_wakes_who_sends(autojump_clock: MockClock) ->
 
 
 async def test_the_ends_of_the_channel_inside_stay_what_they_are() -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, lambda _: None)
     await theirs.aclose()
     with pytest.raises(trio.EndOfChannel):
@@ -189,7 +189,7 @@ async def test_the_ends_of_the_channel_inside_stay_what_they_are() -> None:
 
 
 async def test_closing_it_closes_the_channel_inside_and_may_be_done_twice() -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, lambda _: None)
     await faulty.aclose()
     await faulty.aclose()
@@ -198,7 +198,7 @@ async def test_closing_it_closes_the_channel_inside_and_may_be_done_twice() -> N
 
 
 async def test_it_tells_what_it_has_done() -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, lambda passage: Drop() if passage.message == b"b" else None)
     await faulty.send(b"a\nb\n")
     await theirs.send(b"b\nc\n")

@@ -48,7 +48,7 @@ async def greet(ctx: RequestContext) -> str:
     ctx.progress(1, 2, "asking")
     answer = await ctx.elicit("Who are you?", Name)
     ctx.progress(2, 2)
-    name = answer.content_as(Name)
+    name = answer.as_(Name)
     await ctx.log.info({"name": None if name is None else name.name}, logger="greeter")
     await ctx.send_notification("notifications/x-greeted")
     return "Hello" if name is None else f"Hello, {name.name}"
@@ -337,7 +337,7 @@ async def test_a_plain_handler_runs_in_a_thread_with_its_own_view() -> None:
     def work(ctx: WorkerContext) -> str:
         ctx.progress(1)
         ctx.log.info("from a thread")
-        return ctx.elicit("name?", Name).content_as(Name).name  # type: ignore[union-attr]
+        return ctx.elicit("name?", Name).as_(Name).name  # type: ignore[union-attr]
 
     ctx = RecordingContext(elicitation=in_turn({"name": "Ann"}))
     assert await trio.to_thread.run_sync(work, WorkerContext(ctx)) == "Ann"

@@ -16,7 +16,7 @@ from trio_mcp.testing import (
     ScriptedPeer,
     ScriptedServer,
     UnexpectedMessage,
-    memory_channel_pair,
+    memory_transport_pair,
     open_scripted_client,
     open_scripted_process,
     open_scripted_server,
@@ -89,7 +89,7 @@ async def test_errors_are_expected_by_code_and_message(autojump_clock: MockClock
 
 
 async def test_a_failed_tool_is_no_text(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     client, server = ScriptedClient(ours), ScriptedServer(theirs)
     await server.send({"id": 1, "result": {"content": [{"type": "text", "text": "no"}], "isError": True}})
     with pytest.raises(UnexpectedMessage, match="the tool failed"):
@@ -216,7 +216,7 @@ async def test_a_script_that_never_ends_is_not_waited_for(autojump_clock: MockCl
 
 
 async def test_a_server_is_opened_by_nothing_else(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     await ScriptedClient(ours).notify("notifications/initialized")
     with pytest.raises(UnexpectedMessage, match="server/discover"):
         await ScriptedServer(theirs).accept()
@@ -240,14 +240,14 @@ async def test_the_error_shows_what_was_expected_what_came_and_the_conversation(
 
 
 async def test_patience_is_of_trios_clock(autojump_clock: MockClock) -> None:
-    ours, _ = memory_channel_pair()
+    ours, _ = memory_transport_pair()
     with pytest.raises(MissingMessage, match="nothing within 7 seconds"):
         await ScriptedPeer(ours, patience=7).expect({"id": 1})
     assert trio.current_time() == pytest.approx(7)
 
 
 async def test_silence_is_broken_by_a_message_and_by_the_end(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     await other.notify("notifications/message")
     with pytest.raises(UnexpectedMessage, match="silence"):
@@ -258,7 +258,7 @@ async def test_silence_is_broken_by_a_message_and_by_the_end(autojump_clock: Moc
 
 
 async def test_an_end_that_does_not_come_is_missed(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     with pytest.raises(MissingMessage, match="nothing within"):
         await peer.expect_end()
@@ -270,7 +270,7 @@ async def test_an_end_that_does_not_come_is_missed(autojump_clock: MockClock) ->
 
 
 async def test_messages_may_be_passed_over_and_are_kept(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     await other.notify("one")
     await other.send([{"a": 1}])
@@ -284,7 +284,7 @@ async def test_messages_may_be_passed_over_and_are_kept(autojump_clock: MockCloc
 
 
 async def test_what_is_sent_is_exact(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     peer = ScriptedPeer(ours)
     for message in ({"id": 1}, {"jsonrpc": "1.0"}, b'{ "x" :1}', "text", [1]):
         await peer.send(message)
@@ -293,14 +293,14 @@ async def test_what_is_sent_is_exact(autojump_clock: MockClock) -> None:
 
 
 async def test_what_is_no_json_is_unexpected(autojump_clock: MockClock) -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     await theirs.send(b"Hello!\n")
     with pytest.raises(UnexpectedMessage, match=r"(?s)Hello!.*it is no JSON"):
         await ScriptedPeer(ours).receive()
 
 
 async def test_nobody_reads_what_is_sent_after_the_end() -> None:
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     await theirs.aclose()
     with pytest.raises(ConnectionLost):
         await ScriptedPeer(ours).notify("late")

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.memory import MemoryStorage
 from trio_mcp.stores.shared import ChangesSince, Replica
 from trio_mcp.stores.task_store import HINTS_LOST
 from trio_mcp.testing import SharedStorageSuite
@@ -286,7 +286,7 @@ DEFECTS: list[tuple[str, Callable[[Any], Defective], str]] = [
 def run(test: str, part: str, make: Callable[[Any], Any]) -> None:
     """Run a test of the suite on a storage whose replicas have what ``make`` makes of one part. No time passes: the
     clock of this storage is trio's."""
-    storage = Memory()
+    storage = MemoryStorage()
 
     class Suite(SharedStorageSuite):
         @asynccontextmanager

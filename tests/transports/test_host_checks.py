@@ -87,7 +87,7 @@ def test_any() -> None:
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ("*", 'hosts="\\*", without a list'),
+        ("*", 'allowed_hosts="\\*", without a list'),
         ("*.example", "each name as an entry"),
         ("*:8000", "each name as an entry"),
         ("mcp.*", "each name as an entry"),
@@ -127,14 +127,14 @@ def test_any() -> None:
     ],
 )
 def test_hosts_that_match_no_client_are_refused_with_what_to_write(entry: Any, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"hosts= has .*matches no client.*{reason}"):
+    with pytest.raises(ValueError, match=f"allowed_hosts= has .*matches no client.*{reason}"):
         host_checks_for("127.0.0.1", None, ["localhost", entry])
 
 
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ("*", 'origins="\\*", without a list'),
+        ("*", 'allowed_origins="\\*", without a list'),
         ("app.example", "begin with a scheme"),
         ("://app.example", "begin with a scheme"),
         ("https:app.example", "begin with a scheme"),
@@ -155,18 +155,18 @@ def test_hosts_that_match_no_client_are_refused_with_what_to_write(entry: Any, r
     ],
 )
 def test_origins_that_match_no_page_are_refused_with_what_to_write(entry: Any, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"origins= has .*matches no client.*{reason}"):
+    with pytest.raises(ValueError, match=f"allowed_origins= has .*matches no client.*{reason}"):
         host_checks_for("127.0.0.1", [entry], None)
 
 
 def test_empty_hosts_raise_value_error() -> None:
-    with pytest.raises(ValueError, match="hosts=\\[\\] lets no client in"):
+    with pytest.raises(ValueError, match="allowed_hosts=\\[\\] lets no client in"):
         host_checks_for("127.0.0.1", None, [])
 
 
 def test_checks_can_be_made_of_checks() -> None:
     checks = host_checks_for("127.0.0.1", ["https://App.example:443", "null"], ["MCP.example:*", "other:8000"])
-    assert host_checks_for(None, checks.origins, checks.hosts) == checks
+    assert host_checks_for(None, checks.allowed_origins, checks.allowed_hosts) == checks
 
 
 @pytest.fixture

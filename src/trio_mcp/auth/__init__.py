@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from .resource_server.jwt import JWTVerifier
     from .resource_server.protected import Protected
     from .resource_server.verification import VerifierUnavailable
-    from .storage.files import FileStorage
-    from .storage.keyrings import KeyringStorage
-    from .storage.records import MemoryStorage, Storage, StorageFailed, Stored
+    from .storage.files import FileTokenStorage
+    from .storage.keyrings import KeyringTokenStorage
+    from .storage.records import MemoryTokenStorage, StoredAuthorization, TokenStorage, TokenStorageFailed
 
 # fmt: off
 _NAMES: Final = {
@@ -29,14 +29,14 @@ _NAMES: Final = {
     ".oauth_client.machine_clients": "ClientCredentials EnterpriseManaged WorkloadIdentity",
     ".resource_server.introspection": "IntrospectionVerifier", ".resource_server.jwt": "JWTVerifier",
     ".resource_server.protected": "Protected", ".resource_server.verification": "VerifierUnavailable",
-    ".storage.files": "FileStorage", ".storage.keyrings": "KeyringStorage",
-    ".storage.records": "MemoryStorage Storage StorageFailed Stored",
+    ".storage.files": "FileTokenStorage", ".storage.keyrings": "KeyringTokenStorage",
+    ".storage.records": "MemoryTokenStorage StoredAuthorization TokenStorage TokenStorageFailed",
 }
 __all__ = [
-    "Auth", "AuthorizationError", "Bearer", "ClientAuth", "ClientCredentials", "EnterpriseManaged", "FileStorage",
-    "IntrospectionVerifier", "JWTVerifier", "KeyringStorage", "MemoryStorage", "OAuth", "PreregisteredClient",
-    "Principal", "PrincipalId", "Protected", "SignInNeeded", "Storage", "StorageFailed", "Stored",
-    "VerifierUnavailable", "WorkloadIdentity",
+    "Auth", "AuthorizationError", "Bearer", "ClientAuth", "ClientCredentials", "EnterpriseManaged", "FileTokenStorage",
+    "IntrospectionVerifier", "JWTVerifier", "KeyringTokenStorage", "MemoryTokenStorage", "OAuth", "PreregisteredClient",
+    "Principal", "PrincipalId", "Protected", "SignInNeeded", "StoredAuthorization", "TokenStorage",
+    "TokenStorageFailed", "VerifierUnavailable", "WorkloadIdentity",
 ]
 # fmt: on
 

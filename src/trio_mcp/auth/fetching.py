@@ -240,7 +240,7 @@ class HttpFetcher:
     """Most bytes of the body of an answer."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True, repr=False)
     """Replaces the system's usual one."""
-    proxy: str | Literal[True] | None = attrs.field(default=True, kw_only=True, repr=False)
+    http_proxy: str | Literal[True] | None = attrs.field(default=True, kw_only=True, repr=False)
     """The URL of an HTTP proxy, `None` for none, `True` for the one that the environment names. A proxy looks up names
     itself, so with `UrlRules.public_addresses_only` the one of the environment is not used. A proxy that is given
     here is used, and has to check the addresses of names. URLs of this machine, as all with ``http`` are, are asked
@@ -267,7 +267,7 @@ class HttpFetcher:
             HttpClient(
                 request.url,
                 ssl_context=self.ssl_context if origin.secure else None,
-                proxy=self._proxy_for(origin),
+                http_proxy=self._proxy_for(origin),
                 allows=self.rules.address_rule(origin),
                 follow_redirects=False,
             ) as client,
@@ -276,6 +276,6 @@ class HttpFetcher:
             return Fetched(status=reply.status, headers=reply.headers, body=await reply.read(self.max_bytes))
 
     def _proxy_for(self, origin: Origin) -> str | Literal[True] | None:
-        if is_local_host(origin.host) or (self.proxy is True and self.rules.public_addresses_only):
+        if is_local_host(origin.host) or (self.http_proxy is True and self.rules.public_addresses_only):
             return None
-        return self.proxy
+        return self.http_proxy

@@ -40,9 +40,9 @@ class Addresses:
     tcp: str | None = None
     unix: str | None = None
     path: str | None = None
-    origins: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    proxies: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
     stateless: bool = attrs.field(default=False, kw_only=True)
     """The option of that name, which not all commands have, as the following."""
     shared: SharedStorage | None = attrs.field(default=None, kw_only=True)
@@ -67,8 +67,11 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
     if len(given) > 1:
         raise CommandError("--http, --websocket, --tcp and --unix: give one of them")
     if addresses.http is None and addresses.websocket is None:
-        if addresses.origins or addresses.names or addresses.proxies or addresses.path is not None:
-            raise CommandError("--path, --origin, --host and --proxy go with --http and --websocket")
+        of_clients = addresses.allowed_origins, addresses.allowed_hosts, addresses.trusted_proxies
+        if any(of_clients) or addresses.path is not None:
+            raise CommandError(
+                "--path, --allowed-origin, --allowed-host and --trusted-proxy go with --http and --websocket"
+            )
     elif addresses.path is not None and not addresses.path.startswith("/"):
         raise CommandError(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
     for_http = {name: getattr(addresses, name) for name in ("stateless", "shared", "health", "auth")}
@@ -107,9 +110,10 @@ _WORKERS_NOTICE: Final = 2.0
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
     """Return the arguments of a function that serves browsers, too."""
-    origins = [] if addresses.origins == ("none",) else list(addresses.origins) or None
-    hosts = list(addresses.names) or None
-    options = {"origins": origins, "hosts": hosts, "proxies": _trusted(addresses.proxies)}
+    origins = [] if addresses.allowed_origins == ("none",) else list(addresses.allowed_origins) or None
+    hosts = list(addresses.allowed_hosts) or None
+    trusted = _trusted(addresses.trusted_proxies)
+    options = {"allowed_origins": origins, "allowed_hosts": hosts, "trusted_proxies": trusted}
     if addresses.http is not None and address.startswith(_ON_SOCKET):
         _check_names("localhost", origins, hosts)
         return {"unix": _socket_path(address.removeprefix(_ON_SOCKET)), **options}
@@ -132,13 +136,15 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
     the secret of the workers."""
     from .workers import WorkerListener
 
-    checks = host_checks_for(serve.keywords["host"], serve.keywords["origins"], serve.keywords["hosts"])
+    checks = host_checks_for(serve.keywords["host"], serve.keywords["allowed_origins"], serve.keywords["allowed_hosts"])
 
     async def work(server: Servable) -> None:
         assert isinstance(server, Server), "run and gateway serve one"
         server.share_secret(link.secret)
         listeners = [WorkerListener(each) for each in link.listeners]
-        start = partial(serve, listeners=listeners, origins=checks.origins, hosts=checks.hosts)
+        start = partial(
+            serve, listeners=listeners, allowed_origins=checks.allowed_origins, allowed_hosts=checks.allowed_hosts
+        )
         async with open_service_nursery("the server has ended") as services:
             services.start_soon(link.obey, listeners)
             await _serve(start, lambda _: link.report_listening(server.info.name, server.limits), server)
@@ -191,15 +197,18 @@ def _check_decided(host: str) -> None:
     if not is_loopback(host):
         raise CommandError(
             f"other machines can reach {host}: say which web pages may connect and under which names they reach it, "
-            "for example --origin https://app.example.com --host mcp.example.com, or --origin none"
+            "for example --allowed-origin https://app.example.com --allowed-host mcp.example.com, or "
+            "--allowed-origin none"
         )
 
 
-def _check_names(host: str, origins: list[str] | None, hosts: list[str] | None) -> None:
+def _check_names(host: str, allowed_origins: list[str] | None, allowed_hosts: list[str] | None) -> None:
     try:
-        host_checks_for(host, origins, hosts)
+        host_checks_for(host, allowed_origins, allowed_hosts)
     except ValueError as error:
-        raise CommandError(f"--host and --origin set hosts= and origins= of serve_http: {error}") from None
+        raise CommandError(
+            f"--allowed-host and --allowed-origin set allowed_hosts= and allowed_origins= of serve_http: {error}"
+        ) from None
 
 
 def _host_and_port(text: str) -> tuple[str, int]:
@@ -275,8 +284,8 @@ log_level_option = choice("--log-level", LOG_LEVELS, "warning", "Lowest level of
 
 def address_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options for the address, --http, --websocket, --tcp and --unix; for HTTP and WebSocket also --path, for
-    the clients that may come --origin and --host, and --proxy for the reverse proxies in front. The function gets the
-    argument ``addresses``."""
+    the clients that may come --allowed-origin and --allowed-host, and --trusted-proxy for the reverse proxies in front.
+    The function gets the argument ``addresses``."""
 
     @wraps(command)
     def run(**named: Any) -> int:
@@ -285,19 +294,21 @@ def address_options(command: Callable[..., int]) -> Callable[..., int]:
 
     for option in (
         repeatable(
-            "--proxy",
-            "proxies",
+            "--trusted-proxy",
+            "trusted_proxies",
             "NETWORK",
             "The address or network of a reverse proxy in front, like 127.0.0.1 or 10.0.0.0/8, whose "
             "X-Forwarded-For is believed: bounds are shared by address.",
         ),
-        repeatable("--host", "names", "NAME", "A name under which clients reach the server, as in their URL."),
         repeatable(
-            "--origin",
-            "origins",
+            "--allowed-host", "allowed_hosts", "NAME", "A name under which clients reach the server, as in their URL."
+        ),
+        repeatable(
+            "--allowed-origin",
+            "allowed_origins",
             "ORIGIN",
             "A web page that may connect over HTTP or WebSocket, like https://app.example.com; 'none' for none. "
-            "Required, with --host, when other machines can reach HOST.",
+            "Required, with --allowed-host, when other machines can reach HOST.",
         ),
         click.option("--path", metavar="PATH", help="Path of the URL, for HTTP and WebSocket. Default: /mcp."),
         click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line."),

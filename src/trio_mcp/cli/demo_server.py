@@ -83,7 +83,7 @@ class Label:
 @server.tool
 async def label(ctx: RequestContext) -> str:
     """Ask the user for the name of the archive."""
-    answer = (await ctx.elicit("The archive needs a name.", Label)).content_as(Label)
+    answer = (await ctx.elicit("The archive needs a name.", Label)).as_(Label)
     return f'the archive is called "{answer.name}"' if answer is not None else "the archive has no name"
 
 

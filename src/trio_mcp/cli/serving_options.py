@@ -138,10 +138,10 @@ def storage_at(text: str) -> SharedStorage:
 def _redis(url: str) -> SharedStorage:
     if find_spec("coredis") is None:
         raise CommandError("--shared with a URL needs the package coredis: pip install 'trio-mcp[redis]'")
-    from ..fleet.storage.redis.storage import Redis
+    from ..fleet.storage.redis.storage import RedisStorage
 
     try:
-        return Redis(url)
+        return RedisStorage(url)
     except (ValueError, OSError) as error:  # no such URL, or a certificate that cannot be read
         raise CommandError(f"--shared: {error}") from None
 
@@ -151,6 +151,6 @@ def _file(path: Path) -> SharedStorage:
         raise CommandError(f"--shared: {str(path)!r} is a folder, not a file")
     if not path.parent.is_dir():
         raise CommandError(f"--shared: there is no folder {str(path.parent)!r}")
-    from ..fleet.storage.sqlite.storage import SQLite
+    from ..fleet.storage.sqlite.storage import SQLiteStorage
 
-    return SQLite(path)
+    return SQLiteStorage(path)

@@ -32,7 +32,7 @@ from .terminal import Terminal
 if TYPE_CHECKING:
     from ..auth.credentials import Bearer
     from ..auth.oauth_client.authorization_code import OAuth
-    from ..auth.storage.records import Storage
+    from ..auth.storage.records import TokenStorage
 
 
 class NoTarget(click.UsageError):
@@ -302,23 +302,23 @@ class SignIn:
         return OAuth(storage=storage_in(self.tokens), on_visit=_visit, asks_user=asks)
 
 
-def storage_in(tokens: Literal["file", "keyring", "memory"]) -> Storage:
+def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
     """Return the place of the tokens."""
     if tokens == "keyring":
-        from ..auth.storage.keyrings import KeyringStorage
+        from ..auth.storage.keyrings import KeyringTokenStorage
 
-        return KeyringStorage()
+        return KeyringTokenStorage()
     if tokens == "file":
-        from ..auth.storage.files import FileStorage
-        from ..auth.storage.records import StorageFailed
+        from ..auth.storage.files import FileTokenStorage
+        from ..auth.storage.records import TokenStorageFailed
 
         try:
-            return FileStorage()
-        except StorageFailed:  # a user without a home folder signs in anew each time
+            return FileTokenStorage()
+        except TokenStorageFailed:  # a user without a home folder signs in anew each time
             pass
-    from ..auth.storage.records import MemoryStorage
+    from ..auth.storage.records import MemoryTokenStorage
 
-    return MemoryStorage()
+    return MemoryTokenStorage()
 
 
 async def _visit(url: str) -> str | None:

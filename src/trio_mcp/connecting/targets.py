@@ -24,7 +24,7 @@ from ..runtime.transport import ConnectionLost, Transport
 from ..server.server import Server
 from ..transports.http_client.origins import split_socket_url
 from ..transports.lines import LineTransport
-from ..transports.memory import memory_channel_pair
+from ..transports.memory import memory_transport_pair
 from ..transports.sockets import connect_unix, socket_path
 from .bad_target import BadTarget, check_server_url
 from .credentials import check_authorization
@@ -152,7 +152,7 @@ async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[Tr
         async with _open_address(target, modern) as transport:
             yield transport
     else:
-        ours, theirs = memory_channel_pair()
+        ours, theirs = memory_transport_pair()
         async with open_server(target.server, theirs, stateless=target.stateless):
             yield ours
 

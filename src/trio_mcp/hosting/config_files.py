@@ -404,7 +404,7 @@ def _for_a_machine(parameters: dict[str, Any], general: OAuth | None) -> ClientA
         raise ValueError("oauth: client_credentials need neither a browser nor a metadata document")
     if general is not None:
         parameters |= {"storage": general.storage, "dpop": general.dpop, "ssl_context": general.ssl_context}
-        parameters |= {"public_addresses_only": general.public_addresses_only, "proxy": general.proxy}
+        parameters |= {"public_addresses_only": general.public_addresses_only, "http_proxy": general.http_proxy}
     return ClientCredentials(**parameters)
 
 

@@ -76,6 +76,23 @@ class ParamHeader:
 # What a schema asks for
 
 
+def Header(name: str) -> msgspec.Meta:
+    """Have modern clients repeat an argument of a tool in the header ``Mcp-Param-NAME``: a note for an annotation.
+
+        @server.tool
+        async def forecast(region: Annotated[str, Header("Region")]) -> str: ...
+
+    The argument is a text, an integer or a boolean. Over HTTP, gateways route by the header without reading the body;
+    the server refuses a request in which header and argument differ. The function gets the argument, not the header,
+    unlike with ``Header`` of FastAPI. Intermediaries see the value: no secrets. (2026-07-28 tools, x-mcp-header.)
+
+    Raises `ValueError` if ``name`` can't be part of the name of a header.
+    """
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"the name of a header has letters, digits and hyphens, as in Region, not {name!r}")
+    return msgspec.Meta(extra_json_schema={_ANNOTATION: name})
+
+
 def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     """Return the headers that ``input_schema`` asks for by ``x-mcp-header``. Raises `ValueError` where one annotation
     is invalid, since this makes the whole tool invalid (Schema Extension)."""

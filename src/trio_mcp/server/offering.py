@@ -57,9 +57,7 @@ class Offering:
         or ``Field(ge=1)``; a plain string in ``Annotated`` describes a parameter. A parameter annotated
         `RequestContext` (`WorkerContext` in a plain ``def``) gets the context.
 
-        ``Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})]`` has modern clients repeat a text,
-        an integer or a boolean in the header ``Mcp-Param-Region`` over HTTP, where intermediaries see the value: no
-        secrets (2026-07-28 tools, x-mcp-header).
+        ``Annotated[str, Header("Region")]`` has modern clients repeat the argument in a header over HTTP: see `Header`.
 
         The return annotation gives the output schema, and the returned value is structured content, repeated as JSON
         text. Text, content blocks, `Image`, `Audio` and `File`, alone or in a list or tuple, are content and have no

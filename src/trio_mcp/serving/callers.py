@@ -111,7 +111,17 @@ class RemoteEnd:
     `Peer`."""
 
     __slots__ = (
-        *("_address", "_callers", "_connection", "_last", "_principal", "_proxies", "_user", "here", "is_proxy"),
+        *(
+            "_address",
+            "_callers",
+            "_connection",
+            "_last",
+            "_principal",
+            "_trusted_proxies",
+            "_user",
+            "here",
+            "is_proxy",
+        ),
         "user",
     )
 
@@ -120,15 +130,15 @@ class RemoteEnd:
         address: _Address | None,
         here: Caller,
         callers: Callers,
-        proxies: TrustedProxies | None,
+        trusted_proxies: TrustedProxies | None,
         user: int | None = None,
     ) -> None:
         self.here = here
         self.user = user
         self._address = address
         self._callers = callers
-        self._proxies = proxies
-        self.is_proxy = proxies is not None and proxies.trusts(address)
+        self._trusted_proxies = trusted_proxies
+        self.is_proxy = trusted_proxies is not None and trusted_proxies.trusts(address)
         """True for a trusted proxy, which brings the requests of many clients."""
         self._user: Caller | None = None
         self._principal: Hashable = None
@@ -143,9 +153,9 @@ class RemoteEnd:
             if principal != self._principal:
                 self._last, self._principal = self._callers.of_principal(principal), principal
             return self._last
-        if self._proxies is None or not self.is_proxy or headers is None:
+        if self._trusted_proxies is None or not self.is_proxy or headers is None:
             return self.here
-        address = self._proxies.client_behind(self._address, headers)
+        address = self._trusted_proxies.client_behind(self._address, headers)
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
     def connection(self, caller: Caller) -> Caller:
@@ -174,11 +184,12 @@ class RemoteEnd:
 
 
 class CallersByAddress:
-    """Finds the other ends of connections to a server, whose parties ``callers`` has. ``proxies`` may be among them."""
+    """Finds the other ends of connections to a server, whose parties ``callers`` has. ``trusted_proxies`` may be among
+    them."""
 
-    def __init__(self, callers: Callers, proxies: TrustedProxies | None = None) -> None:
+    def __init__(self, callers: Callers, trusted_proxies: TrustedProxies | None = None) -> None:
         self._callers = callers
-        self._proxies = proxies
+        self._trusted_proxies = trusted_proxies
 
     def hop(self, stream: trio.abc.Stream) -> RemoteEnd:
         """Return the other end of ``stream``."""
@@ -199,7 +210,7 @@ class CallersByAddress:
             here = self._callers.at(_party(address))
         else:
             here = Caller() if process is None else self._callers.of_process(process)
-        return RemoteEnd(address, here, self._callers, self._proxies, user)
+        return RemoteEnd(address, here, self._callers, self._trusted_proxies, user)
 
 
 def unread_bytes(limits: Limits) -> SharedBytes:

@@ -71,14 +71,14 @@ async def serve_connections(
     *,
     task_status: trio.TaskStatus[SocketListeners],
     gate: Gate | None = None,
-    proxies: TrustedProxies | None = None,
+    trusted_proxies: TrustedProxies | None = None,
     **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` to all who connect, each stream being one connection: see `serve_streams`. ``gate`` is the one
-    that ``greeting`` asks; ``proxies`` may connect for others."""
+    that ``greeting`` asks; ``trusted_proxies`` may connect for others."""
 
     def front(running: Running, _: trio.Nursery, recorder: Recorder | None) -> _MessageFront:
-        return _MessageFront(running, greeting, gate, proxies, recorder)
+        return _MessageFront(running, greeting, gate, trusted_proxies, recorder)
 
     await serve_streams(server, listen, front, task_status=task_status, **options)
 
@@ -102,14 +102,14 @@ class ConnectionQuota:
 
 class Connections:
     """The connections to ``running``, each on a stream of its own, counted in ``room`` or, by default, alone; so are
-    the bytes of messages without their rest, in ``unread``. ``proxies`` may connect for others. ``recorder`` records
-    each. See `Front`.
+    the bytes of messages without their rest, in ``unread``. ``trusted_proxies`` may connect for others. ``recorder``
+    records each. See `Front`.
     """
 
     def __init__(
         self,
         running: Running,
-        proxies: TrustedProxies | None = None,
+        trusted_proxies: TrustedProxies | None = None,
         room: ConnectionQuota | None = None,
         unread: SharedBytes | None = None,
         recorder: Recorder | None = None,
@@ -117,7 +117,7 @@ class Connections:
         self._running = running
         self._recorder = recorder
         self._limits = running.limits
-        self.callers = CallersByAddress(running.callers, proxies)
+        self.callers = CallersByAddress(running.callers, trusted_proxies)
         """Finds the other ends of connections: see `Front.callers`."""
         self._greeted: dict[trio.CancelScope, Caller] = {}
         """Scopes of the unidentified clients, oldest first."""
@@ -229,10 +229,10 @@ class _MessageFront(Connections):
         running: Running,
         greeting: ConnectionAcceptor,
         gate: Gate | None,
-        proxies: TrustedProxies | None,
+        trusted_proxies: TrustedProxies | None,
         recorder: Recorder | None,
     ) -> None:
-        super().__init__(running, proxies, recorder=recorder)
+        super().__init__(running, trusted_proxies, recorder=recorder)
         warn_of_unchecked_scopes(running, gate)
         self._greeting = greeting
 

@@ -44,9 +44,9 @@ async def serve_websocket(
     ssl_context: ssl.SSLContext | None = None,
     path: str = "/mcp",
     auth: Protected | None = None,
-    origins: Allowed = None,
-    hosts: Allowed = None,
-    proxies: TrustedProxies | None = None,
+    allowed_origins: Allowed = None,
+    allowed_hosts: Allowed = None,
+    trusted_proxies: TrustedProxies | None = None,
     listeners: SocketListeners | None = None,
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
@@ -64,10 +64,11 @@ async def serve_websocket(
     token ends. Without, a warning is logged where other machines reach the server. Clients find the metadata of the
     server where `serve_http` with ``websocket=True`` serves the same.
 
-    ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
-    `HostChecks` for their form. On loopback addresses, the default is those of this machine. On other addresses both
-    must be given, else `ValueError` is raised. Clients without an Origin header, all but browsers, are not checked for
-    one. Behind a reverse proxy, ``proxies`` say whose word is taken for the address of a client: see `serve_http`.
+    ``allowed_origins`` are the web pages that may connect, ``allowed_hosts`` the names under which the server is
+    reached; see `HostChecks` for their form. On loopback addresses, the default is those of this machine. On other
+    addresses both must be given, else `ValueError` is raised. Clients without an Origin header, all but browsers, are
+    not checked for one. Behind a reverse proxy, ``trusted_proxies`` say whose word is taken for the address of a
+    client: see `serve_http`.
 
     At SIGTERM and SIGINT no further connection is accepted and no new request taken; accepted requests go on for up to
     `Limits.drain_timeout` seconds, each connection is closed (1001) when its own requests are done, and this returns. A
@@ -79,14 +80,16 @@ async def serve_websocket(
     """
     check_served_under_trio("serve_websocket")
     check_keywords(serve_websocket, options)
-    checks = host_checks_for(None if listeners is not None else host, origins, hosts)
+    checks = host_checks_for(None if listeners is not None else host, allowed_origins, allowed_hosts)
 
     async def listen() -> SocketListeners:
         return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)
 
     gate = None if auth is None else auth.gate()
     greeting = WebSocketAcceptor(path, checks, gate)
-    await serve_connections(server, listen, greeting, task_status=task_status, gate=gate, proxies=proxies, **options)
+    await serve_connections(
+        server, listen, greeting, task_status=task_status, gate=gate, trusted_proxies=trusted_proxies, **options
+    )
 
 
 @frozen

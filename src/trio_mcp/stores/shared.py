@@ -1,7 +1,8 @@
 """The storage that the replicas of one server share, each part behind a small protocol of its own.
 
 A *replica* is one running server process. `SharedStorage` is the storage that several replicas use, and `Replica` is
-the part that one replica has of the storage while running. `Memory`, `SQLite` and `Redis` are such storages.
+the part that one replica has of the storage while running. `MemoryStorage`, `SQLiteStorage` and `RedisStorage` are such
+storages.
 
 The protocols keep the rules of `TaskStore`. Lengths of time are given in milliseconds, 1 at least, and the storage has
 one clock. Ids, names, holders and things are any text; no holder is the empty one. A call ends in one of three ways:

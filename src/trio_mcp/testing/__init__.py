@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..client.opening import open_client
 from ..connecting.memory import open_server
 from ..server.calling.provided import provide_instead
-from ..transports.memory import memory_channel_pair
+from ..transports.memory import memory_transport_pair
 from .faults import (
     Cut,
     Delay,
@@ -69,7 +69,7 @@ __all__ = [
     "UnexpectedMessage",
     "assert_replays",
     "in_turn",
-    "memory_channel_pair",
+    "memory_transport_pair",
     "open_client",
     "open_scripted_client",
     "open_scripted_process",

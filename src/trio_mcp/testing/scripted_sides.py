@@ -27,7 +27,7 @@ from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.transport import Transport
 from ..server.servable import Servable
-from ..transports.memory import memory_channel_pair
+from ..transports.memory import memory_transport_pair
 from ..transports.process import TextSink
 from ..transports.stdio import own_stdio
 from .scripted_peer import Pattern, ScriptedPeer, UnexpectedMessage
@@ -223,7 +223,7 @@ async def open_scripted_client(
     ``revision`` and ``capabilities``: see `ScriptedClient.open`; with ``revision=None`` the script opens the
     connection. The end of the block closes the connection and cancels its remaining requests.
     """
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     async with open_server(server, theirs, stateless=stateless):
         client = ScriptedClient(ours, patience=patience)
         try:
@@ -273,7 +273,7 @@ async def open_scripted_server(
     is closed, which the script sees as the end of the connection; a script that still runs then has ``patience``
     seconds. Messages after the end of the script are read and not answered.
     """
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     play = _ScriptRun(script, ScriptedServer(theirs, patience=patience))
     try:
         with play.beside:

@@ -42,41 +42,41 @@ class HostChecks:
     address must be in brackets. Other forms can't match a client's header; `host_checks_for` refuses them.
     """
 
-    origins: tuple[str, ...] | Literal["*"]
-    hosts: tuple[str, ...] | Literal["*"]
+    allowed_origins: tuple[str, ...] | Literal["*"]
+    allowed_hosts: tuple[str, ...] | Literal["*"]
 
     def allows_origin(self, origin: str) -> bool:
         """Return whether a page of ``origin`` may connect. A client that sends no Origin header is no web page."""
-        if self.origins == "*":
+        if self.allowed_origins == "*":
             return True
         origin = origin.lower()
         return any(
             origin == allowed or (allowed.endswith(":*") and _same_but_for_port(origin, allowed.removesuffix(":*")))
-            for allowed in self.origins
+            for allowed in self.allowed_origins
         )
 
     def allows_host(self, host: str) -> bool:
         """Return whether ``host`` is a name under which this server may be reached."""
         host = host.lower()
-        return self.hosts == "*" or any(
+        return self.allowed_hosts == "*" or any(
             host == allowed or _same_but_for_port(host, allowed) or _leaves_out_port(host, allowed)
-            for allowed in self.hosts
+            for allowed in self.allowed_hosts
         )
 
     def refused_host(self, host: str) -> str:
         """Return the reason for a client whose ``host`` is not allowed, and log the host."""
         shown = _shown(host)
-        logger.warning("refused a request (403): its Host %s is not in hosts=", shown)
+        logger.warning("refused a request (403): its Host %s is not in allowed_hosts=", shown)
         return (
-            f"the Host {shown} is not allowed: connect by a name in hosts= of the server, or add this name to hosts=. "
-            "A reverse proxy must pass the Host header on"
+            f"the Host {shown} is not allowed: connect by a name in allowed_hosts= of the server, or add this name to "
+            "allowed_hosts=. A reverse proxy must pass the Host header on"
         )
 
     def refused_origin(self, origin: str) -> str:
         """Return the reason for a web page whose ``origin`` is not allowed, and log the origin."""
         shown = _shown(origin)
-        logger.warning("refused a request (403): its Origin %s is not in origins=", shown)
-        return f"the Origin {shown} is not allowed: add this web page to origins= of the server"
+        logger.warning("refused a request (403): its Origin %s is not in allowed_origins=", shown)
+        return f"the Origin {shown} is not allowed: add this web page to allowed_origins= of the server"
 
 
 def _shown(value: str) -> str:
@@ -101,54 +101,69 @@ def is_loopback(host: str | None) -> bool:
         return False
 
 
-def host_checks_for(host: str | None, origins: Allowed, hosts: Allowed) -> HostChecks:
-    """Return the checks for ``host``. Raises `ValueError` if other machines can reach ``host`` and ``origins`` or
-    ``hosts`` is missing, and for an entry that can't match a client."""
-    for given in (origins, hosts):
+def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: Allowed) -> HostChecks:
+    """Return the checks for ``host``. Raises `ValueError` if other machines can reach ``host`` and ``allowed_origins``
+    or ``allowed_hosts`` is missing, and for an entry that can't match a client."""
+    for given in (allowed_origins, allowed_hosts):
         if isinstance(given, str | bytes) and given != "*":
-            raise ValueError(f'origins and hosts must be lists of strings, or "*" for any, not {given!r}')
-    if not is_loopback(host) and (origins is None or hosts is None):
+            raise ValueError(
+                f'allowed_origins and allowed_hosts must be lists of strings, or "*" for any, not {given!r}'
+            )
+    if not is_loopback(host) and (allowed_origins is None or allowed_hosts is None):
         raise ValueError(
             f"other machines can reach {host or 'every address'!r}: say which web pages may connect and under which "
-            'names the server is reached, for example origins=["https://app.example.com"], hosts=["mcp.example.com"]; '
-            'origins=[] lets no web page in, "*" lets any'
+            'names the server is reached, for example allowed_origins=["https://app.example.com"], '
+            'allowed_hosts=["mcp.example.com"]; allowed_origins=[] lets no web page in, "*" lets any'
         )
-    if hosts is None:  # loopback has more addresses than the usual one: the given one counts, as a Host header names it
+    if (
+        allowed_hosts is None
+    ):  # loopback has more addresses than the usual one: the given one counts, as a Host header names it
         name = (host or "").partition("%")[0]
-        hosts = [*_LOOPBACK_HOSTS, *([f"[{name}]" if ":" in name else name] if name else [])]
-    elif len(hosts) == 0:
-        raise ValueError('hosts=[] lets no client in: list the names of the server, as in hosts=["mcp.example.com"]')
+        allowed_hosts = [*_LOOPBACK_HOSTS, *([f"[{name}]" if ":" in name else name] if name else [])]
+    elif len(allowed_hosts) == 0:
+        raise ValueError(
+            'allowed_hosts=[] lets no client in: list the names of the server, as in allowed_hosts=["mcp.example.com"]'
+        )
     return HostChecks(
-        "*" if isinstance(origins, str) else tuple(map(_origin, _LOOPBACK_ORIGINS if origins is None else origins)),
-        "*" if isinstance(hosts, str) else tuple(map(_host, hosts)),
+        "*"
+        if isinstance(allowed_origins, str)
+        else tuple(map(_origin, _LOOPBACK_ORIGINS if allowed_origins is None else allowed_origins)),
+        "*" if isinstance(allowed_hosts, str) else tuple(map(_host, allowed_hosts)),
     )
 
 
 def _host(given: str) -> str:
-    """Return an entry of ``hosts`` in normal form. Raises `ValueError`."""
-    text = _text("hosts", given)
+    """Return an entry of ``allowed_hosts`` in normal form. Raises `ValueError`."""
+    text = _text("allowed_hosts", given)
     if text == "*":
-        raise _unusable("hosts", given, '"*" is not a name', 'write hosts="*", without a list, for any name')
+        raise _unusable(
+            "allowed_hosts", given, '"*" is not a name', 'write allowed_hosts="*", without a list, for any name'
+        )
     if "://" in text:
         name = text.partition("://")[2].partition("/")[0] or "mcp.example.com"
-        raise _unusable("hosts", given, "a host has no scheme", f'write "{name}"')
-    name, port = _name_and_port("hosts", given, text)
+        raise _unusable("allowed_hosts", given, "a host has no scheme", f'write "{name}"')
+    name, port = _name_and_port("allowed_hosts", given, text)
     return name if port in ("", "*") else f"{name}:{port}"
 
 
 def _origin(given: str) -> str:
-    """Return an entry of ``origins`` in normal form. Raises `ValueError`."""
-    text = _text("origins", given)
+    """Return an entry of ``allowed_origins`` in normal form. Raises `ValueError`."""
+    text = _text("allowed_origins", given)
     if text == "*":
-        raise _unusable("origins", given, '"*" is not an origin', 'write origins="*", without a list, for any web page')
+        raise _unusable(
+            "allowed_origins",
+            given,
+            '"*" is not an origin',
+            'write allowed_origins="*", without a list, for any web page',
+        )
     if text == "null":
         return text
     scheme, has_scheme, rest = text.partition("://")
     if not has_scheme or _SCHEME.fullmatch(scheme) is None:
         raise _unusable(
-            "origins", given, "an origin must begin with a scheme", 'write it as in "https://app.example.com"'
+            "allowed_origins", given, "an origin must begin with a scheme", 'write it as in "https://app.example.com"'
         )
-    name, port = _name_and_port("origins", given, rest)
+    name, port = _name_and_port("allowed_origins", given, rest)
     return f"{scheme}://{name}" if port in ("", _USUAL_PORTS.get(scheme)) else f"{scheme}://{name}:{port}"
 
 

@@ -76,7 +76,7 @@ class MemoryTransport(Transport):
         await trio.lowlevel.checkpoint()
 
 
-def memory_channel_pair(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
+def memory_transport_pair(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
     """Return two transports connected to each other, with room for ``capacity`` bytes each way."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryTransport(there, back), MemoryTransport(back, there)

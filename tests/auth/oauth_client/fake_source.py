@@ -14,7 +14,7 @@ from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.acquisition import RunMachine
 from trio_mcp.auth.oauth_client.grants import Grant, GrantContext, Machine, Visit
 from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
-from trio_mcp.auth.storage.records import IssuerRecord, MemoryStorage, Storage, Tokens
+from trio_mcp.auth.storage.records import IssuerRecord, MemoryTokenStorage, Tokens, TokenStorage
 from trio_mcp.concurrency.nurseries import open_service_nursery
 
 __all__ = ["ISSUER", "URL", "FakeSource", "broken", "opened", "refusal", "token_of"]
@@ -109,10 +109,10 @@ async def _through(gate: trio.Event | None) -> None:
 
 
 @asynccontextmanager
-async def opened(source: FakeSource, storage: Storage | None = None) -> AsyncGenerator[TokenKeeper]:
+async def opened(source: FakeSource, storage: TokenStorage | None = None) -> AsyncGenerator[TokenKeeper]:
     """A keeper, whose tasks end with the block."""
     async with open_service_nursery("the client was closed") as nursery:
-        keeper = TokenKeeper(URL, source, storage or MemoryStorage(), source, nursery, now=lambda: source.now)
+        keeper = TokenKeeper(URL, source, storage or MemoryTokenStorage(), source, nursery, now=lambda: source.now)
         try:
             yield keeper
         finally:

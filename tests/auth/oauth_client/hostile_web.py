@@ -23,7 +23,7 @@ from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.grants import Grant, GrantContext, Machine, Visit
-from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization, Tokens
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ class HostileWeb:
         claims = urlsafe_b64encode(json.dumps({"aud": issuer}).encode()).decode().rstrip("=")
         return f"e30.{claims}.{self.secret(issuer, issuer.rstrip('/'), f'{issuer}/')}"
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredAuthorization:
         """What was kept of some issuers before."""
         issuers = {issuer: IssuerRecord(client=client) for issuer, client in self.registered.items()}
         for issuer in ISSUERS[:5]:
@@ -147,7 +147,7 @@ class HostileWeb:
                     tokens=Tokens(access_token=self.access_token(issuer), refresh_token=self.secret(issuer)),
                     requested_scopes=self.choose(((), ("old",))),
                 )
-        return Stored(issuers=issuers, current=self.choose((None, *issuers)))
+        return StoredAuthorization(issuers=issuers, current=self.choose((None, *issuers)))
 
     def context(self, proofs: Any = None) -> GrantContext:
         challenge = self.choose(

@@ -12,7 +12,7 @@ import attrs
 
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.grants import GrantContext, Machine, OAuthSettings, Visit
-from trio_mcp.auth.storage.records import Stored
+from trio_mcp.auth.storage.records import StoredAuthorization
 
 T = TypeVar("T")
 
@@ -128,8 +128,10 @@ def settings(**changes: Any) -> OAuthSettings:
     return OAuthSettings(**{"redirect_uri": REDIRECT, **changes})
 
 
-def context(stored: Stored | None = None, **changes: Any) -> GrantContext:
-    return GrantContext(**{"server_url": SERVER, "stored": stored or Stored(), "now": lambda: NOW, **changes})
+def context(stored: StoredAuthorization | None = None, **changes: Any) -> GrantContext:
+    return GrantContext(
+        **{"server_url": SERVER, "stored": stored or StoredAuthorization(), "now": lambda: NOW, **changes}
+    )
 
 
 def failed(*_: object) -> FetchFailed:

@@ -18,14 +18,14 @@ from trio_mcp.auth import (
     AuthorizationError,
     ClientCredentials,
     EnterpriseManaged,
-    FileStorage,
-    MemoryStorage,
+    FileTokenStorage,
+    MemoryTokenStorage,
     OAuth,
     PreregisteredClient,
 )
 from trio_mcp.auth.fetching import HttpFetcher, UrlRules
 from trio_mcp.auth.oauth_client.authorization_code import sign_out
-from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Storage, Stored, Tokens
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization, Tokens, TokenStorage
 
 SECRET = "h1dden"
 KEY = ECKey.generate_key("P-256").as_dict(private=True)
@@ -96,8 +96,8 @@ async def test_a_secret_goes_to_the_authorization_server_of_the_first_server_alo
 async def test_another_process_knows_whose_a_secret_is(made: Callable[..., Any], tmp_path: Path) -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         more = {"on_visit": AnyUser(first, second).visit} if made is user else {}
-        await called(first, made(storage=FileStorage(tmp_path), **more))
-        storage = FileStorage(tmp_path)
+        await called(first, made(storage=FileTokenStorage(tmp_path), **more))
+        storage = FileTokenStorage(tmp_path)
         with pytest.raises(AuthorizationError, match="servers of different authorization servers need clients"):
             await called(second, made(storage=storage, **more))
         assert saw_nothing(second)
@@ -132,7 +132,7 @@ async def test_an_issuer_that_was_named_beforehand_is_the_only_one() -> None:
 
 
 async def test_another_secret_may_belong_to_another_issuer() -> None:
-    storage = MemoryStorage()
+    storage = MemoryTokenStorage()
     async with protected(SERVED) as first, protected(SERVED) as second:
         await called(first, robot(storage=storage))
         await called(second, ClientCredentials("me", client_secret="another", storage=storage))
@@ -145,8 +145,8 @@ async def test_an_id_without_a_secret_may_be_known_to_several_authorization_serv
         await called(second, auth)
 
 
-class Failing(MemoryStorage):
-    async def save(self, server_url: str, stored: Stored) -> None:
+class Failing(MemoryTokenStorage):
+    async def save(self, server_url: str, stored: StoredAuthorization) -> None:
         raise OSError
 
 
@@ -157,19 +157,19 @@ async def test_where_the_binding_cannot_be_kept_no_secret_is_sent() -> None:
         assert saw_nothing(world)
 
 
-async def remembered(storage: Storage, world: World) -> None:
+async def remembered(storage: TokenStorage, world: World) -> None:
     """Have tokens kept that ``world`` has granted to the client ``me``, as if another one's secret had gone there."""
     record = IssuerRecord(
         client=RegisteredClient(client_id="me", auth_method="client_secret_basic"),
         tokens=Tokens(access_token="old", refresh_token="old-refresh"),
         resource=world.url,
     )
-    await storage.save(world.url, Stored().with_record(world.origin, record))
+    await storage.save(world.url, StoredAuthorization().with_record(world.origin, record))
 
 
 @pytest.mark.parametrize("is_named", [True, False])
 async def test_neither_a_refresh_nor_a_revocation_shows_a_secret_to_another_issuer(is_named: bool) -> None:
-    storage = MemoryStorage()
+    storage = MemoryTokenStorage()
     async with protected(SERVED, revoked=[]) as first, protected(SERVED, revoked=[]) as second:
         auth = user(storage=storage, on_visit=first.visit, issuer=first.origin if is_named else None)
         await called(first, auth)
@@ -189,7 +189,7 @@ async def test_neither_a_refresh_nor_a_revocation_shows_a_secret_to_another_issu
 
 async def test_an_identity_provider_is_asked_for_no_grant_to_another_issuer() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second, protected(SERVED) as provider:
-        storage = MemoryStorage()
+        storage = MemoryTokenStorage()
         await called(first, robot(storage=storage))
         auth = EnterpriseManaged(
             idp_issuer=provider.origin,

@@ -25,7 +25,7 @@ from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.fetching import Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
 from trio_mcp.auth.oauth_client.discovery import discover
-from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization
 
 AT_PATH = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
 AT_ROOT = "https://mcp.example/.well-known/oauth-protected-resource"
@@ -303,19 +303,19 @@ def test_first_authorization_server_is_used_by_default() -> None:
 
 
 def test_authorization_server_where_the_client_is_registered_is_preferred() -> None:
-    stored = Stored(issuers={OTHER: IssuerRecord(client=RegisteredClient(client_id="c"))})
+    stored = StoredAuthorization(issuers={OTHER: IssuerRecord(client=RegisteredClient(client_id="c"))})
     assert both().run(discover(context(stored))).issuer == OTHER
 
 
 def test_authorization_server_that_was_used_last_is_preferred_to_all() -> None:
     registered = IssuerRecord(client=RegisteredClient(client_id="c"))
-    stored = Stored(issuers={ISSUER: registered, OTHER: registered}, current=OTHER)
+    stored = StoredAuthorization(issuers={ISSUER: registered, OTHER: registered}, current=OTHER)
     assert both().run(discover(context(stored))).issuer == OTHER
 
 
 @pytest.mark.parametrize("used", [OTHER, f"{OTHER}/"])
 def test_authorization_server_is_known_again_with_and_without_the_final_slash(used: str) -> None:
-    stored = Stored(issuers={used: IssuerRecord(client=RegisteredClient(client_id="c"))}, current=used)
+    stored = StoredAuthorization(issuers={used: IssuerRecord(client=RegisteredClient(client_id="c"))}, current=used)
     assert both().run(discover(context(stored))).issuer == OTHER
 
 
@@ -324,7 +324,9 @@ def test_credentials_choose_their_authorization_server() -> None:
 
 
 def test_authorization_server_that_is_not_named_any_more_is_not_used() -> None:
-    stored = Stored(issuers={"https://old.example": IssuerRecord(client=RegisteredClient(client_id="c"))}, current="x")
+    stored = StoredAuthorization(
+        issuers={"https://old.example": IssuerRecord(client=RegisteredClient(client_id="c"))}, current="x"
+    )
     assert both().run(discover(context(stored))).issuer == ISSUER
 
 

@@ -34,7 +34,7 @@ from trio_mcp.auth.oauth_client.machine_clients import (
     enterprise_managed,
     workload_identity,
 )
-from trio_mcp.auth.storage.records import RegisteredClient, Stored
+from trio_mcp.auth.storage.records import RegisteredClient, StoredAuthorization
 
 TOKEN = f"{ISSUER}/token"
 IDP = "https://idp.example"
@@ -119,7 +119,7 @@ def test_credentials_of_another_issuer_go_nowhere() -> None:
 def test_credentials_without_an_issuer_belong_to_the_first_one_that_has_seen_them() -> None:
     first = usual_web("https://first.example")
     grant = first.run(client_credentials(credentials(client_secret="s"), context()))
-    stored = Stored().with_record(grant.issuer, grant.record)
+    stored = StoredAuthorization().with_record(grant.issuer, grant.record)
     second = usual_web("https://second.example")
     with pytest.raises(AuthorizationError, match=r"belong to 'https://first\.example'"):
         second.run(client_credentials(credentials(client_secret="s"), context(stored)))

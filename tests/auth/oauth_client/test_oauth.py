@@ -13,7 +13,7 @@ from tests.auth.oauth_client.protected_world import World, protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 
 from trio_mcp import Client, open_http
-from trio_mcp.auth import AuthorizationError, ClientCredentials, MemoryStorage, OAuth, SignInNeeded
+from trio_mcp.auth import AuthorizationError, ClientCredentials, MemoryTokenStorage, OAuth, SignInNeeded
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed, HttpFetcher
 
 
@@ -49,7 +49,7 @@ async def test_the_same_object_does_not_ask_the_user_again() -> None:
 
 
 async def test_tokens_are_kept_in_the_storage_for_the_next_client() -> None:
-    storage = MemoryStorage()
+    storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         for _ in range(2):
             async with open_http(world.url, auth=OAuth(on_visit=world.visit, storage=storage)) as client:
@@ -251,7 +251,7 @@ async def test_no_secret_is_in_a_log_or_an_error(dpop: bool, caplog: pytest.LogC
 
 
 async def test_a_user_who_is_not_to_be_asked_is_not_and_kept_tokens_are_refreshed() -> None:
-    storage = MemoryStorage()
+    storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         quiet = OAuth(on_visit=world.visit, storage=storage, asks_user=False)
         with pytest.raises(SignInNeeded):
@@ -277,9 +277,9 @@ async def test_authorization_servers_are_asked_by_the_proxy_that_is_given(
         raise FetchFailed("nobody is there")
 
     monkeypatch.setattr(HttpFetcher, "fetch", fetch)
-    for auth in (OAuth(proxy=proxy), ClientCredentials("me", client_secret="s3cret-1", proxy=proxy)):
+    for auth in (OAuth(http_proxy=proxy), ClientCredentials("me", client_secret="s3cret-1", http_proxy=proxy)):
         async with protected(SERVED) as world:
             with pytest.raises(AuthorizationError, match="nobody is there"):
                 async with open_http(world.url, auth=auth):
                     pytest.fail("let in")
-    assert {fetcher.proxy for fetcher in asked} == {proxy}
+    assert {fetcher.http_proxy for fetcher in asked} == {proxy}

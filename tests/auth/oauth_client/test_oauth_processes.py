@@ -11,20 +11,20 @@ from tests.connecting.http.scripted import Answer, Got, modern, text
 from tests.patience import PATIENCE
 
 from trio_mcp import open_http
-from trio_mcp.auth import FileStorage, OAuth
+from trio_mcp.auth import FileTokenStorage, OAuth
 
 PROCESS = """
 import sys
 import trio
 from trio_mcp import open_http
-from trio_mcp.auth import FileStorage, OAuth
+from trio_mcp.auth import FileTokenStorage, OAuth
 from trio_mcp.types import Implementation
 
 async def on_visit(url):
     raise SystemExit("the user is asked")
 
 async def main(url, folder, name):
-    auth = OAuth(storage=FileStorage(folder), on_visit=on_visit)
+    auth = OAuth(storage=FileTokenStorage(folder), on_visit=on_visit)
     async with open_http(url, auth=auth, info=Implementation(name, '1')) as client:
         for _ in range(10):
             async with trio.open_nursery() as nursery:
@@ -53,7 +53,7 @@ async def test_processes_that_share_a_store_use_each_refresh_token_once(tmp_path
 
     async with protected(let_in) as world:
         world.on_refused = lambda got: refused.add(got.body)
-        async with open_http(world.url, auth=OAuth(storage=FileStorage(tmp_path), on_visit=world.visit)):
+        async with open_http(world.url, auth=OAuth(storage=FileTokenStorage(tmp_path), on_visit=world.visit)):
             pass
 
         async def work(name: str) -> None:

@@ -13,7 +13,7 @@ from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import fail_after_work, open_http
-from trio_mcp.auth import AuthorizationError, MemoryStorage, OAuth
+from trio_mcp.auth import AuthorizationError, MemoryTokenStorage, OAuth
 
 
 async def as_json(got: Got, answer: Answer) -> None:
@@ -63,7 +63,7 @@ async def test_the_browser_comes_back_to_a_listener_of_this_machine() -> None:
 
 
 async def test_a_client_registers_once_though_the_user_signs_in_again() -> None:
-    storage = MemoryStorage()
+    storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         for _ in range(2):
             auth = OAuth(on_visit=browsing(world), storage=storage, refresh=False)

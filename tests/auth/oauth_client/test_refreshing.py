@@ -23,7 +23,7 @@ from tests.auth.oauth_client.scripted_web import (
 from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.oauth_client.authorization_code import refresh
 from trio_mcp.auth.oauth_client.grants import PreregisteredClient
-from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization, Tokens
 
 METADATA, TOKEN = f"{ISSUER}/.well-known/oauth-authorization-server", f"{ISSUER}/token"
 REGISTERED = RegisteredClient(client_id="kept", redirect_uris=("http://127.0.0.1:1/other-port",))
@@ -34,8 +34,10 @@ RECORD = IssuerRecord(
 NEW = {"access_token": "new", "token_type": "Bearer", "expires_in": 60}
 
 
-def stored(record: IssuerRecord = RECORD, issuer: str = ISSUER) -> Stored:
-    return Stored().with_record("https://first.example", IssuerRecord(tokens=OLD)).with_record(issuer, record)
+def stored(record: IssuerRecord = RECORD, issuer: str = ISSUER) -> StoredAuthorization:
+    return (
+        StoredAuthorization().with_record("https://first.example", IssuerRecord(tokens=OLD)).with_record(issuer, record)
+    )
 
 
 def web(answered: Any = NEW, **metadata: Any) -> ScriptedWeb:
@@ -81,14 +83,14 @@ def test_metadata_of_another_issuer_get_no_refresh_token() -> None:
 @pytest.mark.parametrize(
     "kept",
     [
-        Stored(),
-        Stored(issuers={ISSUER: RECORD}),
-        Stored(current=ISSUER),
+        StoredAuthorization(),
+        StoredAuthorization(issuers={ISSUER: RECORD}),
+        StoredAuthorization(current=ISSUER),
         stored(IssuerRecord()),
         stored(attrs.evolve(RECORD, tokens=attrs.evolve(OLD, refresh_token=None))),
     ],
 )
-def test_refresh_without_a_refresh_token_is_refused_without_a_question(kept: Stored) -> None:
+def test_refresh_without_a_refresh_token_is_refused_without_a_question(kept: StoredAuthorization) -> None:
     asked = web()
     with pytest.raises(AuthorizationError, match="no refresh token") as caught:
         asked.run(refresh(settings(), context(kept)))

@@ -27,16 +27,16 @@ from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.fetching import Fetch, Fetched
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
 from trio_mcp.auth.oauth_client.grants import PreregisteredClient, Visit
-from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization
 
 REGISTER, TOKEN = f"{ISSUER}/register", f"{ISSUER}/token"
 METADATA = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
 DOCUMENT = "https://app.example/client.json"
 
 
-def kept(**client: Any) -> Stored:
+def kept(**client: Any) -> StoredAuthorization:
     registered = RegisteredClient(**{"client_id": "kept", "redirect_uris": (REDIRECT,), **client})
-    return Stored().with_record(ISSUER, IssuerRecord(client=registered))
+    return StoredAuthorization().with_record(ISSUER, IssuerRecord(client=registered))
 
 
 def test_registration_says_all_that_an_authorization_server_needs_to_know() -> None:
@@ -132,7 +132,9 @@ def test_registration_for_scopes_that_the_server_takes_away_is_not_repeated() ->
     web.answers[REGISTER] = answer({"client_id": "c", "scope": "read"}, 201)
     grant = web.run(sign_in(settings(), context(challenge=challenge)))
     again = usual_web()
-    again.run(sign_in(settings(), context(Stored().with_record(grant.issuer, grant.record), challenge=challenge)))
+    again.run(
+        sign_in(settings(), context(StoredAuthorization().with_record(grant.issuer, grant.record), challenge=challenge))
+    )
     assert REGISTER not in again.asked
 
 
@@ -283,7 +285,7 @@ def test_preregistered_credentials_of_another_issuer_are_an_error() -> None:
 
 
 def test_registration_by_a_server_decides_nothing_about_preregistered_credentials() -> None:
-    stored = Stored().with_record(
+    stored = StoredAuthorization().with_record(
         "https://evil.example", IssuerRecord(client=RegisteredClient(client_id="known", redirect_uris=(REDIRECT,)))
     )
     web = usual_web()
@@ -364,9 +366,9 @@ def test_registration_that_the_server_has_forgotten_is_replaced_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "said"), [(Stored(), {}), (kept(), {"client": PreregisteredClient(client_id="client-1")})]
+    ("stored", "said"), [(StoredAuthorization(), {}), (kept(), {"client": PreregisteredClient(client_id="client-1")})]
 )
-def test_client_that_is_new_or_preregistered_is_not_replaced(stored: Stored, said: dict[str, Any]) -> None:
+def test_client_that_is_new_or_preregistered_is_not_replaced(stored: StoredAuthorization, said: dict[str, Any]) -> None:
     web = usual_web()
     web.answers[TOKEN] = forgetting("client-1")
     with pytest.raises(AuthorizationError, match="invalid_client") as caught:

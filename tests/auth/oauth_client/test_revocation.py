@@ -21,7 +21,7 @@ from tests.auth.oauth_client.scripted_web import (
 from trio_mcp.auth import AuthorizationError
 from trio_mcp.auth.oauth_client.authorization_code import revoke
 from trio_mcp.auth.oauth_client.grants import PreregisteredClient
-from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization, Tokens
 
 ENDPOINT = f"{ISSUER}/revoke"
 METADATA = f"{ISSUER}/.well-known/oauth-authorization-server"
@@ -29,8 +29,8 @@ REGISTERED = RegisteredClient(client_id="client-1", redirect_uris=("http://127.0
 TOKENS = Tokens(access_token="access-1", refresh_token="refresh-1")
 
 
-def signed_in(client: RegisteredClient | None = REGISTERED, tokens: Tokens | None = TOKENS) -> Stored:
-    return Stored().with_record(ISSUER, IssuerRecord(client=client, tokens=tokens))
+def signed_in(client: RegisteredClient | None = REGISTERED, tokens: Tokens | None = TOKENS) -> StoredAuthorization:
+    return StoredAuthorization().with_record(ISSUER, IssuerRecord(client=client, tokens=tokens))
 
 
 def web(**metadata: Any) -> ScriptedWeb:
@@ -38,7 +38,7 @@ def web(**metadata: Any) -> ScriptedWeb:
     return ScriptedWeb({METADATA: answer(document), ENDPOINT: answer(b"", 200)})
 
 
-def revoked_by(scripted: ScriptedWeb, stored: Stored, **changes: Any) -> list[dict[str, str]]:
+def revoked_by(scripted: ScriptedWeb, stored: StoredAuthorization, **changes: Any) -> list[dict[str, str]]:
     scripted.run(revoke(settings(**changes), context(stored), ISSUER))
     return [form_of(step) for step in scripted.steps if step.url == ENDPOINT]
 

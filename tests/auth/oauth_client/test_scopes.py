@@ -9,7 +9,7 @@ from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
 from trio_mcp.auth.oauth_client.discovery import AuthorizationServer, scopes_at, scopes_in
-from trio_mcp.auth.storage.records import IssuerRecord, Stored
+from trio_mcp.auth.storage.records import IssuerRecord, StoredAuthorization
 from trio_mcp.protocol.authorization import ServerMetadata
 
 STEP_UP = {"error": "insufficient_scope", "scope": "write"}
@@ -44,14 +44,14 @@ def test_scopes_are_chosen_by_the_strategy(
     wanted: tuple[str, ...],
 ) -> None:
     found = AuthorizationServer(metadata=ServerMetadata(issuer=ISSUER), resource=SERVER, resource_scopes=supported)
-    stored = Stored(issuers={ISSUER: IssuerRecord(requested_scopes=requested)})
+    stored = StoredAuthorization(issuers={ISSUER: IssuerRecord(requested_scopes=requested)})
     sent = None if challenge is None else Challenge("bearer", challenge)
     assert scopes_at(found, configured, context(stored, challenge=sent)) == wanted
 
 
 def test_scopes_requested_at_another_authorization_server_are_not_asked_for() -> None:
     found = AuthorizationServer(metadata=ServerMetadata(issuer=ISSUER), resource=SERVER)
-    stored = Stored(issuers={"https://old.example": IssuerRecord(requested_scopes=("old",))})
+    stored = StoredAuthorization(issuers={"https://old.example": IssuerRecord(requested_scopes=("old",))})
     assert scopes_at(found, None, context(stored)) == ()
 
 

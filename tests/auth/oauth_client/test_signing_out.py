@@ -10,7 +10,7 @@ from tests.auth.oauth_client.scripted_web import ISSUER, SERVER, answer, server_
 from tests.auth.storage.places import record
 from trio.testing import MockClock
 
-from trio_mcp.auth import FileStorage, MemoryStorage, Storage, Stored
+from trio_mcp.auth import FileTokenStorage, MemoryTokenStorage, StoredAuthorization, TokenStorage
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.authorization_code import sign_out
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Tokens
@@ -21,11 +21,11 @@ GONE = "https://gone.example"
 class Web:
     """The authorization server that revokes, one that nobody reaches, and one that hangs."""
 
-    def __init__(self, *, hangs: bool = False, storage: Storage | None = None) -> None:
+    def __init__(self, *, hangs: bool = False, storage: TokenStorage | None = None) -> None:
         self.hangs = hangs
         self.storage = storage
         self.asked: list[str] = []
-        self.kept: list[Stored | None] = []
+        self.kept: list[StoredAuthorization | None] = []
 
     async def fetch(self, request: Fetch) -> Fetched:
         self.asked.append(request.url)
@@ -40,8 +40,8 @@ class Web:
         return answer(server_metadata(revocation_endpoint=f"{ISSUER}/revoke"))
 
 
-def signed_in(*issuers: str) -> Stored:
-    stored = Stored()
+def signed_in(*issuers: str) -> StoredAuthorization:
+    stored = StoredAuthorization()
     for issuer in issuers:
         client = RegisteredClient(client_id="c", redirect_uris=("http://127.0.0.1/",))
         stored = stored.with_record(issuer, IssuerRecord(client=client, tokens=Tokens(access_token="secret")))
@@ -49,7 +49,7 @@ def signed_in(*issuers: str) -> Stored:
 
 
 async def test_record_is_gone_before_anybody_is_asked() -> None:
-    storage = MemoryStorage()
+    storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     web = Web(storage=storage)
     assert await sign_out(SERVER, storage, settings(), web) == []
@@ -58,7 +58,7 @@ async def test_record_is_gone_before_anybody_is_asked() -> None:
 
 
 async def test_each_authorization_server_is_asked_whatever_the_others_say() -> None:
-    storage, web = MemoryStorage(), Web()
+    storage, web = MemoryTokenStorage(), Web()
     await storage.save(SERVER, signed_in(GONE, ISSUER))
     (reason,) = await sign_out(SERVER, storage, settings(), web) or ()
     assert GONE in reason
@@ -67,7 +67,7 @@ async def test_each_authorization_server_is_asked_whatever_the_others_say() -> N
 
 
 async def test_nobody_is_waited_for_longer_than_ten_seconds(autojump_clock: MockClock) -> None:
-    storage = MemoryStorage()
+    storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     reasons = await sign_out(SERVER, storage, settings(), Web(hangs=True))
     assert reasons == ["the authorization server has not answered within 10 s"]
@@ -76,12 +76,12 @@ async def test_nobody_is_waited_for_longer_than_ten_seconds(autojump_clock: Mock
 
 async def test_where_there_is_no_record_nobody_is_asked() -> None:
     web = Web()
-    assert await sign_out(SERVER, MemoryStorage(), settings(), web) is None
+    assert await sign_out(SERVER, MemoryTokenStorage(), settings(), web) is None
     assert web.asked == []
 
 
 async def test_unreadable_record_goes_with_a_word_about_its_tokens(tmp_path: Path) -> None:
-    storage, web = FileStorage(tmp_path / "tokens"), Web()
+    storage, web = FileTokenStorage(tmp_path / "tokens"), Web()
     await storage.save(SERVER, record("old"))
     (file,) = storage.folder.iterdir()
     file.write_text("{")
@@ -91,7 +91,7 @@ async def test_unreadable_record_goes_with_a_word_about_its_tokens(tmp_path: Pat
 
 
 async def test_signing_out_waits_for_whoever_refreshes() -> None:
-    storage = MemoryStorage()
+    storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     async with trio.open_nursery() as nursery, storage.lock(SERVER):
         nursery.start_soon(sign_out, SERVER, storage, settings(), Web())

@@ -11,12 +11,12 @@ from tests.auth.oauth_client.fake_source import ISSUER, URL, FakeSource, broken,
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.auth import AuthorizationError, MemoryStorage
+from trio_mcp.auth import AuthorizationError, MemoryTokenStorage
 from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
-from trio_mcp.auth.storage.records import IssuerRecord, StorageFailed, Stored, Tokens
+from trio_mcp.auth.storage.records import IssuerRecord, StoredAuthorization, Tokens, TokenStorageFailed
 
 
-async def kept(storage: MemoryStorage) -> tuple[str, str | None] | None:
+async def kept(storage: MemoryTokenStorage) -> tuple[str, str | None] | None:
     stored = await storage.load(URL)
     tokens = None if stored is None else stored.tokens
     return None if tokens is None else (tokens.access_token, tokens.refresh_token)
@@ -28,10 +28,10 @@ async def signed_in(keeper: TokenKeeper) -> None:
     await trio.sleep(1)
 
 
-async def storage_with(**tokens: object) -> MemoryStorage:
-    storage = MemoryStorage()
+async def storage_with(**tokens: object) -> MemoryTokenStorage:
+    storage = MemoryTokenStorage()
     record = IssuerRecord(tokens=Tokens(access_token="stored", **tokens))  # type: ignore[arg-type]
-    await storage.save(URL, Stored().with_record(ISSUER, record))
+    await storage.save(URL, StoredAuthorization().with_record(ISSUER, record))
     return storage
 
 
@@ -54,25 +54,25 @@ async def test_an_expired_token_is_sent_all_the_same_since_without_one_the_calle
 
 
 async def test_a_record_that_cannot_be_read_fails_the_call_and_is_read_again() -> None:
-    class Broken(MemoryStorage):
+    class Broken(MemoryTokenStorage):
         broken = True
 
-        async def load(self, server_url: str) -> Stored | None:
+        async def load(self, server_url: str) -> StoredAuthorization | None:
             if self.broken:
-                raise StorageFailed("no record")
+                raise TokenStorageFailed("no record")
             return await super().load(server_url)
 
     storage = Broken()
     async with opened(FakeSource(), storage) as keeper:
-        with pytest.raises(StorageFailed):
+        with pytest.raises(TokenStorageFailed):
             await keeper.headers("POST")
         storage.broken = False
         assert await keeper.headers("POST") == ()
 
 
 async def test_a_storage_that_fails_in_its_own_way_fails_the_call(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(MemoryStorage):
-        async def load(self, server_url: str) -> Stored | None:
+    class Broken(MemoryTokenStorage):
+        async def load(self, server_url: str) -> StoredAuthorization | None:
             raise KeyError("mine")
 
     async with opened(FakeSource(), Broken()) as keeper:
@@ -139,7 +139,7 @@ async def test_a_failed_early_refresh_is_not_tried_again_at_once(failure: Except
 
 
 async def test_fifty_refused_requests_make_one_refresh(autojump_clock: MockClock) -> None:
-    source, storage = FakeSource(), MemoryStorage()
+    source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as keeper:
         await signed_in(keeper)
         request = await refusal(keeper)
@@ -164,7 +164,7 @@ async def test_a_request_that_was_sent_with_an_older_token_is_sent_again_at_once
 async def test_a_refused_refresh_token_is_stored_no_more_but_the_access_token_is(
     autojump_clock: MockClock,
 ) -> None:
-    source, storage = FakeSource(lifetime=100), MemoryStorage()
+    source, storage = FakeSource(lifetime=100), MemoryTokenStorage()
     async with opened(source, storage) as keeper:
         await signed_in(keeper)
         source.now += 99
@@ -281,7 +281,7 @@ async def test_the_last_waiter_who_leaves_ends_the_sign_in(autojump_clock: MockC
 async def test_a_token_request_on_its_way_is_finished_though_nobody_waits(
     autojump_clock: MockClock,
 ) -> None:
-    source, storage = FakeSource(), MemoryStorage()
+    source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as keeper:
         await signed_in(keeper)
         source.fetch_gate = trio.Event()
@@ -295,7 +295,7 @@ async def test_a_token_request_on_its_way_is_finished_though_nobody_waits(
 
 
 async def test_a_token_request_is_finished_though_the_client_is_closed(autojump_clock: MockClock) -> None:
-    source, storage = FakeSource(), MemoryStorage()
+    source, storage = FakeSource(), MemoryTokenStorage()
     async with trio.open_nursery() as nursery, opened(source, storage) as keeper:
         await signed_in(keeper)
         source.fetch_gate = trio.Event()
@@ -334,12 +334,12 @@ async def test_a_token_request_that_takes_for_ever_fails_its_calls(autojump_cloc
 async def test_a_token_is_used_though_it_cannot_be_stored(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
-    class Full(MemoryStorage):
+    class Full(MemoryTokenStorage):
         full = False
 
-        async def save(self, server_url: str, stored: Stored) -> None:
+        async def save(self, server_url: str, stored: StoredAuthorization) -> None:
             if self.full:
-                raise StorageFailed("no room")
+                raise TokenStorageFailed("no room")
             await super().save(server_url, stored)
 
     source, storage = FakeSource(), Full()
@@ -392,7 +392,7 @@ async def test_a_request_in_the_background_has_its_token_refreshed(autojump_cloc
 
 
 async def test_tokens_that_another_process_has_refreshed_are_used(autojump_clock: MockClock) -> None:
-    source, storage = FakeSource(), MemoryStorage()
+    source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as one, opened(source, storage) as other:
         await signed_in(one)
         assert await token_of(other) == "access-1"
@@ -403,7 +403,7 @@ async def test_tokens_that_another_process_has_refreshed_are_used(autojump_clock
 
 
 async def test_two_keepers_refresh_one_after_the_other(autojump_clock: MockClock) -> None:
-    source, storage = FakeSource(), MemoryStorage()
+    source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as one, opened(source, storage) as other:
         await signed_in(one)
         await token_of(other)
@@ -415,7 +415,7 @@ async def test_two_keepers_refresh_one_after_the_other(autojump_clock: MockClock
 
 
 async def test_a_user_who_has_signed_in_elsewhere_is_not_asked_again(autojump_clock: MockClock) -> None:
-    source, storage = FakeSource(), MemoryStorage()
+    source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as one, opened(source, storage) as other:
         assert await token_of(other) is None
         await signed_in(one)
@@ -425,7 +425,7 @@ async def test_a_user_who_has_signed_in_elsewhere_is_not_asked_again(autojump_cl
 
 
 async def test_a_user_who_has_logged_out_elsewhere_is_asked_again(autojump_clock: MockClock) -> None:
-    source, storage = FakeSource(), MemoryStorage()
+    source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as keeper:
         await signed_in(keeper)
         await storage.remove(URL)
@@ -435,7 +435,7 @@ async def test_a_user_who_has_logged_out_elsewhere_is_asked_again(autojump_clock
 
 
 async def test_the_lock_is_not_held_while_the_user_is_asked() -> None:
-    source, storage = FakeSource(visit_gate=trio.Event()), MemoryStorage()
+    source, storage = FakeSource(visit_gate=trio.Event()), MemoryTokenStorage()
     async with opened(source, storage) as keeper, trio.open_nursery() as nursery:
         nursery.start_soon(keeper.refused, await refusal(keeper))
         await wait_all_tasks_blocked()
@@ -452,7 +452,7 @@ async def test_the_lock_is_not_held_while_the_user_is_asked() -> None:
 async def test_a_cancel_at_any_await_leaves_the_store_whole(way: str, autojump_clock: MockClock) -> None:
     outcomes = set[str]()
     for steps in range(60):
-        source, storage = FakeSource(), MemoryStorage()
+        source, storage = FakeSource(), MemoryTokenStorage()
         async with opened(source, storage) as keeper:
             if way == "refresh":
                 await signed_in(keeper)

@@ -11,7 +11,7 @@ from tests.auth.oauth_client.fake_source import URL, FakeSource, opened
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.auth import AuthorizationError, MemoryStorage
+from trio_mcp.auth import AuthorizationError, MemoryTokenStorage
 from trio_mcp.auth.credentials import RefusedRequest
 from trio_mcp.auth.fetching import Fetch, Fetched
 from trio_mcp.auth.oauth_client.acquisition import token_in
@@ -52,7 +52,7 @@ class SlowSource(FakeSource):
 @pytest.mark.parametrize("seed", range(40))
 async def test_no_refresh_token_is_used_twice_and_none_is_lost(seed: int, autojump_clock: MockClock) -> None:
     random = Random(seed)
-    source, storage = SlowSource(random), MemoryStorage()
+    source, storage = SlowSource(random), MemoryTokenStorage()
     over, served = set[str | None]((None,)), 0
 
     async def call(keeper: TokenKeeper) -> None:

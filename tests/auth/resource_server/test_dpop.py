@@ -18,7 +18,7 @@ from trio_mcp.auth.resource_server.proof_checks import ProofNonces, ProofReplayG
 from trio_mcp.auth.resource_server.protected import Gate
 from trio_mcp.auth.resource_server.refusals import Refusal
 from trio_mcp.auth.signing import ProofKey
-from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.memory import MemoryStorage
 from trio_mcp.stores.task_store import StoreDown
 
 from .asking import NOW, RESOURCE, Clock, Head, Verifier, anna, asked, bearing, challenges, let_in, protected, refused
@@ -400,7 +400,7 @@ class Away:
 
 async def replicas(count: int = 2, **more: Any) -> list[Gate]:
     gates = [gate_of(**more) for _ in range(count)]
-    async with Memory().join("server") as replica:
+    async with MemoryStorage().join("server") as replica:
         for gate in gates:
             gate.share(replica.replay_guard, replica.secret)
     return gates
@@ -434,7 +434,7 @@ async def test_a_proof_is_remembered_by_all_until_no_clock_takes_it_any_more(aut
     clock = Clock()
     late = gate_of(now=lambda: clock.now - 59)  # its clock is slow
     one = gate_of(now=clock)
-    async with Memory().join("server") as replica:
+    async with MemoryStorage().join("server") as replica:
         for gate in (one, late):
             gate.share(replica.replay_guard, replica.secret)
     head = proven(proof(now=clock.now))

@@ -11,21 +11,21 @@ import keyring
 import trio
 from keyring.backend import KeyringBackend
 
-from trio_mcp.auth import FileStorage, KeyringStorage, MemoryStorage, Storage, Stored
+from trio_mcp.auth import FileTokenStorage, KeyringTokenStorage, MemoryTokenStorage, StoredAuthorization, TokenStorage
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Tokens
 
 URL = "https://mcp.example.com/mcp"
 ISSUER = "https://as.example.com"
 
-STORAGES: dict[str, Callable[[Path], Storage]] = {
-    "memory": lambda _: MemoryStorage(),
-    "files": lambda path: FileStorage(path / "tokens"),
-    "keyring": lambda path: KeyringStorage(lock_folder=path / "locks"),
+STORAGES: dict[str, Callable[[Path], TokenStorage]] = {
+    "memory": lambda _: MemoryTokenStorage(),
+    "files": lambda path: FileTokenStorage(path / "tokens"),
+    "keyring": lambda path: KeyringTokenStorage(lock_folder=path / "locks"),
 }
 
 
-def record(token: str) -> Stored:
-    return Stored().with_record(
+def record(token: str) -> StoredAuthorization:
+    return StoredAuthorization().with_record(
         ISSUER,
         IssuerRecord(
             client=RegisteredClient(client_id="c", client_secret="the secret", redirect_uris=("http://127.0.0.1/",)),

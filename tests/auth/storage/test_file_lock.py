@@ -13,16 +13,16 @@ import pytest
 import trio
 from tests.auth.storage.places import URL, record
 
-from trio_mcp.auth import FileStorage
+from trio_mcp.auth import FileTokenStorage
 from trio_mcp.auth.storage.files import PrivateFolder, file_lock, unlock
 
 COUNTING = """
 import sys, trio
 from tests.auth.storage.places import URL, record
-from trio_mcp.auth import FileStorage
+from trio_mcp.auth import FileTokenStorage
 
 async def main():
-    storage = FileStorage(sys.argv[1])
+    storage = FileTokenStorage(sys.argv[1])
     for _ in range(20):
         async with storage.lock(URL):
             count = int((await storage.load(URL)).tokens.access_token)
@@ -33,7 +33,7 @@ trio.run(main)
 
 
 async def test_processes_that_share_a_folder_lose_no_change_of_each_other(tmp_path: Path):
-    storage = FileStorage(tmp_path / "tokens")
+    storage = FileTokenStorage(tmp_path / "tokens")
     await storage.save(URL, record("0"))
     async with trio.open_nursery() as nursery:
         for _ in range(3):
@@ -43,10 +43,10 @@ async def test_processes_that_share_a_folder_lose_no_change_of_each_other(tmp_pa
 
 HOLDING = """
 import sys, trio
-from trio_mcp.auth import FileStorage
+from trio_mcp.auth import FileTokenStorage
 
 async def main():
-    async with FileStorage(sys.argv[1]).lock(sys.argv[2]):
+    async with FileTokenStorage(sys.argv[1]).lock(sys.argv[2]):
         print("held", end="", flush=True)
         await trio.sleep_forever()
 
@@ -55,7 +55,7 @@ trio.run(main)
 
 
 async def test_process_that_is_killed_gives_its_lock_back(tmp_path: Path):
-    storage = FileStorage(tmp_path / "tokens")
+    storage = FileTokenStorage(tmp_path / "tokens")
     command = [sys.executable, "-c", HOLDING, str(storage.folder), URL]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
     assert process.stdout is not None

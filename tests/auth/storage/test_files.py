@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.auth.storage.places import URL, record
 
-from trio_mcp.auth import FileStorage, StorageFailed, Stored
+from trio_mcp.auth import FileTokenStorage, StoredAuthorization, TokenStorageFailed
 from trio_mcp.auth.storage.records import UnreadableTokens, name_of_record
 
 FILE = f"{name_of_record(URL)}.json"
@@ -28,9 +28,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def storage(folder: Path) -> FileStorage:
+async def storage(folder: Path) -> FileTokenStorage:
     """A storage with a record."""
-    storage = FileStorage(folder)
+    storage = FileTokenStorage(folder)
     await storage.save(URL, record("old"))
     return storage
 
@@ -43,13 +43,13 @@ def test_default_folder_is_that_of_the_platform(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    assert FileStorage().folder == tmp_path / ".local/state/trio-mcp/tokens"
+    assert FileTokenStorage().folder == tmp_path / ".local/state/trio-mcp/tokens"
     monkeypatch.setenv("XDG_STATE_HOME", "relative/paths/do/not/count")
-    assert FileStorage().folder == tmp_path / ".local/state/trio-mcp/tokens"
+    assert FileTokenStorage().folder == tmp_path / ".local/state/trio-mcp/tokens"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert FileStorage().folder == tmp_path / "state/trio-mcp/tokens"
+    assert FileTokenStorage().folder == tmp_path / "state/trio-mcp/tokens"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert FileStorage().folder == tmp_path / "Library/Application Support/trio-mcp/tokens"
+    assert FileTokenStorage().folder == tmp_path / "Library/Application Support/trio-mcp/tokens"
 
 
 def test_user_without_a_home_is_told_to_name_a_folder(monkeypatch: pytest.MonkeyPatch):
@@ -58,12 +58,12 @@ def test_user_without_a_home_is_told_to_name_a_folder(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Path, "home", home)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    with pytest.raises(StorageFailed, match="no home folder"):
-        FileStorage()
+    with pytest.raises(TokenStorageFailed, match="no home folder"):
+        FileTokenStorage()
 
 
 async def test_nothing_is_made_before_the_first_record(folder: Path):
-    storage = FileStorage(folder)
+    storage = FileTokenStorage(folder)
     assert await storage.load(URL) is None
     assert await storage.server_urls() == []
     assert not await storage.remove(URL)
@@ -73,7 +73,7 @@ async def test_nothing_is_made_before_the_first_record(folder: Path):
 async def test_folder_and_files_are_for_their_user_alone_whatever_the_umask(folder: Path):
     before = os.umask(0)
     try:
-        storage = FileStorage(folder)
+        storage = FileTokenStorage(folder)
         await storage.save(URL, record("x"))
         async with storage.lock(URL):
             pass
@@ -85,7 +85,7 @@ async def test_folder_and_files_are_for_their_user_alone_whatever_the_umask(fold
 
 
 async def test_file_that_others_could_read_is_taken_from_them_and_the_user_told(
-    storage: FileStorage, caplog: pytest.LogCaptureFixture
+    storage: FileTokenStorage, caplog: pytest.LogCaptureFixture
 ):
     (storage.folder / FILE).chmod(0o644)
     assert await storage.load(URL) is not None
@@ -95,51 +95,51 @@ async def test_file_that_others_could_read_is_taken_from_them_and_the_user_told(
 
 
 @pytest.mark.parametrize("rights", [0o770, 0o702])
-async def test_folder_that_others_may_write_to_is_refused(storage: FileStorage, rights: int):
+async def test_folder_that_others_may_write_to_is_refused(storage: FileTokenStorage, rights: int):
     storage.folder.chmod(rights)
-    with pytest.raises(StorageFailed, match=r"others may write to .*chmod 700"):
+    with pytest.raises(TokenStorageFailed, match=r"others may write to .*chmod 700"):
         await storage.load(URL)
-    with pytest.raises(StorageFailed, match="others may write to"):
+    with pytest.raises(TokenStorageFailed, match="others may write to"):
         await storage.save(URL, record("new"))
-    with pytest.raises(StorageFailed, match="others may write to"):
+    with pytest.raises(TokenStorageFailed, match="others may write to"):
         async with storage.lock(URL):
             pass
 
 
-async def test_folder_of_another_user_is_refused(storage: FileStorage, monkeypatch: pytest.MonkeyPatch):
+async def test_folder_of_another_user_is_refused(storage: FileTokenStorage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(StorageFailed, match="belongs to another user"):
+    with pytest.raises(TokenStorageFailed, match="belongs to another user"):
         await storage.load(URL)
 
 
-async def test_symbolic_links_are_not_followed(storage: FileStorage, tmp_path: Path):
+async def test_symbolic_links_are_not_followed(storage: FileTokenStorage, tmp_path: Path):
     file, elsewhere = storage.folder / FILE, tmp_path / "elsewhere"
     file.rename(elsewhere)
     file.symlink_to(elsewhere)
-    with pytest.raises(StorageFailed, match="symbolic link"):
+    with pytest.raises(TokenStorageFailed, match="symbolic link"):
         await storage.load(URL)
     await storage.save(URL, record("new"))
     assert not file.is_symlink(), "it was replaced, not written through"
     assert "new" not in elsewhere.read_text()
     lock = storage.folder / f"{name_of_record(URL)}.lock"
     lock.symlink_to(tmp_path / "made by nobody")
-    with pytest.raises(StorageFailed, match="symbolic link"):
+    with pytest.raises(TokenStorageFailed, match="symbolic link"):
         async with storage.lock(URL):
             pass
     (tmp_path / "link").symlink_to(storage.folder)
-    with pytest.raises(StorageFailed, match="symbolic link"):
-        await FileStorage(tmp_path / "link").load(URL)
+    with pytest.raises(TokenStorageFailed, match="symbolic link"):
+        await FileTokenStorage(tmp_path / "link").load(URL)
 
 
-async def test_what_is_no_regular_file_is_refused_without_waiting(storage: FileStorage):
+async def test_what_is_no_regular_file_is_refused_without_waiting(storage: FileTokenStorage):
     file = storage.folder / FILE
     file.unlink()
     os.mkfifo(file, 0o600)
-    with pytest.raises(StorageFailed, match="no regular file"):
+    with pytest.raises(TokenStorageFailed, match="no regular file"):
         await storage.load(URL)
     file.unlink()
     file.mkdir()
-    with pytest.raises(StorageFailed, match=FILE):
+    with pytest.raises(TokenStorageFailed, match=FILE):
         await storage.load(URL)
 
 
@@ -158,10 +158,12 @@ async def test_what_is_no_regular_file_is_refused_without_waiting(storage: FileS
         f'{{"server_url": "{URL}", "record": {{"version": 1, "stored": {DEEP}}}}}'.encode(),
     ],
 )
-async def test_file_that_holds_something_else_is_told_of_by_its_name_and_stays(storage: FileStorage, content: bytes):
+async def test_file_that_holds_something_else_is_told_of_by_its_name_and_stays(
+    storage: FileTokenStorage, content: bytes
+):
     file = storage.folder / FILE
     file.write_bytes(content)
-    with pytest.raises(StorageFailed) as raised:
+    with pytest.raises(TokenStorageFailed) as raised:
         await storage.load(URL)
     assert str(file) in raised.value.reason
     assert "the secret" not in raised.value.reason
@@ -175,46 +177,48 @@ def test_broken_record_is_never_more_than_unreadable(noise: bytes, begin: int, e
     whole = record("the token").to_json()
     told = ""
     try:
-        Stored.from_json(whole[:begin] + noise + whole[end:])
+        StoredAuthorization.from_json(whole[:begin] + noise + whole[end:])
     except UnreadableTokens as error:
         told = str(error)
     assert "the token" not in told
 
 
-async def test_file_about_another_server_is_not_taken_for_this_one(storage: FileStorage):
+async def test_file_about_another_server_is_not_taken_for_this_one(storage: FileTokenStorage):
     file = storage.folder / FILE
     file.write_text(file.read_text().replace(URL, "https://other.example.com"))
-    with pytest.raises(StorageFailed, match="about another server"):
+    with pytest.raises(TokenStorageFailed, match="about another server"):
         await storage.load(URL)
 
 
-async def test_longer_records_than_a_mebibyte_are_neither_kept_nor_read(storage: FileStorage):
-    with pytest.raises(StorageFailed, match="1048576 are the most"):
+async def test_longer_records_than_a_mebibyte_are_neither_kept_nor_read(storage: FileTokenStorage):
+    with pytest.raises(TokenStorageFailed, match="1048576 are the most"):
         await storage.save(URL, record("x" * (1 << 20)))
     assert await storage.load(URL) == record("old")
     with (storage.folder / FILE).open("ab") as file:
         file.write(b" " * (1 << 20))
-    with pytest.raises(StorageFailed, match="longer than 1048576 bytes"):
+    with pytest.raises(TokenStorageFailed, match="longer than 1048576 bytes"):
         await storage.load(URL)
 
 
-async def test_full_disk_leaves_the_old_record_and_no_rubbish(storage: FileStorage, monkeypatch: pytest.MonkeyPatch):
+async def test_full_disk_leaves_the_old_record_and_no_rubbish(
+    storage: FileTokenStorage, monkeypatch: pytest.MonkeyPatch
+):
     def no_space(_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(StorageFailed, match="cannot be written: No space left on device"):
+    with pytest.raises(TokenStorageFailed, match="cannot be written: No space left on device"):
         await storage.save(URL, record("new"))
     assert await storage.load(URL) == record("old")
     assert [path.name for path in storage.folder.iterdir()] == [FILE]
 
 
-async def test_process_that_dies_before_the_replacement_leaves_the_old_record(storage: FileStorage):
+async def test_process_that_dies_before_the_replacement_leaves_the_old_record(storage: FileTokenStorage):
     code = (
         "import os, sys, trio\n"
-        "from trio_mcp.auth import FileStorage, Stored\n"
+        "from trio_mcp.auth import FileTokenStorage, StoredAuthorization\n"
         "os.replace = lambda *_, **__: os._exit(7)\n"
-        "trio.run(FileStorage(sys.argv[1]).save, sys.argv[2], Stored(current='x'))\n"
+        "trio.run(FileTokenStorage(sys.argv[1]).save, sys.argv[2], StoredAuthorization(current='x'))\n"
     )
     died = await trio.run_process([sys.executable, "-c", code, str(storage.folder), URL], check=False)
     assert died.returncode == 7
@@ -224,7 +228,7 @@ async def test_process_that_dies_before_the_replacement_leaves_the_old_record(st
     assert mode(left) == 0o600
 
 
-async def test_what_dead_processes_left_is_removed_after_an_hour_or_with_the_record(storage: FileStorage):
+async def test_what_dead_processes_left_is_removed_after_an_hour_or_with_the_record(storage: FileTokenStorage):
     def leave(age: float) -> Path:
         left = storage.folder / f".{FILE}.{age}"
         left.touch()
@@ -239,7 +243,9 @@ async def test_what_dead_processes_left_is_removed_after_an_hour_or_with_the_rec
     assert list(storage.folder.iterdir()) == []
 
 
-async def test_servers_are_listed_and_foreign_files_told_of(storage: FileStorage, caplog: pytest.LogCaptureFixture):
+async def test_servers_are_listed_and_foreign_files_told_of(
+    storage: FileTokenStorage, caplog: pytest.LogCaptureFixture
+):
     await storage.save("https://a.example.com", record("a"))
     async with storage.lock(URL):
         pass

@@ -11,19 +11,19 @@ from keyring.backends import fail, null
 from keyring.errors import KeyringLocked
 from tests.auth.storage.places import URL, FakeKeyring, keyring_of, record
 
-from trio_mcp.auth import FileStorage, KeyringStorage, StorageFailed
+from trio_mcp.auth import FileTokenStorage, KeyringTokenStorage, TokenStorageFailed
 
 
 async def test_record_is_an_entry_of_its_server_in_the_keyring(tmp_path: Path):
     backend = FakeKeyring()
     with keyring_of(backend):
-        await KeyringStorage(lock_folder=tmp_path).save(URL, record("x"))
+        await KeyringTokenStorage(lock_folder=tmp_path).save(URL, record("x"))
     assert list(backend.entries) == [("trio-mcp", URL)]
 
 
 async def test_files_hold_locks_alone(tmp_path: Path):
     with keyring_of(FakeKeyring()):
-        storage = KeyringStorage(lock_folder=tmp_path / "locks")
+        storage = KeyringTokenStorage(lock_folder=tmp_path / "locks")
         async with storage.lock(URL):
             await storage.save(URL, record("x"))
     assert [path.stat().st_size for path in (tmp_path / "locks").iterdir()] == [0]
@@ -34,22 +34,22 @@ async def test_files_hold_locks_alone(tmp_path: Path):
     [(fail.Keyring(), "this machine has no keyring"), (null.Keyring(), "the keyring is disabled")],
 )
 async def test_machine_without_a_keyring_is_an_error_that_says_so(tmp_path: Path, backend: fail.Keyring, reason: str):
-    storage = KeyringStorage(lock_folder=tmp_path)
+    storage = KeyringTokenStorage(lock_folder=tmp_path)
     with keyring_of(backend):
-        with pytest.raises(StorageFailed, match=rf"{reason}.*FileStorage"):
+        with pytest.raises(TokenStorageFailed, match=rf"{reason}.*FileTokenStorage"):
             await storage.load(URL)
-        with pytest.raises(StorageFailed, match=reason):
+        with pytest.raises(TokenStorageFailed, match=reason):
             await storage.save(URL, record("x"))
-        with pytest.raises(StorageFailed, match=reason):
+        with pytest.raises(TokenStorageFailed, match=reason):
             await storage.remove(URL)
-        with pytest.raises(StorageFailed, match=reason):
+        with pytest.raises(TokenStorageFailed, match=reason):
             async with storage.lock(URL):
                 pass
 
 
 async def test_machine_without_a_keyring_uses_the_files_that_were_asked_for(tmp_path: Path):
-    files = FileStorage(tmp_path / "tokens")
-    storage = KeyringStorage(fallback=files, lock_folder=tmp_path / "locks")
+    files = FileTokenStorage(tmp_path / "tokens")
+    storage = KeyringTokenStorage(fallback=files, lock_folder=tmp_path / "locks")
     with keyring_of(fail.Keyring()):
         async with storage.lock(URL):
             await storage.save(URL, record("x"))
@@ -61,8 +61,8 @@ async def test_machine_without_a_keyring_uses_the_files_that_were_asked_for(tmp_
 
 async def test_missing_package_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(StorageFailed, match=r"install 'trio-mcp\[keyring\]'"):
-        await KeyringStorage(lock_folder=tmp_path).load(URL)
+    with pytest.raises(TokenStorageFailed, match=r"install 'trio-mcp\[keyring\]'"):
+        await KeyringTokenStorage(lock_folder=tmp_path).load(URL)
 
 
 async def test_keyring_whose_configuration_is_broken_is_an_error_or_the_fallback(
@@ -72,9 +72,12 @@ async def test_keyring_whose_configuration_is_broken_is_an_error_or_the_fallback
         raise RuntimeError("no such backend")
 
     monkeypatch.setattr("keyring.get_keyring", broken)
-    with pytest.raises(StorageFailed, match=r"the keyring cannot be opened \(RuntimeError\)"):
-        await KeyringStorage(lock_folder=tmp_path).load(URL)
-    assert await KeyringStorage(lock_folder=tmp_path, fallback=FileStorage(tmp_path / "tokens")).load(URL) is None
+    with pytest.raises(TokenStorageFailed, match=r"the keyring cannot be opened \(RuntimeError\)"):
+        await KeyringTokenStorage(lock_folder=tmp_path).load(URL)
+    assert (
+        await KeyringTokenStorage(lock_folder=tmp_path, fallback=FileTokenStorage(tmp_path / "tokens")).load(URL)
+        is None
+    )
 
 
 async def test_words_of_a_failing_backend_are_not_repeated(tmp_path: Path):
@@ -82,8 +85,8 @@ async def test_words_of_a_failing_backend_are_not_repeated(tmp_path: Path):
         def set_password(self, service: str, username: str, password: str) -> None:
             raise KeyringLocked(password)
 
-    with keyring_of(Locked()), pytest.raises(StorageFailed) as raised:
-        await KeyringStorage(lock_folder=tmp_path).save(URL, record("the token"))
+    with keyring_of(Locked()), pytest.raises(TokenStorageFailed) as raised:
+        await KeyringTokenStorage(lock_folder=tmp_path).save(URL, record("the token"))
     assert raised.value.reason == "the keyring failed: KeyringLocked"
     assert raised.value.__suppress_context__
 
@@ -91,8 +94,8 @@ async def test_words_of_a_failing_backend_are_not_repeated(tmp_path: Path):
 async def test_entry_of_another_program_is_an_error_and_stays(tmp_path: Path):
     backend = FakeKeyring()
     backend.set_password("trio-mcp", URL, "the secret of another")
-    with keyring_of(backend), pytest.raises(StorageFailed, match="no record that this version can read") as raised:
-        await KeyringStorage(lock_folder=tmp_path).load(URL)
+    with keyring_of(backend), pytest.raises(TokenStorageFailed, match="no record that this version can read") as raised:
+        await KeyringTokenStorage(lock_folder=tmp_path).load(URL)
     assert "secret" not in raised.value.reason
     assert backend.entries == {("trio-mcp", URL): "the secret of another"}
 
@@ -105,7 +108,7 @@ async def test_keyring_that_waits_for_its_user_can_be_left(tmp_path: Path):
 
     unlocked = threading.Event()
     with keyring_of(Asking()):
-        storage = KeyringStorage(lock_folder=tmp_path)
+        storage = KeyringTokenStorage(lock_folder=tmp_path)
         with trio.move_on_after(0.01) as patience:
             await storage.load(URL)
         unlocked.set()
@@ -115,5 +118,7 @@ async def test_keyring_that_waits_for_its_user_can_be_left(tmp_path: Path):
 
 
 def test_package_is_not_imported_before_a_record_is_asked_for():
-    code = "import sys, trio_mcp; trio_mcp.auth.KeyringStorage(lock_folder='x'); assert 'keyring' not in sys.modules"
+    code = (
+        "import sys, trio_mcp; trio_mcp.auth.KeyringTokenStorage(lock_folder='x'); assert 'keyring' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,29 +8,29 @@ import trio
 from tests.auth.storage.places import STORAGES, URL, FakeKeyring, cancelled_at, keyring_of, record
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
-from trio_mcp.auth import Storage, Stored
+from trio_mcp.auth import StoredAuthorization, TokenStorage
 
 OTHER = "https://other.example.com/mcp"
 
 
 @pytest.fixture(params=STORAGES)
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TokenStorage]:
     with keyring_of(FakeKeyring()):
         yield STORAGES[request.param](tmp_path)
 
 
-async def test_nothing_is_kept_at_first(storage: Storage):
+async def test_nothing_is_kept_at_first(storage: TokenStorage):
     assert await storage.load(URL) is None
     assert not await storage.remove(URL)
 
 
-async def test_what_was_saved_is_loaded_whole_and_the_latest_counts(storage: Storage):
+async def test_what_was_saved_is_loaded_whole_and_the_latest_counts(storage: TokenStorage):
     await storage.save(URL, record("old"))
     await storage.save(URL, record("new"))
     assert await storage.load(URL) == record("new")
 
 
-async def test_each_server_has_a_record_of_its_own(storage: Storage):
+async def test_each_server_has_a_record_of_its_own(storage: TokenStorage):
     await storage.save(URL, record("one"))
     await storage.save(OTHER, record("other"))
     assert await storage.remove(URL)
@@ -38,7 +38,7 @@ async def test_each_server_has_a_record_of_its_own(storage: Storage):
     assert await storage.load(OTHER) == record("other")
 
 
-async def test_urls_are_of_any_length_and_of_any_characters(storage: Storage):
+async def test_urls_are_of_any_length_and_of_any_characters(storage: TokenStorage):
     for url in (
         "https://example.com/" + "x" * 5000,
         "https://example.com/../../etc/passwd",
@@ -48,7 +48,7 @@ async def test_urls_are_of_any_length_and_of_any_characters(storage: Storage):
         assert await storage.load(url) == record(url)
 
 
-async def test_locks_of_one_server_exclude_each_other_and_of_two_servers_do_not(storage: Storage):
+async def test_locks_of_one_server_exclude_each_other_and_of_two_servers_do_not(storage: TokenStorage):
     events: list[str] = []
 
     async def hold(url: str, name: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -70,7 +70,7 @@ async def test_locks_of_one_server_exclude_each_other_and_of_two_servers_do_not(
     assert [event for event in events if "other" not in event] == ["first in", "first out", "second in", "second out"]
 
 
-async def test_lock_is_given_back_when_the_block_fails_or_is_cancelled(storage: Storage):
+async def test_lock_is_given_back_when_the_block_fails_or_is_cancelled(storage: TokenStorage):
     with pytest.raises(KeyError):
         async with storage.lock(URL):
             raise KeyError
@@ -83,13 +83,15 @@ async def test_lock_is_given_back_when_the_block_fails_or_is_cancelled(storage: 
 
 
 @pytest.mark.parametrize("call", ["save", "remove"])
-async def test_cancel_at_any_checkpoint_leaves_the_old_or_the_new_record_whole_and_no_lock(storage: Storage, call: str):
+async def test_cancel_at_any_checkpoint_leaves_the_old_or_the_new_record_whole_and_no_lock(
+    storage: TokenStorage, call: str
+):
     async def change() -> None:
         async with storage.lock(URL):
             await storage.load(URL)
             await (storage.save(URL, record("new")) if call == "save" else storage.remove(URL))
 
-    seen: list[Stored | None] = []
+    seen: list[StoredAuthorization | None] = []
     step = 1
     while True:
         await storage.save(URL, record("old"))
@@ -107,7 +109,7 @@ async def test_cancel_at_any_checkpoint_leaves_the_old_or_the_new_record_whole_a
     assert all(one in (record("old"), after) for one in seen)
 
 
-async def test_every_method_is_a_checkpoint(storage: Storage):
+async def test_every_method_is_a_checkpoint(storage: TokenStorage):
     for call in (lambda: storage.load(URL), lambda: storage.save(URL, record("x")), lambda: storage.remove(URL)):
         with assert_checkpoints():
             await call()
@@ -116,7 +118,7 @@ async def test_every_method_is_a_checkpoint(storage: Storage):
             pass
 
 
-async def test_representation_has_no_secret(storage: Storage):
+async def test_representation_has_no_secret(storage: TokenStorage):
     await storage.save(URL, record("the token"))
     told = repr(storage) + repr(await storage.load(URL))
     assert not any(secret in told for secret in ("the token", "the secret", "the key"))

@@ -501,7 +501,7 @@ async def test_a_url_that_can_be_no_server_is_refused(url: str) -> None:
 
 async def test_who_does_not_listen_is_connection_lost() -> None:
     with pytest.raises(ConnectionLost, match=r"no connection to 127\.0\.0\.1:9"):
-        async with open_http("http://127.0.0.1:9/mcp", proxy=None):
+        async with open_http("http://127.0.0.1:9/mcp", http_proxy=None):
             pass
 
 

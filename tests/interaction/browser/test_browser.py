@@ -46,7 +46,7 @@ async def test_a_page_calls_a_tool_shows_its_progress_and_cancels_another(tmp_pa
         async with serving(trio.serve_tcp, partial(answer_http, PAGE, reports), 0, host="127.0.0.1") as pages:
             origin = f"http://127.0.0.1:{port_of(pages)}"
             async with (
-                serving(serve_websocket, server, port=0, origins=[origin]) as listeners,
+                serving(serve_websocket, server, port=0, allowed_origins=[origin]) as listeners,
                 browsing(f"{origin}/#{port_of(listeners)}", tmp_path),
             ):
                 seen = await reports.wait_for(last=True)
@@ -67,7 +67,7 @@ async def test_the_same_page_from_a_foreign_origin_cannot_connect(tmp_path: Path
         async with serving(trio.serve_tcp, partial(answer_http, PAGE, reports), 0, host="127.0.0.1") as pages:
             page = port_of(pages)
             origins = [f"http://127.0.0.1:{page}"]
-            async with serving(serve_websocket, Server("for pages"), port=0, origins=origins) as listeners:
+            async with serving(serve_websocket, Server("for pages"), port=0, allowed_origins=origins) as listeners:
                 port = port_of(listeners)
                 async with browsing(f"http://localhost:{page}/#{port}", tmp_path / "foreign"):
                     seen = await reports.wait_for(last=True)

@@ -74,7 +74,7 @@ async def browse(server: Server, reports: Heard, profile: Path, page_host: str) 
         async with serving(trio.serve_tcp, partial(answer_http, page, reports), 0, host="127.0.0.1") as pages:
             origins = [f"http://127.0.0.1:{port_of(pages)}"]
             async with (
-                serving(serve_http, server, port=0, origins=origins) as listeners,
+                serving(serve_http, server, port=0, allowed_origins=origins) as listeners,
                 browsing(f"http://{page_host}:{port_of(pages)}/#{port_of(listeners)}", profile),
             ):
                 return await reports.wait_for(last=True)

@@ -20,7 +20,7 @@ from trio.testing import MockClock
 
 from trio_mcp import Client, ConnectionLost, open_stdio, open_websocket
 from trio_mcp.transports.lines import LineTransport
-from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
 
 __all__ = [
     "Journal",
@@ -243,7 +243,7 @@ async def scripted(
     script: Callable[[RawPeer], Awaitable[None]], kind: type[RawPeer] = RawPeer
 ) -> AsyncIterator[tuple[MemoryTransport, RawPeer]]:
     """A channel for a client, whose server does what ``script`` says and reads on to the end after that."""
-    ours, theirs = memory_channel_pair()
+    ours, theirs = memory_transport_pair()
     peer = kind(theirs)
 
     ended = trio.Event()

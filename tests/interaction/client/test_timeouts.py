@@ -14,7 +14,7 @@ from trio_mcp import Client, ConnectionLost, PeerError, Progress, fail_after_sil
 from trio_mcp.client.opening import open_over
 from trio_mcp.client.options import ClientSettings
 from trio_mcp.testing import ScriptedServer, open_scripted_server
-from trio_mcp.transports.memory import memory_channel_pair
+from trio_mcp.transports.memory import memory_transport_pair
 
 LEGACY = "2025-11-25"
 
@@ -176,7 +176,7 @@ async def test_tmo_06_the_limit_of_connecting_ends_with_connecting(autojump_cloc
 
 
 async def test_tmo_06_what_came_before_the_opening_counts(autojump_clock: object) -> None:
-    ours, _ = memory_channel_pair()
+    ours, _ = memory_transport_pair()
     begun = trio.current_time()
     await trio.sleep(3)
     with pytest.raises(trio.TooSlowError, match=r"the server was not ready within 5 s \(connect_timeout\)"):

@@ -163,7 +163,7 @@ async def test_no_origin_and_pages_of_this_machine_are_let_in(headers: dict[str,
 
 async def test_origins_are_configured() -> None:
     origins = ["null", "https://app.example"]
-    async with served(watched_server().server, port=0, origins=origins) as listeners:
+    async with served(watched_server().server, port=0, allowed_origins=origins) as listeners:
         port = port_of(listeners)
         for origin in origins:
             async with connected(port, headers={"Origin": origin}):
@@ -183,10 +183,10 @@ async def test_a_name_that_is_not_ours_is_refused_before_the_upgrade() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", None, "192.0.2.1"])
 async def test_an_address_that_others_reach_needs_a_decision(host: str | None) -> None:
-    with pytest.raises(ValueError, match=r"origins=\[.*hosts=\["):
+    with pytest.raises(ValueError, match=r"allowed_origins=\[.*allowed_hosts=\["):
         await serve_websocket(watched_server().server, host, 0)
     with pytest.raises(ValueError, match="say which web pages"):
-        await serve_websocket(watched_server().server, host, 0, origins=[])
+        await serve_websocket(watched_server().server, host, 0, allowed_origins=[])
 
 
 async def test_an_address_that_others_reach_is_served_after_a_decision() -> None:

@@ -17,8 +17,8 @@ from tests.patience import PATIENCE
 from tests.peers.authorization.conftest import ROBOT, Peers
 
 from trio_mcp import Client, open_http
-from trio_mcp.auth import AuthorizationError, Bearer, ClientCredentials, MemoryStorage, OAuth
-from trio_mcp.auth.storage.records import Stored
+from trio_mcp.auth import AuthorizationError, Bearer, ClientCredentials, MemoryTokenStorage, OAuth
+from trio_mcp.auth.storage.records import StoredAuthorization
 from trio_mcp.transports.http_client.client import HttpClient
 
 READ, BOTH = "files:read", "files:read files:write"
@@ -68,7 +68,7 @@ async def test_our_client_steps_up_for_a_tool_that_needs_more(peers: Peers, era:
 
 @pytest.mark.parametrize("make", [*SERVERS, "fastmcp_proxying"])
 async def test_a_token_that_is_over_is_refreshed_without_the_user(peers: Peers, make: str) -> None:
-    user, storage, url = User(), MemoryStorage(), peers.server(make)
+    user, storage, url = User(), MemoryTokenStorage(), peers.server(make)
     auth = OAuth(on_visit=user.visit, storage=storage)
     with trio.fail_after(PATIENCE):
         async with open_http(url, auth=auth):
@@ -86,7 +86,7 @@ async def test_a_token_that_is_over_is_refreshed_without_the_user(peers: Peers, 
     assert user.visits == 1
 
 
-def over(stored: Stored) -> Stored:
+def over(stored: StoredAuthorization) -> StoredAuthorization:
     """The same, with tokens that ended long ago."""
     ((issuer, record),) = stored.issuers.items()
     assert record.tokens is not None
@@ -117,7 +117,7 @@ async def test_a_server_of_fastmcp_is_its_own_authorization_server(peers: Peers,
 
     async def look(url: str) -> str:
         async with (
-            HttpClient(url, proxy=None, follow_redirects=False) as http,
+            HttpClient(url, http_proxy=None, follow_redirects=False) as http,
             http.request("GET", http.target, [], b"") as answer,
         ):
             return answer.headers["location"]

@@ -186,7 +186,7 @@ async def ask_model(question: str, ctx: RequestContext) -> str:
 @server.tool
 async def ask_user(message: str, ctx: RequestContext) -> str:
     answer = await ctx.elicit(message, Choice)
-    choice = answer.content_as(Choice)
+    choice = answer.as_(Choice)
     return answer.action if choice is None else f"{answer.action} {choice.colour}"
 
 

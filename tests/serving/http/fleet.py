@@ -16,7 +16,7 @@ from tests.serving.http.scenes import MemoryEndpoint
 from trio_mcp import Cancellation, Limits, Server
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.fleet.fleet import FleetStorage, ReplicaFleet
-from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.memory import MemoryStorage
 from trio_mcp.server.servable import end_tasks
 from trio_mcp.server.server import RunningServer
 from trio_mcp.server.sharing import SharedStorage
@@ -158,7 +158,7 @@ async def fleet(
 ) -> AsyncGenerator[Fleet]:
     """Run ``count`` replicas, which share ``shared``, by default a storage in memory. ``limits`` are fields of
     `Limits`."""
-    storage, members = shared or Memory(), Fleet()
+    storage, members = shared or MemoryStorage(), Fleet()
     async with trio.open_nursery() as nursery:
         for number in range(count):
             server = make(number)

@@ -52,7 +52,12 @@ class ListenedEndpoint(Endpoint):
     ) -> None:
         with self.scope:
             await serve_http(
-                server, listeners=[self.listener], origins=[], hosts=["127.0.0.1"], task_status=task_status, **options
+                server,
+                listeners=[self.listener],
+                allowed_origins=[],
+                allowed_hosts=["127.0.0.1"],
+                task_status=task_status,
+                **options,
             )
         self.over.set()
 

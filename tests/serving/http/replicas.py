@@ -1,4 +1,5 @@
-"""Several replicas of one server, which share a `Memory` in one trio program, behind a balancer in round robin."""
+"""Several replicas of one server, which share a `MemoryStorage` in one trio program, behind a balancer in round
+robin."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.serving.http import scenes
 from tests.serving.http.raw import Connection
 from tests.serving.http.scenes import Journal, MemoryEndpoint, Scene, add_tools
 
-from trio_mcp import Limits, Memory, Server
+from trio_mcp import Limits, Server
+from trio_mcp.auth import MemoryStorage
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import HINTS_LOST, StoreDown, Uncertain
@@ -123,8 +125,8 @@ class _Linked:
                 yield hint
 
 
-class LinkedMemory(Memory):
-    """A `Memory` to which each replica has a `Link`."""
+class LinkedMemory(MemoryStorage):
+    """A `MemoryStorage` to which each replica has a `Link`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,8 @@ import trio
 from tests.serving.http.raw_http import Answer, Endpoint, Headers, initialize, modern, open_endpoint
 from tests.serving.http.test_ladder import call, listen, watched_server
 
-from trio_mcp import Limits, Memory, RequestContext, Server
+from trio_mcp import Limits, RequestContext, Server
+from trio_mcp.auth import MemoryStorage
 
 JSON, STREAM = "application/json", "text/event-stream"
 SERVED: dict[str, dict[str, Any]] = {
@@ -22,7 +23,7 @@ SERVED: dict[str, dict[str, Any]] = {
     "2025-06-18": {},
     "2025-11-25": {},
     "stateless": {"stateless": True},
-    "shared": {"shared": Memory},
+    "shared": {"shared": MemoryStorage},
 }
 
 

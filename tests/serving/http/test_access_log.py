@@ -92,7 +92,7 @@ async def test_refusals_are_noted_without_the_query_and_as_one_line_each(
 
 async def test_the_address_is_that_of_the_client_behind_a_trusted_proxy(lines: pytest.LogCaptureFixture) -> None:
     proxies = TrustedProxies(["127.0.0.1"])
-    async with over_sockets(Scene().server, access_log=True, proxies=proxies) as endpoint:
+    async with over_sockets(Scene().server, access_log=True, trusted_proxies=proxies) as endpoint:
         for header in ({}, {"X-Forwarded-For": "203.0.113.7"}):
             assert (await endpoint.ask("GET", {**BASE, **header})).status == 400
     words = [" ".join(line.split()[:5]) for line in said_by(lines)]

@@ -842,7 +842,7 @@ async def test_a_client_of_ours_hears_answers_and_cancels_through_hypercorn(
 
     heard: list[float] = []
     url = f"http://127.0.0.1:{hypercorned.port}/api/mcp"
-    async with open_http(url, era=era, proxy=None, elicitation=lambda _: {"name": "Ann"}) as client:
+    async with open_http(url, era=era, http_proxy=None, elicitation=lambda _: {"name": "Ann"}) as client:
         greeted = await client.call_tool("greet", on_progress=lambda told: heard.append(told.progress))
         assert (greeted.text, heard) == ("hello {'name': 'Ann'}", [1])
         async with trio.open_nursery() as nursery:

@@ -174,9 +174,9 @@ async def test_an_application_has_the_same_documents_and_the_catalogue_for_the_r
 
 @pytest.mark.parametrize(("host", "status"), [(b"mcp.example.com", 200), (b"rebound.example", 403)])
 async def test_the_catalogue_is_mounted_at_the_root_of_the_host(host: bytes, status: int) -> None:
-    mcp = http_app(weather(), origins=[], hosts=["mcp.example.com"], card=NAMED, catalog=True)
+    mcp = http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"], card=NAMED, catalog=True)
     assert mcp.catalog.paths == (CATALOG,)
-    assert http_app(weather(), origins=[], hosts=["mcp.example.com"]).catalog.paths == ()
+    assert http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"]).catalog.paths == ()
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -246,7 +246,7 @@ async def test_a_server_that_fits_no_card_is_not_served(options: dict[str, Any],
     with pytest.raises(ValueError, match=complaint):
         await serve_http(weather(**options), card=NAMED)
     with pytest.raises(ValueError, match=complaint):
-        http_app(weather(**options), origins=[], hosts=["mcp.example.com"], card=NAMED)
+        http_app(weather(**options), allowed_origins=[], allowed_hosts=["mcp.example.com"], card=NAMED)
 
 
 async def test_a_catalogue_without_a_card_is_refused() -> None:

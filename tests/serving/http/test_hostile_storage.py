@@ -21,9 +21,10 @@ from tests.stores.fault_proxy import open_proxy
 from tests.stores.redis_server import RedisServer, redis_of_process, redis_server  # noqa: F401 - fixtures
 
 from trio_mcp import RequestContext, Server
-from trio_mcp.fleet.storage.redis.storage import Redis
-from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.fleet.storage.redis.storage import RedisStorage
+from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.server.sharing import SharedStorage
+from trio_mcp.stores.shared import SharedStorage
 
 TASKS = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 HOSTILE = [
@@ -250,7 +251,7 @@ async def messages_of(server: RedisServer, use: Any) -> list[tuple[bytes, bytes]
 
 
 async def test_sec_hostile_messages_on_every_channel_end_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
-    async with scene(Redis(redis_server.url, limit=PATIENCE)) as found:
+    async with scene(RedisStorage(redis_server.url, limit=PATIENCE)) as found:
         with trio.fail_after(PATIENCE):
             sent = await messages_of(redis_server, found.use_anew)
             assert {data[:1] for _, data in sent} >= {b"t", b"s", b"c", b"w"}
@@ -273,7 +274,7 @@ async def test_sec_hostile_messages_on_every_channel_end_no_replica(redis_server
 
 
 async def test_sec_hostile_values_in_every_key_end_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
-    async with scene(Redis(redis_server.url, limit=PATIENCE)) as found:
+    async with scene(RedisStorage(redis_server.url, limit=PATIENCE)) as found:
         for seed in range(10):
             chance = random.Random(seed)
             keys = sorted(redis_server.ask("KEYS", "*"))
@@ -296,7 +297,7 @@ async def test_sec_hostile_values_in_every_key_end_no_replica(redis_server: Redi
 async def test_sec_hostile_values_in_every_column_of_the_file_end_no_replica(tmp_path: Path) -> None:
     for seed in range(2):
         file, chance = tmp_path / f"shared-{seed}.db", random.Random(seed)
-        async with scene(SQLite(file)) as found:
+        async with scene(SQLiteStorage(file)) as found:
             for _ in range(3):
                 for each in files(file):
                     overwrite_rows(each, chance)
@@ -313,7 +314,7 @@ async def test_sec_answers_of_redis_with_changed_bytes_end_no_replica(redis_serv
             changed[chance.randrange(len(changed))] = chance.randrange(256)
         return chance.choice([bytes(changed), bytes(changed), bytes(changed) + chance.randbytes(9)])
 
-    async with open_proxy(redis_server.port) as proxy, scene(Redis(proxy.url, limit=1.0)) as found:
+    async with open_proxy(redis_server.port) as proxy, scene(RedisStorage(proxy.url, limit=1.0)) as found:
         for _ in range(5):
             proxy.corrupt = corrupt
             with trio.fail_after(PATIENCE):
@@ -356,6 +357,6 @@ async def test_sec_replicas_start_once_answers_of_redis_can_be_read(
 
         nursery.start_soon(clear)
         with trio.fail_after(PATIENCE):
-            async with fleet(add_tools, shared=Redis(proxy.url, limit=0.5)) as (one, _):
+            async with fleet(add_tools, shared=RedisStorage(proxy.url, limit=0.5)) as (one, _):
                 assert text_of((await one.call("echo", {"text": "x"})).json) == "x"
                 nursery.cancel_scope.cancel(reason="the test is over")

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import attrs
-import msgspec
 import pytest
 import trio
 from tests.patience import LONG, PATIENCE
@@ -33,6 +32,7 @@ from tests.serving.http.raw_http import (
 
 from trio_mcp import (
     CancelCause,
+    Header,
     Limits,
     PeerError,
     RequestContext,
@@ -114,7 +114,7 @@ def watched_server() -> Watched:
         raise PeerError(-32601, "somebody else has no such method")
 
     @server.tool
-    async def region(region: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})] = "eu") -> str:
+    async def region(region: Annotated[str, Header("Region")] = "eu") -> str:
         return region
 
     @server.tool
@@ -196,7 +196,7 @@ async def test_refused_host_and_origin_are_named_in_the_answer_and_a_few_times_i
 
 
 async def test_host_with_any_port_is_served() -> None:
-    async with serving(origins=[], hosts=["127.0.0.1:*"]) as (endpoint, _):
+    async with serving(allowed_origins=[], allowed_hosts=["127.0.0.1:*"]) as (endpoint, _):
         for host in ("127.0.0.1", f"127.0.0.1:{endpoint.port}", "127.0.0.1:1"):
             assert (await endpoint.ask(modern("tools/list"), {"Host": host})).status == 200
 
@@ -204,10 +204,10 @@ async def test_host_with_any_port_is_served() -> None:
 @pytest.mark.parametrize("serve", [serve_http, serve_websocket])
 @pytest.mark.parametrize("entry", ["*", "*.example", "https://mcp.example", "", "a b", "mcp.example/mcp", "a:70000"])
 async def test_server_with_a_host_that_matches_no_client_does_not_start(serve: Any, entry: str) -> None:
-    with pytest.raises(ValueError, match=r"hosts= has .*, which matches no client: "):
-        await serve(watched_server().server, "127.0.0.1", 0, origins=[], hosts=[entry])
-    with pytest.raises(ValueError, match=r"hosts= has .*, which matches no client: "):
-        http_app(watched_server().server, origins=[], hosts=[entry])
+    with pytest.raises(ValueError, match=r"allowed_hosts= has .*, which matches no client: "):
+        await serve(watched_server().server, "127.0.0.1", 0, allowed_origins=[], allowed_hosts=[entry])
+    with pytest.raises(ValueError, match=r"allowed_hosts= has .*, which matches no client: "):
+        http_app(watched_server().server, allowed_origins=[], allowed_hosts=[entry])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
@@ -228,7 +228,7 @@ async def test_a_foreign_origin_is_forbidden_by_any_method(origin: str, method: 
 
 async def test_an_allowed_origin_may_read_every_answer() -> None:
     page = {"Origin": "https://app.example"}
-    async with serving(origins=["https://app.example"], hosts=["127.0.0.1"]) as (endpoint, _):
+    async with serving(allowed_origins=["https://app.example"], allowed_hosts=["127.0.0.1"]) as (endpoint, _):
         answers = [
             await endpoint.ask(modern("tools/list"), page),
             await endpoint.ask(modern("tools/lost"), page),
@@ -252,7 +252,7 @@ PREFLIGHT = {
 
 
 async def test_a_page_of_an_allowed_origin_learns_what_it_may_send() -> None:
-    async with serving(origins=["https://app.example"], hosts=["127.0.0.1"]) as (endpoint, _):
+    async with serving(allowed_origins=["https://app.example"], allowed_hosts=["127.0.0.1"]) as (endpoint, _):
         answer = await endpoint.ask(None, PREFLIGHT, method="OPTIONS")
         assert (answer.status, answer.body) == (204, b"")
         assert answer.headers["access-control-allow-origin"] == "https://app.example"
@@ -270,14 +270,14 @@ async def test_a_page_of_an_allowed_origin_learns_what_it_may_send() -> None:
 
 
 async def test_an_allowed_page_may_reach_into_a_private_network() -> None:
-    async with serving(origins=["https://app.example"], hosts=["127.0.0.1"]) as (endpoint, _):
+    async with serving(allowed_origins=["https://app.example"], allowed_hosts=["127.0.0.1"]) as (endpoint, _):
         asks = {**PREFLIGHT, "Access-Control-Request-Private-Network": "true"}
         answer = await endpoint.ask(None, asks, method="OPTIONS")
         assert answer.headers["access-control-allow-private-network"] == "true"
 
 
 async def test_a_page_may_read_the_headers_that_clients_need() -> None:
-    async with serving(origins=["https://app.example"], hosts=["127.0.0.1"]) as (endpoint, _):
+    async with serving(allowed_origins=["https://app.example"], allowed_hosts=["127.0.0.1"]) as (endpoint, _):
         answer = await endpoint.ask(initialize(), {"Origin": "https://app.example"})
         exposed = answer.headers["access-control-expose-headers"].split(", ")
         assert {"mcp-session-id", "www-authenticate", "mcp-protocol-version", "retry-after"} <= set(exposed)

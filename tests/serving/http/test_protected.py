@@ -251,7 +251,7 @@ async def test_an_endpoint_without_protection_has_no_metadata() -> None:
 
 async def test_a_page_may_read_every_refusal(tokens: Tokens) -> None:
     auth = protected(tokens, scopes=["write"])
-    async with over_sockets(server, auth=auth, origins=[PAGE], hosts=["127.0.0.1"]) as endpoint:
+    async with over_sockets(server, auth=auth, allowed_origins=[PAGE], allowed_hosts=["127.0.0.1"]) as endpoint:
         for authorization, status in ((None, 401), ("Bearer", 400), ("Bearer alice-1", 403), ("Bearer alice-2", 200)):
             answer = await endpoint.modern("tools/list", Authorization=authorization, Origin=PAGE)
             assert answer.status == status
@@ -260,7 +260,9 @@ async def test_a_page_may_read_every_refusal(tokens: Tokens) -> None:
 
 
 async def test_a_page_may_send_a_token_and_a_proof_and_needs_none_to_ask_for_that(tokens: Tokens) -> None:
-    async with over_sockets(server, auth=protected(tokens), origins=[PAGE], hosts=["127.0.0.1"]) as endpoint:
+    async with over_sockets(
+        server, auth=protected(tokens), allowed_origins=[PAGE], allowed_hosts=["127.0.0.1"]
+    ) as endpoint:
         wanted = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, dpop"}
         answer = await endpoint.ask("OPTIONS", {"Host": "127.0.0.1", "Origin": PAGE, **wanted})
         assert answer.status == 204

@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Annotated, Any
 
-import msgspec
 import pytest
 import trio
 import trio.testing
@@ -31,6 +30,7 @@ from trio_mcp import (
     Client,
     CodedError,
     ConnectionLost,
+    Header,
     PeerError,
     RequestContext,
     Server,
@@ -263,7 +263,7 @@ class Regions:
         @server.tool
         async def region(
             ctx: RequestContext,
-            region: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})] = "eu",
+            region: Annotated[str, Header("Region")] = "eu",
         ) -> str:
             return region
 
@@ -275,7 +275,7 @@ class Regions:
         async def grow() -> str:
             @server.tool
             async def grown(
-                zone: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Zone"})] = "a",
+                zone: Annotated[str, Header("Zone")] = "a",
             ) -> str:
                 return zone
 
@@ -415,7 +415,7 @@ async def test_a_retry_behind_a_proxy_is_checked_as_the_first_round_is(regions: 
     @regions.server.tool
     async def sample(
         ctx: RequestContext,
-        region: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})] = "eu",
+        region: Annotated[str, Header("Region")] = "eu",
     ) -> str:
         return str(await ctx.elicit("Which?", {"type": "object", "properties": {}}))
 

@@ -276,7 +276,7 @@ async def test_the_author_says_when_clients_come_back() -> None:
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
 async def test_the_time_after_which_clients_come_back_is_a_number_of_seconds(seconds: float) -> None:
     with pytest.raises(ValueError, match="retry_interval must be a number of seconds"):
-        http_app(Scene().server, origins=[], hosts=["127.0.0.1"], retry_interval=seconds)
+        http_app(Scene().server, allowed_origins=[], allowed_hosts=["127.0.0.1"], retry_interval=seconds)
 
 
 # The stream of the session

@@ -19,7 +19,8 @@ from tests.serving.http.scenes import SAMPLING, call, next_message, rest_of, tex
 from tests.serving.http.test_shared_changes import Listener, add_things
 from trio.testing import MockClock
 
-from trio_mcp import Memory, RequestContext, Server
+from trio_mcp import RequestContext, Server
+from trio_mcp.auth import MemoryStorage
 from trio_mcp.fleet.retry_messages import MessageSeal
 from trio_mcp.server.request_state import SealedState, StateCipher
 from trio_mcp.stores.shared import Replica, StoredSession
@@ -118,7 +119,7 @@ class NextMemory(LinkedMemory):
             yield next_version(replica, self._facts, self._renamed) if is_first else replica
 
 
-class NextStorage(Memory):
+class NextStorage(MemoryStorage):
     """A storage of modern requests, where the first replica is of the next version."""
 
     def __init__(self, **renamed: str) -> None:

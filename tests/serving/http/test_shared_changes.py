@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Server
 from trio_mcp.fleet.change_replicator import EVERYTHING, ChangeReplicator
-from trio_mcp.fleet.storage.memory import Memory
+from trio_mcp.fleet.storage.memory import MemoryStorage
 from trio_mcp.stores.task_store import HINTS_LOST, HintQueue, StoreDown, Uncertain
 
 LISTS = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
@@ -173,7 +173,7 @@ class OpenLog:
     """A log of which the test has the hints in its hands."""
 
     def __init__(self) -> None:
-        self._memory = Memory()
+        self._memory = MemoryStorage()
         self.hints = HintQueue[Any]()
         self.log: Any = None
         self.failure: OSError | None = None
@@ -262,7 +262,7 @@ async def test_gap_is_asked_about_at_once(autojump_clock: MockClock) -> None:
 
 
 async def test_log_that_lost_its_past_tells_everything(autojump_clock: MockClock) -> None:
-    async with opened() as (_, told, log), Memory().join("server") as empty:
+    async with opened() as (_, told, log), MemoryStorage().join("server") as empty:
         log.log = empty.changes
         log.hints.put(HINTS_LOST)
         await wait_all_tasks_blocked()
@@ -338,7 +338,7 @@ async def test_log_that_cannot_be_asked_at_first_tells_everything_later(autojump
 async def test_server_that_is_served_twice_tells_no_change_for_ever(autojump_clock: MockClock) -> None:
     server, told = Server("server"), Told()
     server.observers.add(told)
-    async with Memory().join("server") as replica, trio.open_nursery() as nursery:
+    async with MemoryStorage().join("server") as replica, trio.open_nursery() as nursery:
         for _ in range(2):
             await nursery.start(ChangeReplicator(server.observers, replica.changes).run)
         server.list_changed("notifications/tools/list_changed")

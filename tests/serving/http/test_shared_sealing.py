@@ -18,7 +18,8 @@ from tests.serving.http.test_shared_listening import listening
 from tests.serving.http.test_shared_resuming import stepping, told_in
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Memory, Server
+from trio_mcp import Server
+from trio_mcp.auth import MemoryStorage
 from trio_mcp.fleet.sessions.event_log import StreamLog
 from trio_mcp.fleet.storage.memory import _MemoryCourier
 from trio_mcp.server.request_state import StateCipher
@@ -250,7 +251,7 @@ async def test_answer_that_cannot_be_read_fails_no_question_of_a_session_that_wa
 
 async def test_events_are_good_for_their_principal_alone(autojump_clock: MockClock) -> None:
     """Who finds out how to give a session to another account gets no events that were there before."""
-    async with Memory().join("server") as replica:
+    async with MemoryStorage().join("server") as replica:
         keys = StateCipher("server", [NEW]).keys_for(b"test")
         mine, yours = (StreamLog(replica.events, "session", 1000, 1000, keys, owner) for owner in ("alice", "bob"))
         await mine.open("stream", "holder", b"1")

@@ -20,10 +20,12 @@ from tests.serving.http.test_shares import Addresses, Party
 from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, Limits, Memory, serve_http
-from trio_mcp.fleet.storage.redis.storage import Redis
-from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp import CancelCause, Limits, serve_http
+from trio_mcp.auth import MemoryStorage
+from trio_mcp.fleet.storage.redis.storage import RedisStorage
+from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.server.sharing import SharedStorage
+from trio_mcp.stores.shared import SharedStorage
 
 SECRET = b"of the author" * 3
 
@@ -152,7 +154,7 @@ async def at_two_ports(shared: SharedStorage, **limits: Any) -> AsyncGenerator[l
 
 
 async def test_one_address_gets_half_of_the_sessions_over_all_replicas() -> None:
-    async with at_two_ports(Memory(), max_sessions=8) as both:
+    async with at_two_ports(MemoryStorage(), max_sessions=8) as both:
         assert [await both[n % 2].opens("127.0.0.1") for n in range(6)] == [True] * 4 + [False] * 2
         assert [await both[n % 2].opens("127.0.0.2") for n in range(3)] == [True] * 2 + [False]
         assert [await both[n % 2].opens(f"127.0.0.{3 + n}") for n in range(4)] == [True] * 4
@@ -160,10 +162,10 @@ async def test_one_address_gets_half_of_the_sessions_over_all_replicas() -> None
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="the process at the other end is unknown here")
 async def test_one_process_on_unix_sockets_gets_half_of_the_sessions_over_all_replicas(tmp_path: Path) -> None:
-    storage, paths, statuses = Memory(), [tmp_path / "one", tmp_path / "two"], list[int]()
+    storage, paths, statuses = MemoryStorage(), [tmp_path / "one", tmp_path / "two"], list[int]()
     async with trio.open_nursery() as nursery:
         for path in paths:
-            serve = partial(serve_http, unix=path, hosts="*", limits=Limits(max_sessions=8), shared=storage)
+            serve = partial(serve_http, unix=path, allowed_hosts="*", limits=Limits(max_sessions=8), shared=storage)
             await nursery.start(serve, Scene().server)
         for number in range(6):
             connection = Connection(await trio.open_unix_socket(str(paths[number % 2])))
@@ -196,8 +198,8 @@ async def test_connections_in_memory_are_callers_each(autojump_clock: MockClock)
 @pytest.fixture(params=["redis", "sqlite"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage:
     if request.param == "sqlite":
-        return SQLite(tmp_path / "shared.db", poll_interval=0.01)
-    return Redis(request.getfixturevalue("redis_url"), limit=PATIENCE)
+        return SQLiteStorage(tmp_path / "shared.db", poll_interval=0.01)
+    return RedisStorage(request.getfixturevalue("redis_url"), limit=PATIENCE)
 
 
 async def test_newcomer_takes_the_place_of_the_idlest_session_by_every_storage(shared: SharedStorage) -> None:

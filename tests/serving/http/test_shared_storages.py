@@ -20,16 +20,17 @@ from trio_mcp import CancelCause, RequestContext, Server
 from trio_mcp.fleet import messenger as letters
 from trio_mcp.fleet.sessions.state import decode_state
 from trio_mcp.fleet.storage.redis.link import Link
-from trio_mcp.fleet.storage.redis.storage import Redis
-from trio_mcp.fleet.storage.sqlite.storage import SQLite
+from trio_mcp.fleet.storage.redis.storage import RedisStorage
+from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.server.sharing import SharedStorage
+from trio_mcp.stores.shared import SharedStorage
 
 
 @pytest.fixture(params=["redis", "sqlite"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage:
     if request.param == "sqlite":
-        return SQLite(tmp_path / "shared.db")
-    return Redis(request.getfixturevalue("redis_url"), limit=PATIENCE)
+        return SQLiteStorage(tmp_path / "shared.db")
+    return RedisStorage(request.getfixturevalue("redis_url"), limit=PATIENCE)
 
 
 def add_tools(server: Server, members: Fleet, number: int) -> None:
@@ -91,7 +92,7 @@ async def test_retries_arrive_while_subscriptions_are_cut_again_and_again(
     """By the lists of the readers: no letter is sent twice here."""
     monkeypatch.setattr(letters, "_FIRST_RETRY_DELAY", 10 * PATIENCE)
     monkeypatch.setattr(letters, "_MAX_RETRY_DELAY", 10 * PATIENCE)
-    async with fleet(add_tools, shared=Redis(redis_server.url, limit=PATIENCE)) as (one, two):
+    async with fleet(add_tools, shared=RedisStorage(redis_server.url, limit=PATIENCE)) as (one, two):
         for number in range(8):
             arguments: dict[str, Any] = {"name": f"cut {number}", "size": 20_000}
             with trio.fail_after(PATIENCE):
@@ -109,7 +110,7 @@ async def test_cancel_of_an_unknown_request_sends_few_commands(redis_server: Red
         names = {f"cmdstat_{each}" for each in ("info", "ping", "set")}
         return sum(int(each.split(",")[0].removeprefix("calls=")) for name, each in found.items() if name not in names)
 
-    async with fleet(add_tools, 3, shared=Redis(redis_server.url, limit=PATIENCE)) as members:
+    async with fleet(add_tools, 3, shared=RedisStorage(redis_server.url, limit=PATIENCE)) as members:
         session = await members[0].endpoint.initialize()
         for number, member in enumerate(members):
             assert (await member.endpoint.ask("POST", session, message("ping", request_id=number))).status == 200
@@ -127,7 +128,7 @@ async def test_cancel_of_an_unknown_request_sends_few_commands(redis_server: Red
 async def test_change_at_another_replica_is_known_although_hints_of_our_own_are_left_out(
     redis_server: RedisServer,  # noqa: F811
 ) -> None:
-    async with fleet(add_tools, shared=Redis(redis_server.url, limit=PATIENCE)) as (one, two):
+    async with fleet(add_tools, shared=RedisStorage(redis_server.url, limit=PATIENCE)) as (one, two):
         session = await one.endpoint.initialize()
         for turn in range(5):
             for member in (one, two):
@@ -196,7 +197,7 @@ async def test_large_results_are_carried_in_bounded_pieces(
 
     monkeypatch.setattr(Link, "_exchange", watched)
     bounds = {"max_message_bytes": 2**26, "max_in_flight": 200}
-    async with fleet(add_large, shared=Redis(redis_server.url, limit=PATIENCE), **bounds) as members:
+    async with fleet(add_large, shared=RedisStorage(redis_server.url, limit=PATIENCE), **bounds) as members:
         assert await carried(members, count, size) == [size] * count
         assert longest < 300_000
         assert most <= 4
@@ -213,7 +214,7 @@ async def test_slow_connection_to_redis_ends_no_replica_with_large_results(
     monkeypatch.setattr(letters, "LEASE_SECONDS", PATIENCE)  # what a busy machine delays is no dead replica
     async with (
         open_proxy(redis_server.port) as proxy,
-        fleet(add_large, shared=Redis(proxy.url, limit=3.0)) as members,
+        fleet(add_large, shared=RedisStorage(proxy.url, limit=3.0)) as members,
     ):
         proxy.pace = 0.02
         assert await carried(members, 14, 10**6) == [10**6] * 14

@@ -109,7 +109,7 @@ class Addresses:
 async def from_addresses(
     scene: Scene, proxies: TrustedProxies | None = None, **limits: Any
 ) -> AsyncGenerator[Addresses]:
-    async with served(scene.server, limits=Limits(**limits), proxies=proxies) as endpoint:
+    async with served(scene.server, limits=Limits(**limits), trusted_proxies=proxies) as endpoint:
         addresses = Addresses(endpoint.port)
         try:
             yield addresses
@@ -343,7 +343,9 @@ async def test_clients_behind_a_proxy_that_is_believed_are_callers_of_their_own(
 @pytest.mark.parametrize("proxied", [True, False])
 async def test_in_a_web_framework_the_address_is_the_one_that_the_asgi_server_tells(proxied: bool) -> None:
     proxies, limits = TrustedProxies(["10.0.0.1"]), Limits(max_sessions=4)
-    app = http_app(Scene().server, origins=[], hosts=["127.0.0.1"], proxies=proxies, limits=limits)
+    app = http_app(
+        Scene().server, allowed_origins=[], allowed_hosts=["127.0.0.1"], trusted_proxies=proxies, limits=limits
+    )
 
     async def ask(client: str, headers: dict[str, str], body: Any) -> dict[str, Any]:
         """Return the head of the answer."""

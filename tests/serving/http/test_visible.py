@@ -8,7 +8,6 @@ import logging
 from functools import partial
 from typing import Annotated, Any
 
-import msgspec
 import pytest
 import trio
 from tests.serving.http.protection import Tokens, bearer, call, issued, protected, session_of
@@ -17,6 +16,7 @@ from tests.serving.http.scenes import in_memory, messages_in
 
 from trio_mcp import (
     CacheHints,
+    Header,
     Limits,
     Next,
     PeerError,
@@ -51,7 +51,7 @@ def guarded(store: MemoryTaskStore | None = None, visible: Any = for_writers, **
 
     @server.tool(visible=visible, scopes=["write"])
     async def write(
-        where: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Where"})] = "here",
+        where: Annotated[str, Header("Where")] = "here",
     ) -> str:
         RAN.append(where)
         return where

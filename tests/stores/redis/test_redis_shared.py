@@ -22,7 +22,7 @@ from tests.stores.redis_use import PREFIX, append, keys, next_of, until, until_g
 from trio_mcp.fleet.messenger import Messenger
 from trio_mcp.fleet.storage.redis import storage as shared
 from trio_mcp.fleet.storage.redis.link import open_link
-from trio_mcp.fleet.storage.redis.storage import Redis, _SharedSecret
+from trio_mcp.fleet.storage.redis.storage import RedisStorage, _SharedSecret
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import HintsLost
 from trio_mcp.testing.stores.task_store_records import HOUR
@@ -34,14 +34,14 @@ def short_name(caller: bytes) -> bytes:
 
 
 @pytest.fixture
-def storage(redis_url: str) -> Redis:
-    return Redis(redis_url, limit=10.0)
+def storage(redis_url: str) -> RedisStorage:
+    return RedisStorage(redis_url, limit=10.0)
 
 
 # What is kept, and for how long
 
 
-async def test_each_key_but_the_secret_goes_by_itself(storage: Redis, redis_server: RedisServer):
+async def test_each_key_but_the_secret_goes_by_itself(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)
         await one.courier.send("nobody", bytes(100_000))  # which nobody fetches
@@ -50,7 +50,7 @@ async def test_each_key_but_the_secret_goes_by_itself(storage: Redis, redis_serv
     assert len(keys(redis_server)) > 10
 
 
-async def test_nothing_is_left_of_what_has_ended(storage: Redis, redis_server: RedisServer):
+async def test_nothing_is_left_of_what_has_ended(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         await use_all(one, two)
@@ -62,7 +62,7 @@ async def test_nothing_is_left_of_what_has_ended(storage: Redis, redis_server: R
     assert left == {b"c:log", b"c:things"}
 
 
-async def test_nothing_is_left_of_what_nobody_uses(storage: Redis, redis_server: RedisServer):
+async def test_nothing_is_left_of_what_nobody_uses(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one:
         before = keys(redis_server)
         await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=1, limit=9)
@@ -75,7 +75,7 @@ async def test_nothing_is_left_of_what_nobody_uses(storage: Redis, redis_server:
         assert 0 < redis_server.ask("PTTL", b"{%b:s}:%b" % (PREFIX, name[2:])) <= HOUR + 1
 
 
-async def test_long_letter_is_taken_out_of_redis_by_its_reader(storage: Redis, redis_server: RedisServer):
+async def test_long_letter_is_taken_out_of_redis_by_its_reader(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
         before = keys(redis_server)
         await one.courier.send(one.id, bytes(100_000))
@@ -83,7 +83,7 @@ async def test_long_letter_is_taken_out_of_redis_by_its_reader(storage: Redis, r
         assert keys(redis_server) == before
 
 
-async def test_long_letter_that_is_sent_again_takes_the_room_of_one(storage: Redis, redis_server: RedisServer):
+async def test_long_letter_that_is_sent_again_takes_the_room_of_one(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         for sender in (one, two):
@@ -94,7 +94,7 @@ async def test_long_letter_that_is_sent_again_takes_the_room_of_one(storage: Red
         assert redis_server.ask("ZCARD", listed) == 2
 
 
-async def test_long_letter_that_has_waited_too_long_is_a_gap(storage: Redis, redis_server: RedisServer):
+async def test_long_letter_that_has_waited_too_long_is_a_gap(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
         await one.courier.send(one.id, bytes(100_000))
         for name in redis_server.ask("KEYS", "*:m:*"):
@@ -104,7 +104,9 @@ async def test_long_letter_that_has_waited_too_long_is_a_gap(storage: Redis, red
         assert await next_of(letters) == b"next"
 
 
-async def test_sec_letter_cannot_have_its_reader_take_a_key_of_another_kind(storage: Redis, redis_server: RedisServer):
+async def test_sec_letter_cannot_have_its_reader_take_a_key_of_another_kind(
+    storage: RedisStorage, redis_server: RedisServer
+):
     """Neither the common secret nor the letter of another replica, whatever the message names."""
     async with (
         storage.join("tested") as one,
@@ -126,7 +128,7 @@ async def test_sec_letter_cannot_have_its_reader_take_a_key_of_another_kind(stor
         assert set(redis_server.ask("KEYS", "*")) - {b"{%b}:listed" % channel} == before
 
 
-async def test_log_of_events_begins_anew_behind_one_that_is_gone(storage: Redis, redis_server: RedisServer):
+async def test_log_of_events_begins_anew_behind_one_that_is_gone(storage: RedisStorage, redis_server: RedisServer):
     """Its sets outlive it, and say nothing of the next."""
     async with storage.join("tested") as one:
         await one.events.open("session", "first", holder="me", request_id=b"", retention_ms=HOUR)
@@ -139,7 +141,7 @@ async def test_log_of_events_begins_anew_behind_one_that_is_gone(storage: Redis,
         assert (found.first, found.lines) == (2, [b"b", b"c"])
 
 
-async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: Redis, redis_server: RedisServer):
+async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: RedisStorage, redis_server: RedisServer):
     """Whether somebody asks for it, or another stream is finished."""
 
     async def finish(one: Replica, stream: str, keep: int) -> None:
@@ -171,7 +173,7 @@ async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: R
 
 @pytest.mark.parametrize("is_asked_for", [True, False], ids=["when asked for", "when others are finished"])
 async def test_stream_with_many_events_is_forgotten_step_by_step(
-    storage: Redis, redis_server: RedisServer, is_asked_for: bool
+    storage: RedisStorage, redis_server: RedisServer, is_asked_for: bool
 ):
     """So that no step holds up the others. The stream is gone with the first step, and all of it in the end."""
     log, older, size = b"{%b:s}:log:session" % PREFIX, b"{%b:s}:older:session" % PREFIX, 20_000
@@ -193,7 +195,7 @@ async def test_stream_with_many_events_is_forgotten_step_by_step(
         assert not [each for each in redis_server.ask("HKEYS", log) if each.startswith(b"l")]
 
 
-async def test_stream_that_is_forgotten_in_part_can_be_begun_anew(storage: Redis, redis_server: RedisServer):
+async def test_stream_that_is_forgotten_in_part_can_be_begun_anew(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one:
         await finish_many(one, 5000)
         assert await one.events.read_after("session", "over", 0, retention_ms=HOUR) is None
@@ -213,7 +215,7 @@ async def finish_many(one: Replica, count: int) -> None:
     await trio.sleep(2.1)
 
 
-async def test_tens_of_thousands_of_events_are_read_at_once(storage: Redis):
+async def test_tens_of_thousands_of_events_are_read_at_once(storage: RedisStorage):
     """Lua has less room for arguments."""
     async with storage.join("tested") as one:
         await one.events.open("session", "stream", holder="me", request_id=b"", retention_ms=HOUR)
@@ -229,7 +231,7 @@ async def test_all_keys_and_channels_begin_with_the_prefix(redis_url: str, redis
     rule = ["resetkeys", "~{mine:*", "~mine:*", "resetchannels", "&mine:*", "+@all", "nopass", "on"]
     redis_server.ask("ACL", "SETUSER", "replica", *rule)
     try:
-        storage = Redis(redis_url.replace("//", "//replica:any@"), prefix="mine", limit=10.0)
+        storage = RedisStorage(redis_url.replace("//", "//replica:any@"), prefix="mine", limit=10.0)
         async with storage.join("tested") as one, storage.join("tested") as two:
             await use_all(one, two)
     finally:
@@ -240,7 +242,7 @@ async def test_servers_and_prefixes_share_nothing(redis_url: str, redis_server: 
     """Whatever the names: none stands for another."""
     pairs = [("a", "b"), ("a", "b:1"), ("a:b", "1"), ("a", "{b}"), ("a", "B"), ("a", "*"), ("a", ""), ("", "a")]
     for prefix, name in pairs:
-        async with Redis(redis_url, prefix=prefix, limit=10.0).join(name) as one:
+        async with RedisStorage(redis_url, prefix=prefix, limit=10.0).join(name) as one:
             assert await one.replay_guard.add(bytes(32), ttl_ms=HOUR)
             await one.sessions.open("session", b"", caller=b"ann", mark=b"", idle_ms=HOUR, limit=1)
             assert not (await one.changes.read_since(None)).changed
@@ -249,7 +251,7 @@ async def test_servers_and_prefixes_share_nothing(redis_url: str, redis_server: 
 
 def test_prefix_with_braces_is_refused():
     with pytest.raises(ValueError, match="no braces"):
-        Redis("redis://127.0.0.1", prefix="a{b}")
+        RedisStorage("redis://127.0.0.1", prefix="a{b}")
 
 
 async def test_cluster_has_all_that_is_shared(tmp_path: Path):
@@ -257,7 +259,7 @@ async def test_cluster_has_all_that_is_shared(tmp_path: Path):
     with RedisServer(tmp_path, "cluster-enabled yes") as server:
         server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         await until(lambda: b"cluster_state:ok" in server.ask("CLUSTER", "INFO"))
-        storage = Redis(server.url.replace("redis://", "redis+cluster://"), limit=10.0)
+        storage = RedisStorage(server.url.replace("redis://", "redis+cluster://"), limit=10.0)
         async with storage.join("tested") as one, storage.join("tested") as two:
             await use_all(one, two)
 
@@ -265,7 +267,7 @@ async def test_cluster_has_all_that_is_shared(tmp_path: Path):
 # What it costs
 
 
-async def test_each_call_is_one_round_trip(storage: Redis, redis_server: RedisServer):
+async def test_each_call_is_one_round_trip(storage: RedisStorage, redis_server: RedisServer):
     """A long letter takes two, and one to fetch."""
     async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)  # Redis knows the scripts
@@ -298,7 +300,7 @@ def commands(server: RedisServer) -> int:
     return sum(int(each.split(",")[0].removeprefix("calls=")) for each in statistics.values())
 
 
-async def test_session_is_opened_in_a_bounded_time_whatever_has_ended(storage: Redis, redis_server: RedisServer):
+async def test_session_is_opened_in_a_bounded_time_whatever_has_ended(storage: RedisStorage, redis_server: RedisServer):
     """What has ended goes a part at a time."""
     async with storage.join("tested") as one:
 
@@ -322,7 +324,7 @@ async def test_session_is_opened_in_a_bounded_time_whatever_has_ended(storage: R
         assert set(redis_server.ask("ZRANGE", tag + b":callers", 0, -1)) == {short_name(b"ann"), short_name(b"bob")}
 
 
-async def test_caller_whose_sessions_were_lost_hides_no_other(storage: Redis, redis_server: RedisServer):
+async def test_caller_whose_sessions_were_lost_hides_no_other(storage: RedisStorage, redis_server: RedisServer):
     """A failover may lose what was written last."""
     async with storage.join("tested") as one:
         for name, caller in (
@@ -341,7 +343,7 @@ async def test_caller_whose_sessions_were_lost_hides_no_other(storage: Redis, re
 
 
 async def test_session_of_an_earlier_version_without_a_caller_counts_as_ended(
-    storage: Redis, redis_server: RedisServer
+    storage: RedisStorage, redis_server: RedisServer
 ):
     session = b"{%b:s}:s:old" % PREFIX
     redis_server.ask("HSET", session, "facts", "facts", "mark", "mark")
@@ -355,7 +357,7 @@ async def test_session_of_an_earlier_version_without_a_caller_counts_as_ended(
 # The secret
 
 
-async def test_replicas_have_one_secret(storage: Redis):
+async def test_replicas_have_one_secret(storage: RedisStorage):
     async with storage.join("tested") as one:
         async with storage.join("tested") as two, storage.join("other") as other:
             assert one.secret == two.secret != other.secret
@@ -367,7 +369,7 @@ async def test_replicas_have_one_secret(storage: Redis):
 
 @pytest.mark.parametrize("value", [b"", b"x", bytes(31), bytes(33), b"\xff" * 10**6])
 async def test_sec_secret_of_another_length_is_replaced_for_all(
-    storage: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, value: bytes
+    storage: RedisStorage, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, value: bytes
 ):
     """Whoever else has put it there: no replica starts with less than a whole secret."""
     monkeypatch.setattr(shared, "_CHECK_INTERVAL", 0.05)
@@ -381,7 +383,7 @@ async def test_sec_secret_of_another_length_is_replaced_for_all(
 
 async def test_secret_is_put_back_into_a_redis_that_came_back_empty(tmp_path: Path):
     with RedisServer(tmp_path) as server:
-        storage = Redis(server.url, limit=10.0)
+        storage = RedisStorage(server.url, limit=10.0)
         async with storage.join("tested") as one:
             server.restart()
             await until(lambda: server.ask("GET", PREFIX + b":secret") == one.secret)
@@ -390,7 +392,7 @@ async def test_secret_is_put_back_into_a_redis_that_came_back_empty(tmp_path: Pa
 
 
 async def test_secret_is_put_back_where_somebody_has_emptied_a_redis_that_runs(
-    storage: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    storage: RedisStorage, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     """No connection is lost then, so it is looked at from time to time."""
     monkeypatch.setattr(shared, "_CHECK_INTERVAL", 0.05)
@@ -403,7 +405,7 @@ async def test_log_says_that_there_are_two_secrets(tmp_path: Path, caplog: pytes
     """Once, however often it is looked at."""
     caplog.set_level(logging.ERROR)
     with RedisServer(tmp_path) as server:
-        storage = Redis(server.url, limit=10.0)
+        storage = RedisStorage(server.url, limit=10.0)
         async with storage.join("tested") as one, one.changes.watch() as hints:
             server.kill()
             server.start()
@@ -429,7 +431,7 @@ async def test_replica_waits_for_redis(tmp_path: Path, caplog: pytest.LogCapture
         joined = trio.Event()
 
         async def join() -> None:
-            async with Redis(url, limit=0.2).join("tested") as one:
+            async with RedisStorage(url, limit=0.2).join("tested") as one:
                 await one.changes.record(["tools"])
                 joined.set()
 
@@ -458,25 +460,25 @@ async def test_slow_start_with_a_redis_that_is_there_tells_of_no_outage(
 
 async def test_waiting_for_redis_can_be_cancelled():
     with trio.move_on_after(0.1) as scope:
-        async with Redis("redis://127.0.0.1:1").join("tested"):
+        async with RedisStorage("redis://127.0.0.1:1").join("tested"):
             pass
     assert scope.cancelled_caught
 
 
 async def test_policy_that_drops_keys_is_an_error_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     with RedisServer(tmp_path, "maxmemory-policy allkeys-lru") as server:
-        async with Redis(server.url, limit=10.0).join("tested"):
+        async with RedisStorage(server.url, limit=10.0).join("tested"):
             assert "allkeys-lru, and has to be noeviction" in caplog.text
         caplog.clear()
         server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
-        async with Redis(server.url, limit=10.0).join("tested"):
+        async with RedisStorage(server.url, limit=10.0).join("tested"):
             assert "noeviction" not in caplog.text
 
 
 async def test_replica_that_may_not_ask_for_the_policy_runs(redis_url: str, redis_server: RedisServer):
     redis_server.ask("ACL", "SETUSER", "replica", "~*", "&*", "+@all", "-config", "nopass", "on")
     try:
-        async with Redis(redis_url.replace("//", "//replica:any@"), limit=10.0).join("tested") as one:
+        async with RedisStorage(redis_url.replace("//", "//replica:any@"), limit=10.0).join("tested") as one:
             await one.changes.record(["tools"])
     finally:
         redis_server.ask("ACL", "DELUSER", "replica")
@@ -486,7 +488,7 @@ async def test_replica_that_may_not_ask_for_the_policy_runs(redis_url: str, redi
 
 
 async def test_change_behind_a_failover_that_lost_the_last_ones_is_not_missed(
-    storage: Redis, redis_server: RedisServer
+    storage: RedisStorage, redis_server: RedisServer
 ):
     """As many are noted as were lost, and a reader who has seen those is told."""
     async with storage.join("tested") as one:
@@ -501,7 +503,7 @@ async def test_change_behind_a_failover_that_lost_the_last_ones_is_not_missed(
         assert (await one.changes.read_since(seen)).changed == ["new"]
 
 
-async def test_hint_with_too_much_to_tell_is_a_gap(storage: Redis):
+async def test_hint_with_too_much_to_tell_is_a_gap(storage: RedisStorage):
     async with storage.join("tested") as one, one.changes.watch() as hints:
         start = (await one.changes.read_since(None)).cursor
         things = [f"resource:{number:01000}" for number in range(100)]
@@ -510,7 +512,7 @@ async def test_hint_with_too_much_to_tell_is_a_gap(storage: Redis):
         assert sorted((await one.changes.read_since(start)).changed) == things
 
 
-async def test_hints_of_others_make_gaps_or_nothing(storage: Redis, redis_server: RedisServer):
+async def test_hints_of_others_make_gaps_or_nothing(storage: RedisStorage, redis_server: RedisServer):
     """Those that are of a version to come are ignored; those that make no sense may have meant anything."""
     async with storage.join("tested") as one, one.sessions.watch() as hints:
         bus = PREFIX + b":bus"
@@ -524,7 +526,7 @@ async def test_hints_of_others_make_gaps_or_nothing(storage: Redis, redis_server
         assert await next_of(hints) == "known"
 
 
-async def test_bucket_of_a_clock_that_was_set_back_is_only_empty(storage: Redis, redis_server: RedisServer):
+async def test_bucket_of_a_clock_that_was_set_back_is_only_empty(storage: RedisStorage, redis_server: RedisServer):
     """It gets tokens as any other does."""
     async with storage.join("tested") as one:
         assert await one.rate_limits.acquire(b"caller", limit=1, period_ms=HOUR, burst=5) == 0
@@ -537,7 +539,7 @@ async def test_bucket_of_a_clock_that_was_set_back_is_only_empty(storage: Redis,
 
 
 async def test_replicas_of_different_layouts_share_nothing(
-    storage: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    storage: RedisStorage, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     async with storage.join("tested") as old:
         monkeypatch.setattr(shared, "_LAYOUT", 2)
@@ -550,7 +552,7 @@ async def test_replicas_of_different_layouts_share_nothing(
     assert {name.split(b":")[2].rstrip(b"}") for name in redis_server.ask("KEYS", "*")} == {b"1", b"2"}
 
 
-async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(storage: Redis, redis_server: RedisServer):
+async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(storage: RedisStorage, redis_server: RedisServer):
     """And nothing is taken for the key of a long letter."""
     redis_server.ask("SET", "kept", "by others")
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
@@ -565,7 +567,7 @@ async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(storage: Redis, 
 
 
 async def test_what_a_server_tells_of_an_extension_reaches_all_replicas(
-    storage: Redis,
+    storage: RedisStorage,
 ):
     async with replicas_that_tell(storage, b"a" * 32, b"a" * 32) as (one, two):
         for size in range(50):

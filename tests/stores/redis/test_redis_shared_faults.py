@@ -19,7 +19,7 @@ from tests.stores.redis_use import PREFIX, append, next_of, until, until_done, u
 
 from trio_mcp.fleet import messenger as letters_of_replicas
 from trio_mcp.fleet.messenger import Messenger, ReplicaMessage
-from trio_mcp.fleet.storage.redis.storage import Redis
+from trio_mcp.fleet.storage.redis.storage import RedisStorage
 from trio_mcp.stores.shared import ChangeHint, Replica, StoredSession
 from trio_mcp.stores.task_store import StoreDown, Uncertain, new_mark
 from trio_mcp.testing.stores.task_store_records import HOUR, create, record
@@ -31,7 +31,7 @@ async def test_redis_that_came_back_empty_is_noticed(tmp_path: Path):
     """Sessions are gone, everything may have changed, watchers and mailboxes are told a gap; and all goes on."""
     with RedisServer(tmp_path) as server:
         async with (
-            Redis(server.url, limit=10.0).join("tested") as one,
+            RedisStorage(server.url, limit=10.0).join("tested") as one,
             one.sessions.watch() as sessions,
             one.events.watch() as events,
             one.changes.watch() as changes,
@@ -60,7 +60,7 @@ async def test_redis_that_came_back_empty_is_noticed(tmp_path: Path):
 async def test_redis_that_was_killed_has_all_that_is_in_its_log(tmp_path: Path):
     """With an append-only file, nothing is lost with the process: a place in the log of changes stays good, too."""
     with RedisServer(tmp_path, "appendonly yes") as server:
-        async with Redis(server.url, limit=10.0).join("tested") as one, one.changes.watch() as hints:
+        async with RedisStorage(server.url, limit=10.0).join("tested") as one, one.changes.watch() as hints:
             await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=HOUR, limit=9)
             await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
             assert await append(one, "stream", 1, [b"a"])
@@ -82,7 +82,7 @@ async def test_redis_that_was_killed_has_all_that_is_in_its_log(tmp_path: Path):
 async def test_frozen_redis_holds_up_no_call_beyond_the_limit(tmp_path: Path):
     """What was sent to it is uncertain; the rest is down; and it is used again without a restart."""
     with RedisServer(tmp_path) as server:
-        async with Redis(server.url, limit=0.3).join("tested") as one:
+        async with RedisStorage(server.url, limit=0.3).join("tested") as one:
             mark = new_mark()
             await until_done(
                 partial(one.sessions.open, "session", b"old", caller=b"ann", mark=b"", idle_ms=HOUR, limit=9)
@@ -110,7 +110,7 @@ async def test_frozen_redis_holds_up_no_call_beyond_the_limit(tmp_path: Path):
 
 async def test_full_redis_changes_nothing_and_goes_on_reading(tmp_path: Path):
     with RedisServer(tmp_path, "maxmemory-policy noeviction") as server:
-        async with Redis(server.url, limit=10.0).join("tested") as one:
+        async with RedisStorage(server.url, limit=10.0).join("tested") as one:
             mark = new_mark()
             await one.sessions.open("session", b"old", caller=b"ann", mark=b"mark", idle_ms=HOUR, limit=9)
             await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
@@ -174,8 +174,8 @@ async def with_faults(
     number, ends = 0, list[str]()
     async with (
         open_proxy(server.port) as proxy,
-        Redis(server.url, limit=10.0).join("tested") as other,
-        Redis(proxy.url, limit=0.2).join("tested") as one,
+        RedisStorage(server.url, limit=10.0).join("tested") as other,
+        RedisStorage(proxy.url, limit=0.2).join("tested") as one,
     ):
         for kind, way, steps in (("cut", "answers", 5), ("swallow", "answers", 1), ("cut", "requests", 200)):
             for after in range(0, 5 * steps, steps):
@@ -229,7 +229,7 @@ async def test_uncertain_change_of_a_session_is_made_once(redis_server: RedisSer
         assert (found.state, found.mark) == (b"%d" % number, marks[number])
         assert await other.sessions.change("session", b"", expected_mark=marks[number], mark=b"was", idle_ms=HOUR)
 
-    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+    async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         await one.sessions.open("session", b"", caller=b"ann", mark=b"was", idle_ms=HOUR, limit=9)
     await with_faults(redis_server, attempt, check)
 
@@ -250,7 +250,7 @@ async def test_uncertain_append_is_made_once(redis_server: RedisServer):
         assert found is not None
         assert (found.lines, found.stream.note) == (lines, b"%d" % number)
 
-    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+    async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         await one.events.open("session", "stream", holder="me", request_id=b"", retention_ms=HOUR)
     await with_faults(redis_server, attempt, check)
 
@@ -270,7 +270,7 @@ async def test_uncertain_note_is_told_at_least_once(redis_server: RedisServer):
         assert (found.changed, found.everything) == ([f"thing {number}"], False)
         places[number + 1] = found.cursor
 
-    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+    async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         places[1] = (await one.changes.read_since(None)).cursor
     await with_faults(redis_server, attempt, check)
 
@@ -298,8 +298,8 @@ async def test_letters_that_come_while_the_subscription_is_lost_are_read_with_th
     letters = [b"short", bytes(5_000), b"x" * 100_000, b"last"]
     async with (
         open_proxy(redis_server.port) as proxy,
-        Redis(proxy.url, limit=1.0).join("tested") as one,
-        Redis(redis_server.url, limit=10.0).join("tested") as two,
+        RedisStorage(proxy.url, limit=1.0).join("tested") as one,
+        RedisStorage(redis_server.url, limit=10.0).join("tested") as two,
         one.courier.mailbox() as mailbox,
     ):
         for turn in range(3):
@@ -333,8 +333,8 @@ async def test_each_letter_is_handled_once_while_the_subscription_is_cut_again_a
         letter.ack(b"read " + letter.content[:4])
 
     async with (
-        Redis(redis_server.url, limit=10.0).join("tested") as one,
-        Redis(redis_server.url, limit=10.0).join("tested") as two,
+        RedisStorage(redis_server.url, limit=10.0).join("tested") as one,
+        RedisStorage(redis_server.url, limit=10.0).join("tested") as two,
         trio.open_nursery() as nursery,
     ):
         ours, theirs = Messenger(one), Messenger(two)
@@ -352,7 +352,7 @@ async def test_each_letter_is_handled_once_while_the_subscription_is_cut_again_a
 
 
 async def test_list_of_letters_is_bounded_in_number_bytes_and_time(redis_server: RedisServer) -> None:
-    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+    async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         for number in range(1100):
             await one.courier.send("nobody", b"%04d" % number + bytes(4000))
         (listed,) = redis_server.ask("KEYS", "*:listed")
@@ -372,7 +372,7 @@ async def test_signs_of_life_and_leases_go_beside_a_connection_that_is_full(redi
     """All other commands wait there."""
     async with (
         open_proxy(redis_server.port) as proxy,
-        Redis(proxy.url, limit=0.5).join("tested") as one,
+        RedisStorage(proxy.url, limit=0.5).join("tested") as one,
     ):
         await create(one.tasks, record("task", holder="me"))
         await one.courier.heartbeat(lease_ms=HOUR)
@@ -392,7 +392,7 @@ async def use_seen(replica: Replica) -> None:
 
 async def test_outage_of_redis_is_logged_once_with_two_links(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with RedisServer(tmp_path) as server:
-        async with Redis(server.url, limit=1.0).join("tested") as one:
+        async with RedisStorage(server.url, limit=1.0).join("tested") as one:
             server.kill()
             await until(lambda: one.counts is not None and not one.counts.is_up)
             await trio.sleep(0.3)  # the other link learns of the loss
@@ -408,7 +408,7 @@ async def test_outage_of_redis_is_logged_once_with_two_links(tmp_path: Path, cap
 async def test_letter_of_several_pieces_is_read_whole_and_leaves_nothing(
     redis_server: RedisServer, length: int
 ) -> None:
-    async with Redis(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
+    async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
         letter = random.Random(length).randbytes(length)
         for number in (1, 1, None):
             await one.courier.send(one.id, letter, number=number)
@@ -417,7 +417,7 @@ async def test_letter_of_several_pieces_is_read_whole_and_leaves_nothing(
 
 
 async def test_long_letters_are_fetched_together_in_order(redis_server: RedisServer) -> None:
-    async with Redis(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
+    async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
         letters = [bytes([n]) * (100_000 if n % 3 else 10) for n in range(20)]
         for number, letter in enumerate(letters):
             await one.courier.send(one.id, letter, number=number)

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from trio_mcp.fleet.storage.redis.storage import Redis
+from trio_mcp.fleet.storage.redis.storage import RedisStorage
 from trio_mcp.stores.shared import Replica
 from trio_mcp.testing import SharedStorageSuite
 
@@ -14,7 +14,7 @@ from trio_mcp.testing import SharedStorageSuite
 class TestRedis(SharedStorageSuite):
     @pytest.fixture(autouse=True)
     def storage(self, redis_url: str) -> None:
-        self.redis = Redis(redis_url, limit=10.0)
+        self.redis = RedisStorage(redis_url, limit=10.0)
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
         return self.redis.join(name)

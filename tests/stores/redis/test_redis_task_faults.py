@@ -7,7 +7,7 @@ from tests.stores.redis.test_redis_shared_faults import with_faults
 from tests.stores.redis_server import RedisServer
 from tests.stores.redis_use import PREFIX
 
-from trio_mcp.fleet.storage.redis.storage import Redis
+from trio_mcp.fleet.storage.redis.storage import RedisStorage
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import TaskRecord
 from trio_mcp.testing.stores.task_store_records import HOUR, change, claim, create, next_of, read_record, record
@@ -55,7 +55,7 @@ async def test_uncertain_change_of_a_task_is_made_once(redis_server: RedisServer
         before[number] = one
         after[number] = next_of(one, message=f"message {number}")
 
-    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+    async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         prepare(1, await create(one.tasks, record("one", holder="me")))
     await with_faults(redis_server, attempt, check)
 
@@ -74,7 +74,7 @@ async def test_uncertain_claim_leaves_its_tasks_alone(redis_server: RedisServer)
         for name in ("one", "two"):
             assert await change(other.tasks, await read_record(other.tasks, name), give_up=True) is not None
 
-    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+    async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         for name in ("one", "two"):
             await create(one.tasks, record(name))
     await with_faults(redis_server, attempt, check)
@@ -92,7 +92,7 @@ async def test_uncertain_renewal_can_be_made_again(redis_server: RedisServer):
         assert ends in ([[2 * number + 1] * 2] if returned else [[2 * number + 1] * 2, [2 * number] * 2])
         assert set(await other.tasks.renew(held, lease_ms=(2 * number + 2) * HOUR)) == set()
 
-    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+    async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         created = {
             name: (await create(one.tasks, record(name, holder="me"), lease_ms=2 * HOUR)).created_at for name in held
         }

@@ -49,7 +49,7 @@ def only(*allowed: str) -> dialing.AddressRule:
 
 async def asked(url: str, allows: dialing.AddressRule, context: ssl.SSLContext | None = None) -> bytes:
     async with (
-        HttpClient(url, proxy=None, allows=allows, ssl_context=context) as client,
+        HttpClient(url, http_proxy=None, allows=allows, ssl_context=context) as client,
         client.request("GET", client.target) as reply,
     ):
         return await reply.read(100)
@@ -101,7 +101,7 @@ async def test_every_connection_is_under_the_rule() -> None:
     named(["127.0.0.1"], ["127.0.0.2"])
     async with (
         scripted(answering(OK)) as server,
-        HttpClient(f"http://a.example:{server.port}/", proxy=None, allows=only("127.0.0.1")) as client,
+        HttpClient(f"http://a.example:{server.port}/", http_proxy=None, allows=only("127.0.0.1")) as client,
         client.request("GET", "/") as first,
     ):
         with pytest.raises(RequestNotSent, match="forbid"):
@@ -125,7 +125,7 @@ async def test_tls_is_for_the_name_and_not_for_the_address() -> None:
 async def test_the_rule_is_not_for_the_address_of_a_proxy() -> None:
     async with (
         scripted(answering(OK)) as proxy,
-        HttpClient("http://a.example/", proxy=proxy.url, allows=only()) as client,
+        HttpClient("http://a.example/", http_proxy=proxy.url, allows=only()) as client,
         client.request("GET", "/") as reply,
     ):
         assert await reply.read(100) == b"hello"

@@ -74,7 +74,7 @@ async def test_a_cancel_at_any_step_leaves_nothing_open(
         before, is_over = descriptors(), False
         while not is_over:
             step += 1
-            async with HttpClient(server.url, ssl_context=ours, proxy=by) as client:
+            async with HttpClient(server.url, ssl_context=ours, http_proxy=by) as client:
                 if warm:
                     await call(client, b"{}")
                 is_over = not await cancelled_at(step, client, body)

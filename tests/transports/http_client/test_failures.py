@@ -19,7 +19,7 @@ from trio_mcp.transports.http_client.connection import BadResponse, RequestNotSe
 
 async def failure(url: str, context: ssl.SSLContext | None = None) -> ConnectionLost:
     """How a request to ``url`` fails."""
-    async with HttpClient(url, ssl_context=context, proxy=None) as client:
+    async with HttpClient(url, ssl_context=context, http_proxy=None) as client:
         with pytest.raises(ConnectionLost) as lost:
             async with client.request("POST", "/", [(b"Authorization", b"Bearer secret")], b"{}"):
                 pass
@@ -74,7 +74,10 @@ async def test_nobody_answers_the_connect_in_time(jump_clock: MockClock) -> None
 
     trio.socket.set_custom_hostname_resolver(NoAnswer())
     bounds = HttpClientBounds(connect_timeout=LONG)
-    async with HttpClient("http://slow.example", proxy=None, bounds=bounds) as client, trio.open_nursery() as nursery:
+    async with (
+        HttpClient("http://slow.example", http_proxy=None, bounds=bounds) as client,
+        trio.open_nursery() as nursery,
+    ):
 
         async def call() -> None:
             with pytest.raises(RequestNotSent, match=r"no connection to slow\.example:80 within 100 s"):

@@ -60,7 +60,7 @@ def test_a_head_has_a_line_for_each_header_whatever_is_in_it(name: bytes, value:
 
 @pytest.mark.parametrize("target", ["", "mcp", "http://a/", "/a b", "/a\r\n", "/\u00fc", "*"])
 async def test_a_target_is_a_path(target: str) -> None:
-    async with HttpClient("http://127.0.0.1:1", proxy=None) as client:
+    async with HttpClient("http://127.0.0.1:1", http_proxy=None) as client:
         with pytest.raises(ValueError, match="target"):
             async with client.request("GET", target):
                 pass
@@ -68,7 +68,7 @@ async def test_a_target_is_a_path(target: str) -> None:
 
 @pytest.mark.parametrize("method", ["", "GE T", "GET\r\n", "G\u00cbT"])
 async def test_a_method_is_a_token(method: str) -> None:
-    async with HttpClient("http://127.0.0.1:1", proxy=None) as client:
+    async with HttpClient("http://127.0.0.1:1", http_proxy=None) as client:
         with pytest.raises(ValueError, match="method"):
             async with client.request(method, "/"):
                 pass

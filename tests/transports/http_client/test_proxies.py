@@ -142,7 +142,7 @@ def test_a_proxy_is_a_url_or_a_host_with_a_port(url: str, origin: Origin, author
 )
 def test_other_proxies_are_refused_without_a_word_of_their_password(url: str) -> None:
     with pytest.raises(ValueError, match="proxy") as refused:
-        HttpClient("http://example.com", proxy=url)
+        HttpClient("http://example.com", http_proxy=url)
     assert "secret" not in str(refused.value)
 
 
@@ -224,7 +224,7 @@ async def test_a_proxy_is_sent_the_whole_url_of_a_plain_request_and_alone_its_ow
     seen: list[bytes] = []
     async with proxied(seeing(seen)) as (server, proxy, told):
         url = f"http://me:secret@127.0.0.1:{proxy.port}"
-        async with HttpClient(server.url, proxy=url) as client:
+        async with HttpClient(server.url, http_proxy=url) as client:
             for _ in range(2):
                 async with client.request("POST", "/mcp?a", body=b"{}") as reply:
                     assert await reply.read(10) == b"hello"
@@ -264,7 +264,7 @@ async def test_a_secure_request_goes_through_a_tunnel_in_which_the_proxy_reads_n
     seen: list[bytes] = []
     async with proxied(seeing(seen), certified, certified if secure_proxy else None) as (server, proxy, told):
         url = f"{proxy.scheme}://me:secret@127.0.0.1:{proxy.port}"
-        async with HttpClient(server.url, proxy=url, ssl_context=trusting) as client:
+        async with HttpClient(server.url, http_proxy=url, ssl_context=trusting) as client:
             for _ in range(2):
                 async with client.request("POST", "/mcp", [(b"Authorization", b"Bearer x")], b"{}") as reply:
                     assert await reply.read(10) == b"hello"
@@ -296,7 +296,7 @@ async def test_a_refusal_of_the_proxy_is_told_with_its_status_and_without_the_pa
 
     async with scripted(script) as proxy:
         url = f"http://me:secret@127.0.0.1:{proxy.port}"
-        async with HttpClient("https://example.com", proxy=url) as client:
+        async with HttpClient("https://example.com", http_proxy=url) as client:
             with pytest.raises(RequestNotSent, match=words) as refused:
                 async with client.request("POST", "/"):
                     pass
@@ -308,7 +308,7 @@ async def test_a_refusal_of_the_proxy_is_told_with_its_status_and_without_the_pa
 
 
 async def test_a_proxy_that_is_not_there_is_named_without_its_password() -> None:
-    async with HttpClient("http://example.com", proxy="http://me:secret@127.0.0.1:1") as client:
+    async with HttpClient("http://example.com", http_proxy="http://me:secret@127.0.0.1:1") as client:
         with pytest.raises(RequestNotSent, match=r"127\.0\.0\.1:1: Connection refused") as refused:
             async with client.request("POST", "/"):
                 pass
@@ -323,7 +323,7 @@ async def test_the_environment_counts_unless_it_is_switched_off(monkeypatch: pyt
         async with HttpClient("http://example.com") as client, client.request("GET", "/"):
             pass
         assert (len(server.visitors), len(proxy.visitors)) == (0, 1)
-        async with HttpClient("http://127.0.0.1:1", proxy=None) as client:
+        async with HttpClient("http://127.0.0.1:1", http_proxy=None) as client:
             with pytest.raises(RequestNotSent):
                 async with client.request("GET", "/"):
                     pass

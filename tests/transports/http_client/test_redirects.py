@@ -115,7 +115,7 @@ async def test_a_redirect_is_the_answer_where_none_is_followed() -> None:
 
     async with (
         scripted(script) as server,
-        HttpClient(server.url, proxy=None, follow_redirects=False) as client,
+        HttpClient(server.url, http_proxy=None, follow_redirects=False) as client,
         client.request("GET", "/mcp") as reply,
     ):
         assert (reply.status, reply.headers["location"]) == (307, "/elsewhere")

@@ -28,7 +28,7 @@ from ...jsonrpc.base64url import decode_base64url
 from ..credentials import AuthorizationError, calling_user_code
 from ..fetching import Fetch, Fetcher, FetchFailed
 from ..signing import ProofKey
-from ..storage.records import IssuerRecord, Storage, Stored, Tokens
+from ..storage.records import IssuerRecord, StoredAuthorization, Tokens, TokenStorage
 from .grants import Grant, GrantContext, Machine, Step, Visit
 
 _REFRESH_MARGIN: Final = 20.0
@@ -56,7 +56,7 @@ class TokensInUse:
 
     @classmethod
     def of(
-        cls, stored: Stored, now: float, *, since: float = -math.inf, is_granted: bool = False
+        cls, stored: StoredAuthorization, now: float, *, since: float = -math.inf, is_granted: bool = False
     ) -> TokensInUse | None:
         """Return the tokens in ``stored`` that are in use, at ``now`` in seconds since the epoch; `None` where there
         are none, or their key is lost."""
@@ -129,20 +129,20 @@ class Record:
     """The record of the server at ``server_url`` in ``storage``."""
 
     _server_url: str
-    _storage: Storage
+    _storage: TokenStorage
     _unsaved: Grant | None = attrs.field(default=None, init=False)
 
     def lock(self) -> AbstractAsyncContextManager[None]:
-        """Hold the record for this task alone, among all processes: see `Storage.lock`."""
+        """Hold the record for this task alone, among all processes: see `TokenStorage.lock`."""
         return self._storage.lock(self._server_url)
 
-    async def load(self) -> Stored:
+    async def load(self) -> StoredAuthorization:
         """Return the record, the last grant included even where the storage has failed."""
         with calling_user_code("the storage of tokens"):
-            stored = await self._storage.load(self._server_url) or Stored()
+            stored = await self._storage.load(self._server_url) or StoredAuthorization()
         return stored if self._unsaved is None else stored.with_record(self._unsaved.issuer, self._unsaved.record)
 
-    async def save(self, grant: Grant, stored: Stored) -> None:
+    async def save(self, grant: Grant, stored: StoredAuthorization) -> None:
         """Put ``grant`` into ``stored``, which was loaded under the lock, and save that. A failure of the storage is
         logged: the tokens are good, and the old ones may be so no more."""
         self._unsaved = grant

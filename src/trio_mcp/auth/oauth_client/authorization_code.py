@@ -28,7 +28,7 @@ from ...protocol.authorization import ServerMetadata
 from ...transports.http_client.origins import split_url
 from ..credentials import AuthorizationError, Credentials, SignInNeeded, UserIsAsked
 from ..fetching import Fetcher, nearness
-from ..storage.records import IssuerRecord, Storage, StorageFailed, Stored, Tokens
+from ..storage.records import IssuerRecord, StoredAuthorization, Tokens, TokenStorage, TokenStorageFailed
 from .acquisition import RunMachine, TokenSource, drive
 from .browser import Browser, OnVisit, is_loopback_uri, open_in_browser, open_loopback
 from .discovery import (
@@ -243,7 +243,7 @@ _SIGN_OUT_DEADLINE: Final = 10.0
 
 async def sign_out(
     server_url: str,
-    storage: Storage,
+    storage: TokenStorage,
     settings: OAuthSettings,
     fetcher: Fetcher,
     *,
@@ -253,14 +253,14 @@ async def sign_out(
     be good still, and `None` where there was no record.
 
     The record is gone first, readable or not; then each authorization server is asked, all within ten seconds. Raises
-    `StorageFailed` where the record stays.
+    `TokenStorageFailed` where the record stays.
     """
     reasons: list[str] = []
-    stored = Stored()
+    stored = StoredAuthorization()
     async with storage.lock(server_url):
         try:
             stored = await storage.load(server_url) or stored
-        except StorageFailed as error:
+        except TokenStorageFailed as error:
             reasons.append(str(error))
         if not await storage.remove(server_url):
             return None

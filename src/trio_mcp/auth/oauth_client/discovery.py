@@ -18,7 +18,7 @@ from ...transports.http_client.origins import split_url
 from ..challenges import RESOURCE_METADATA
 from ..credentials import AuthorizationError
 from ..fetching import Fetch, Fetched, FetchFailed, same_issuer, server_metadata_urls
-from ..storage.records import IssuerRecord, Stored
+from ..storage.records import IssuerRecord, StoredAuthorization
 from .grants import GrantContext, Machine, PreregisteredClient, check_belonging, shown
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMet
     return metadata
 
 
-def known_issuer(client: PreregisteredClient, stored: Stored) -> str | None:
+def known_issuer(client: PreregisteredClient, stored: StoredAuthorization) -> str | None:
     """Return the one issuer that may see the credentials of ``client``; `None` where the first use decides."""
     if client.issuer is not None:
         return client.issuer
@@ -153,7 +153,7 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
     return None
 
 
-def _chosen(named: Sequence[str], only: str | None, stored: Stored) -> str:
+def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization) -> str:
     """Return the authorization server to use (RFC 9728 section 7.6; 2026-07-28 authorization, Authorization Server
     Binding). Raises `AuthorizationError` where the credentials belong to none of the ``named``."""
     if only is not None:

@@ -28,7 +28,7 @@ from ..challenges import Challenge
 from ..credentials import AuthorizationError, calling_user_code
 from ..fetching import Fetch, same_issuer
 from ..signing import ProofKey
-from ..storage.records import BINDING, IssuerRecord, Storage, Stored
+from ..storage.records import BINDING, IssuerRecord, StoredAuthorization, TokenStorage
 
 AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 """Method of a client at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
@@ -87,7 +87,7 @@ class ClientBindings:
     not know each other give the same one.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: TokenStorage) -> None:
         self._storage = storage
         self._claimed: dict[str, str] = {}
         """Issuers to which clients are about to be bound, by the names of the bindings."""
@@ -115,7 +115,7 @@ class ClientBindings:
             name, issuer = next(iter(self._claimed.items()))
             with calling_user_code("the storage of tokens"):
                 async with self._storage.lock(name):
-                    stored = await self._storage.load(name) or Stored()
+                    stored = await self._storage.load(name) or StoredAuthorization()
                     if stored.current is None:
                         await self._storage.save(name, stored.with_record(issuer, IssuerRecord()))
             if stored.current is not None:
@@ -154,7 +154,7 @@ class GrantContext:
 
     server_url: str
     """The canonical URL of the MCP server (2026-07-28 authorization, Canonical Server URI)."""
-    stored: Stored
+    stored: StoredAuthorization
     """The record of the client's authorization at this server."""
     challenge: Challenge | None = None
     """The Bearer or DPoP challenge of the refusal; `None` where there was none, or no refusal at all."""

@@ -30,7 +30,7 @@ from ..challenges import Challenge, parse_challenges
 from ..credentials import AuthorizationError, ClientAuth, Credentials, RefusedRequest
 from ..fetching import Fetcher, HttpFetcher, UrlRules
 from ..signing import ProofKey
-from ..storage.records import MemoryStorage, Storage, Stored
+from ..storage.records import MemoryTokenStorage, StoredAuthorization, TokenStorage
 from .acquisition import (
     Acquisition,
     CompletionShield,
@@ -72,7 +72,7 @@ class TokenKeeper:
 
     _server_url: str
     _source: TokenSource
-    _storage: Storage
+    _storage: TokenStorage
     _fetcher: Fetcher
     _nursery: ServiceNursery
     _is_dpop: bool = attrs.field(default=False, kw_only=True, alias="is_dpop")
@@ -252,7 +252,7 @@ class TokenKeeper:
                 self._adopts(await self._record.load(), None)
                 self._is_loaded = True
 
-    def _adopts(self, stored: Stored, held: TokensInUse | None) -> bool:
+    def _adopts(self, stored: StoredAuthorization, held: TokensInUse | None) -> bool:
         """Hold the tokens of ``stored``, and return true, where they are others than ``held``, and may be good."""
         tokens = stored.tokens
         if tokens is None or (held is not None and tokens.access_token == held.token):
@@ -270,11 +270,15 @@ class TokenKeeper:
             raise AuthorizationError("the authorization server has granted a token that is bound to no key")
 
     def _use_grant(self, grant: Grant, *, is_granted: bool) -> None:
-        stored = Stored().with_record(grant.issuer, grant.record)
+        stored = StoredAuthorization().with_record(grant.issuer, grant.record)
         self._current = TokensInUse.of(stored, self._now(), since=trio.current_time(), is_granted=is_granted)
 
     def _grant_context(
-        self, stored: Stored, bindings: ClientBindings, key: ProofKey | None, challenge: Challenge | None = None
+        self,
+        stored: StoredAuthorization,
+        bindings: ClientBindings,
+        key: ProofKey | None,
+        challenge: Challenge | None = None,
     ) -> GrantContext:
         return GrantContext(
             server_url=self._server_url,
@@ -286,7 +290,7 @@ class TokenKeeper:
         )
 
 
-def _without_refresh_token(stored: Stored, error: str | None) -> Grant:
+def _without_refresh_token(stored: StoredAuthorization, error: str | None) -> Grant:
     assert stored.current is not None, "there are tokens"
     record = stored.issuers[stored.current]
     assert record.tokens is not None, "there are tokens"
@@ -341,7 +345,7 @@ class OAuthClient(ClientAuth):
 
     scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
     """Scopes to ask for in place of the ones that the server suggests."""
-    storage: Storage = attrs.field(factory=MemoryStorage)
+    storage: TokenStorage = attrs.field(factory=MemoryTokenStorage)
     """Place of the tokens; by default the memory of this object, so a user signs in once for each process."""
     dpop: bool = False
     """True where tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
@@ -349,7 +353,7 @@ class OAuthClient(ClientAuth):
     """True for clients that run on servers: URLs that a server names may lead to no private network."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
     """Replaces the system's usual one, for authorization servers."""
-    proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
+    http_proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
     """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
     environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
 
@@ -363,7 +367,7 @@ class OAuthClient(ClientAuth):
         if not origin.secure and not is_loopback(origin.host):
             raise ValueError(f"no token is sent to {origin} in plain text: the server needs https")
         rules = UrlRules.for_server(server_url, public_addresses_only=self.public_addresses_only)
-        fetcher = HttpFetcher(rules, ssl_context=self.ssl_context, proxy=self.proxy)
+        fetcher = HttpFetcher(rules, ssl_context=self.ssl_context, http_proxy=self.http_proxy)
         async with open_service_nursery("the client was closed") as nursery:
             keeper = TokenKeeper(server_url, source, self.storage, fetcher, nursery, is_dpop=self.dpop)
             try:

@@ -1,4 +1,4 @@
-"""FileStorage: records in files of this user alone, in a PrivateFolder.
+"""FileTokenStorage: records in files of this user alone, in a PrivateFolder.
 
 PrivateFolder: files that only their owner can read, each replaced as a whole, for worker threads. `file_lock` holds a
 lock that spans processes, and that a task can stop waiting for at any time.
@@ -27,7 +27,7 @@ import trio
 
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager, contextmanager
-from .records import BINDING, Storage, StorageFailed, Stored, UnreadableTokens, name_of_record
+from .records import BINDING, StoredAuthorization, TokenStorage, TokenStorageFailed, UnreadableTokens, name_of_record
 
 logger = logging.getLogger("trio_mcp")
 
@@ -40,7 +40,7 @@ _LEFTOVER_SECONDS: Final = 3600.0
 
 
 def state_folder() -> Path:
-    """Return the folder in which the platform has programs keep their records. Raises `StorageFailed`."""
+    """Return the folder in which the platform has programs keep their records. Raises `TokenStorageFailed`."""
     try:
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Application Support" / "trio-mcp"
@@ -48,7 +48,7 @@ def state_folder() -> Path:
         told = Path(os.environ.get("XDG_STATE_HOME", ""))
         return (told if told.is_absolute() else Path.home() / ".local" / "state") / "trio-mcp"
     except RuntimeError:
-        raise StorageFailed("this user has no home folder to keep tokens in; name another folder") from None
+        raise TokenStorageFailed("this user has no home folder to keep tokens in; name another folder") from None
 
 
 @frozen
@@ -57,7 +57,7 @@ class PrivateFolder:
 
     Nobody else can read a file at any time, nor put another in its place: a folder that belongs to somebody else, or
     that others may write to, is refused; a file that others may read is taken away from them, with a warning. No
-    symbolic link is followed, neither for the folder nor for a file. All methods raise `StorageFailed`.
+    symbolic link is followed, neither for the folder nor for a file. All methods raise `TokenStorageFailed`.
     """
 
     path: Path
@@ -74,7 +74,7 @@ class PrivateFolder:
             with os.fdopen(descriptor, "rb") as file:
                 data = file.read(limit + 1)
         if len(data) > limit:
-            raise StorageFailed(f"{self.path / name} is longer than {limit} bytes: no file of ours is")
+            raise TokenStorageFailed(f"{self.path / name} is longer than {limit} bytes: no file of ours is")
         return data
 
     def replace(self, name: str, data: bytes) -> None:
@@ -148,18 +148,20 @@ class PrivateFolder:
                 os.close(folder)
         except OSError as error:
             if self.path.is_symlink() or error.errno == errno.ELOOP:
-                raise StorageFailed(f"a symbolic link in {self.path}, or in its place, is not followed") from None
-            raise StorageFailed(f"the files in {self.path} cannot be {what}: {error.strerror}") from None
+                raise TokenStorageFailed(f"a symbolic link in {self.path}, or in its place, is not followed") from None
+            raise TokenStorageFailed(f"the files in {self.path} cannot be {what}: {error.strerror}") from None
 
     def _check_folder(self, status: os.stat_result) -> None:
         if status.st_uid != os.geteuid():
-            raise StorageFailed(f"{self.path} belongs to another user: no place for tokens")
+            raise TokenStorageFailed(f"{self.path} belongs to another user: no place for tokens")
         if status.st_mode & _OTHERS_WRITE:
-            raise StorageFailed(f"others may write to {self.path}: no place for tokens (chmod 700 would make it one)")
+            raise TokenStorageFailed(
+                f"others may write to {self.path}: no place for tokens (chmod 700 would make it one)"
+            )
 
     def _check_file(self, name: str, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise StorageFailed(f"{self.path / name} is no regular file of this user")
+            raise TokenStorageFailed(f"{self.path / name} is no regular file of this user")
 
     def _opened_file(self, folder: int, name: str, flags: int) -> int:
         # A pipe is opened without waiting for who writes to it, and then refused.
@@ -207,7 +209,8 @@ _turns: trio.lowlevel.RunVar[_Turns] = trio.lowlevel.RunVar("trio_mcp.file_lock_
 
 @asynccontextmanager
 async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
-    """Hold the lock that the file ``name`` stands for, alone among all tasks and processes. Raises `StorageFailed`.
+    """Hold the lock that the file ``name`` stands for, alone among all tasks and processes. Raises
+    `TokenStorageFailed`.
 
     A cancelled wait leaves a thread behind, which waits on, gives the lock back as soon as it has got the lock, and
     ends: nothing else can be done about a lock of the system. One thread waits for a lock at most, however many tasks
@@ -285,13 +288,13 @@ _stored_files: Final = msgspec.json.Decoder(_StoredFile)
 
 
 @frozen
-class FileStorage(Storage):
+class FileTokenStorage(TokenStorage):
     """Records in a folder, a file for each server, readable by this user alone: safe for many processes at once.
 
     The default ``folder`` is the ``tokens`` of ``$XDG_STATE_HOME/trio-mcp`` (``~/.local/state``), on macOS of
     ``~/Library/Application Support/trio-mcp``. A record is on the disk when `save` returns, or the old one is: nothing
     but a whole record is ever seen, even where the process is killed. A file that holds something else raises
-    `StorageFailed`, and stays. Secrets are not encrypted: see `KeyringStorage`.
+    `TokenStorageFailed`, and stays. Secrets are not encrypted: see `KeyringTokenStorage`.
     """
 
     _folder: PrivateFolder = attrs.field(default=None, converter=_folder, alias="folder")
@@ -301,36 +304,36 @@ class FileStorage(Storage):
         """The folder of the files."""
         return self._folder.path
 
-    async def load(self, server_url: str) -> Stored | None:
-        """Return the record: see `Storage.load`."""
+    async def load(self, server_url: str) -> StoredAuthorization | None:
+        """Return the record: see `TokenStorage.load`."""
 
-        def load() -> Stored | None:
+        def load() -> StoredAuthorization | None:
             name = _name(server_url)
             content = self._content(name)
             if content is None:
                 return None
             if content.server_url != server_url:
-                raise StorageFailed(f"{self.folder / name} is about another server; nothing was changed")
+                raise TokenStorageFailed(f"{self.folder / name} is about another server; nothing was changed")
             try:
-                return Stored.from_json(bytes(content.record))
+                return StoredAuthorization.from_json(bytes(content.record))
             except UnreadableTokens as error:
                 raise self._unreadable(name, error) from None
 
         return await _in_thread(load)
 
-    async def save(self, server_url: str, stored: Stored) -> None:
-        """Keep ``stored`` in place of the record there was: see `Storage.save`."""
+    async def save(self, server_url: str, stored: StoredAuthorization) -> None:
+        """Keep ``stored`` in place of the record there was: see `TokenStorage.save`."""
         data = msgspec.json.encode(_StoredFile(server_url, msgspec.Raw(stored.to_json())))
         if len(data) > _MAX_RECORD_BYTES:
-            raise StorageFailed(f"a record of {len(data)} bytes is not kept: {_MAX_RECORD_BYTES} are the most")
+            raise TokenStorageFailed(f"a record of {len(data)} bytes is not kept: {_MAX_RECORD_BYTES} are the most")
         await _in_thread(lambda: self._folder.replace(_name(server_url), data))
 
     async def remove(self, server_url: str) -> bool:
-        """Forget the record, readable or not: see `Storage.remove`."""
+        """Forget the record, readable or not: see `TokenStorage.remove`."""
         return await _in_thread(lambda: self._folder.remove(_name(server_url)))
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Hold the record for this task alone: see `Storage.lock`."""
+        """Hold the record for this task alone: see `TokenStorage.lock`."""
         return file_lock(self._folder, f"{name_of_record(server_url)}.lock")
 
     async def server_urls(self) -> list[str]:
@@ -341,7 +344,7 @@ class FileStorage(Storage):
             for name in self._folder.names():
                 try:
                     content = self._content(name) if name.endswith(_ENDING) else None
-                except StorageFailed as error:
+                except TokenStorageFailed as error:
                     logger.warning("%s", error)
                 else:
                     is_of_server = content is not None and not content.server_url.startswith(BINDING)
@@ -357,9 +360,9 @@ class FileStorage(Storage):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._unreadable(name, error) from None
 
-    def _unreadable(self, name: str, error: Exception) -> StorageFailed:
+    def _unreadable(self, name: str, error: Exception) -> TokenStorageFailed:
         """Return the failure that names the file, and tells nothing of its contents."""
-        return StorageFailed(
+        return TokenStorageFailed(
             f"{self.folder / name} holds no record that this version can read ({type(error).__name__}); "
             "remove it to sign in anew"
         )

@@ -1,4 +1,4 @@
-"""KeyringStorage: records in the keyring of the user's desktop."""
+"""KeyringTokenStorage: records in the keyring of the user's desktop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trio
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from .files import PrivateFolder, file_lock, state_folder
-from .records import Storage, StorageFailed, Stored, UnreadableTokens, name_of_record
+from .records import StoredAuthorization, TokenStorage, TokenStorageFailed, UnreadableTokens, name_of_record
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -32,34 +32,35 @@ def _lock_folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
 
 
 @frozen(kw_only=True)
-class KeyringStorage(Storage):
+class KeyringTokenStorage(TokenStorage):
     """Records in the keyring of the desktop, by the package ``keyring`` (``trio-mcp[keyring]``): encrypted, and open
     while the user is at work.
 
-    A machine without a desktop has no keyring: ``fallback``, a `FileStorage` for example, is used in its place there;
-    without a fallback all methods raise `StorageFailed`, which says so. The keyring may want to be unlocked by the
-    user: a `load` can be left meanwhile. The files in ``lock_folder`` stand for locks, and hold nothing; the default is
-    ``keyring`` beside the default folder of `FileStorage`. The package is imported when a record is first asked for.
+    A machine without a desktop has no keyring: ``fallback``, a `FileTokenStorage` for example, is used in its place
+    there; without a fallback all methods raise `TokenStorageFailed`, which says so. The keyring may want to be unlocked
+    by the user: a `load` can be left meanwhile. The files in ``lock_folder`` stand for locks, and hold nothing; the
+    default is ``keyring`` beside the default folder of `FileTokenStorage`. The package is imported when a record is
+    first asked for.
     """
 
-    fallback: Storage | None = None
+    fallback: TokenStorage | None = None
     _lock_folder: PrivateFolder = attrs.field(default=None, converter=_lock_folder, repr=False)
 
-    async def load(self, server_url: str) -> Stored | None:
-        """Return the record: see `Storage.load`."""
+    async def load(self, server_url: str) -> StoredAuthorization | None:
+        """Return the record: see `TokenStorage.load`."""
         if (other := await self._in_place()) is not None:
             return await other.load(server_url)
         text = await _used(lambda keyring: keyring.get_password(_SERVICE, server_url), can_be_left=True)
         try:
-            return None if text is None else Stored.from_json(text.encode())
+            return None if text is None else StoredAuthorization.from_json(text.encode())
         except (UnreadableTokens, UnicodeEncodeError) as error:
-            raise StorageFailed(
+            raise TokenStorageFailed(
                 f"the entry for {server_url} in the keyring's {_SERVICE!r} is no record that this version can read "
                 f"({type(error).__name__}); remove it to sign in anew"
             ) from None
 
-    async def save(self, server_url: str, stored: Stored) -> None:
-        """Keep ``stored`` in place of the record there was: see `Storage.save`."""
+    async def save(self, server_url: str, stored: StoredAuthorization) -> None:
+        """Keep ``stored`` in place of the record there was: see `TokenStorage.save`."""
         if (other := await self._in_place()) is not None:
             return await other.save(server_url, stored)
         text = stored.to_json().decode()
@@ -70,7 +71,7 @@ class KeyringStorage(Storage):
         return await _used(save)
 
     async def remove(self, server_url: str) -> bool:
-        """Forget the record: see `Storage.remove`."""
+        """Forget the record: see `TokenStorage.remove`."""
 
         def removed(keyring: KeyringBackend) -> bool:
             if keyring.get_password(_SERVICE, server_url) is None:
@@ -84,19 +85,21 @@ class KeyringStorage(Storage):
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Hold the record for this task alone: see `Storage.lock`. A keyring has no locks: a file is locked."""
+        """Hold the record for this task alone: see `TokenStorage.lock`. A keyring has no locks: a file is locked."""
         other = await self._in_place()
         lock = file_lock(self._lock_folder, name_of_record(server_url)) if other is None else other.lock(server_url)
         async with lock:
             yield
 
-    async def _in_place(self) -> Storage | None:
-        """Return the storage to use in place of the keyring, where there is none. Raises `StorageFailed`."""
+    async def _in_place(self) -> TokenStorage | None:
+        """Return the storage to use in place of the keyring, where there is none. Raises `TokenStorageFailed`."""
         missing = await _in_thread(_missing, can_be_left=True)
         if missing is None:
             return None
         if self.fallback is None:
-            raise StorageFailed(f"{missing}; tokens can be kept in files instead (FileStorage), if that is wanted")
+            raise TokenStorageFailed(
+                f"{missing}; tokens can be kept in files instead (FileTokenStorage), if that is wanted"
+            )
         return self.fallback
 
 
@@ -117,8 +120,8 @@ def _missing() -> str | None:
 
 
 async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False) -> T:
-    """Return the outcome of ``use`` in a thread. Raises `StorageFailed`, without a word of the backend's, which may
-    be of anybody's making."""
+    """Return the outcome of ``use`` in a thread. Raises `TokenStorageFailed`, without a word of the backend's, which
+    may be of anybody's making."""
 
     def call() -> T:
         import keyring
@@ -126,7 +129,7 @@ async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False
         try:
             return use(keyring.get_keyring())
         except Exception as error:
-            raise StorageFailed(f"the keyring failed: {type(error).__name__}") from None
+            raise TokenStorageFailed(f"the keyring failed: {type(error).__name__}") from None
 
     return await _in_thread(call, can_be_left=can_be_left)
 

@@ -1,6 +1,6 @@
 """Records: what a client keeps of its authorization at one server, as versioned JSON.
 
-`Storage` is a place for such records, and `MemoryStorage` is the place that ends with the process.
+`TokenStorage` is a place for such records, and `MemoryTokenStorage` is the place that ends with the process.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class IssuerRecord:
 
 
 @frozen(kw_only=True)
-class Stored:
+class StoredAuthorization:
     """The authorization of a client at one server, as a client keeps it, by authorization server."""
 
     issuers: Mapping[str, IssuerRecord] = attrs.field(factory=dict[str, IssuerRecord])
@@ -89,16 +89,16 @@ class Stored:
         record = self.issuers.get(self.current or "")
         return None if record is None else record.tokens
 
-    def with_record(self, issuer: str, record: IssuerRecord) -> Stored:
+    def with_record(self, issuer: str, record: IssuerRecord) -> StoredAuthorization:
         """Return the same with ``record`` for ``issuer``, which is the current one then."""
-        return Stored(issuers={**self.issuers, issuer: record}, current=issuer)
+        return StoredAuthorization(issuers={**self.issuers, issuer: record}, current=issuer)
 
     def to_json(self) -> bytes:
         """Return the record as JSON, secrets included."""
         return msgspec.json.encode(_File(_VERSION, self))
 
     @classmethod
-    def from_json(cls, data: bytes) -> Stored:
+    def from_json(cls, data: bytes) -> StoredAuthorization:
         """Return what `to_json` has written. Raises `UnreadableTokens`."""
         try:
             return _files.decode(data).stored
@@ -114,14 +114,14 @@ def _is_version(_: Any, __: Any, version: int) -> None:
 @frozen
 class _File:
     version: int = attrs.field(validator=_is_version)
-    stored: Stored
+    stored: StoredAuthorization
 
 
 # Made here: two threads that prepare the reading of a class at the same moment end the process (msgspec 0.22).
 _files: Final = msgspec.json.Decoder(_File)
 
 
-class StorageFailed(AuthorizationError):
+class TokenStorageFailed(AuthorizationError):
     """The place of the records cannot be used, or holds something else."""
 
 
@@ -131,16 +131,16 @@ def name_of_record(server_url: str) -> str:
     return hashlib.sha256(server_url.encode()).hexdigest()[:32]
 
 
-class Storage(Protocol):
+class TokenStorage(Protocol):
     """A place for records, each under the URL of an MCP server, or under a name like ``urn:trio-mcp:client:…`` for the
     credentials of a client. All methods may be cancelled at
-    any checkpoint, and leave a whole record, the old or the new one. All raise `StorageFailed`."""
+    any checkpoint, and leave a whole record, the old or the new one. All raise `TokenStorageFailed`."""
 
-    async def load(self, server_url: str) -> Stored | None:
+    async def load(self, server_url: str) -> StoredAuthorization | None:
         """Return the record; `None` where there is none."""
         ...
 
-    async def save(self, server_url: str, stored: Stored) -> None:
+    async def save(self, server_url: str, stored: StoredAuthorization) -> None:
         """Keep ``stored`` in place of the record there was, durably where the place is."""
         ...
 
@@ -153,34 +153,34 @@ class Storage(Protocol):
         ...
 
 
-class MemoryStorage(Storage):
+class MemoryTokenStorage(TokenStorage):
     """Records in memory, for a process that has a user sign in anew each time it is started."""
 
     def __init__(self) -> None:
-        self._records: dict[str, Stored] = {}
+        self._records: dict[str, StoredAuthorization] = {}
         self._locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
 
     def __repr__(self) -> str:
-        return f"<MemoryStorage, {len(self._records)} records>"
+        return f"<MemoryTokenStorage, {len(self._records)} records>"
 
-    async def load(self, server_url: str) -> Stored | None:
-        """Return the record: see `Storage.load`."""
+    async def load(self, server_url: str) -> StoredAuthorization | None:
+        """Return the record: see `TokenStorage.load`."""
         await trio.lowlevel.checkpoint()
         return self._records.get(server_url)
 
-    async def save(self, server_url: str, stored: Stored) -> None:
-        """Keep ``stored`` in place of the record there was: see `Storage.save`."""
+    async def save(self, server_url: str, stored: StoredAuthorization) -> None:
+        """Keep ``stored`` in place of the record there was: see `TokenStorage.save`."""
         await trio.lowlevel.checkpoint()
         self._records[server_url] = stored
 
     async def remove(self, server_url: str) -> bool:
-        """Forget the record: see `Storage.remove`."""
+        """Forget the record: see `TokenStorage.remove`."""
         await trio.lowlevel.checkpoint()
         return self._records.pop(server_url, None) is not None
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Hold the record for this task alone: see `Storage.lock`."""
+        """Hold the record for this task alone: see `TokenStorage.lock`."""
         lock = self._locks.setdefault(server_url, trio.Lock())
         async with lock:
             yield

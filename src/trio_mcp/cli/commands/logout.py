@@ -10,8 +10,8 @@ import trio
 
 from ...auth.fetching import HttpFetcher, UrlRules
 from ...auth.oauth_client.authorization_code import OAuth, sign_out
-from ...auth.storage.files import FileStorage
-from ...auth.storage.records import StorageFailed
+from ...auth.storage.files import FileTokenStorage
+from ...auth.storage.records import TokenStorageFailed
 from ...connecting.credentials import can_sign_in, resource_at
 from ...connecting.targets import Address, Target
 from ..printable import say
@@ -68,8 +68,8 @@ def sign_out_of_all(tokens: Literal["file", "keyring"]) -> int:
 
     async def all_of_them() -> int:
         try:
-            urls = await FileStorage().server_urls()
-        except StorageFailed as error:
+            urls = await FileTokenStorage().server_urls()
+        except TokenStorageFailed as error:
             say(str(error))
             return NOT_WRITTEN
         if not urls:
@@ -84,10 +84,10 @@ async def _signed_out(servers: list[tuple[str, OAuth]], tokens: Literal["file", 
     storage, statuses = storage_in(tokens), [ENDED_WELL]
 
     async def leave(url: str, auth: OAuth) -> None:
-        fetcher = HttpFetcher(UrlRules.for_server(url), ssl_context=auth.ssl_context, proxy=auth.proxy)
+        fetcher = HttpFetcher(UrlRules.for_server(url), ssl_context=auth.ssl_context, http_proxy=auth.http_proxy)
         try:
             reasons = await sign_out(url, storage, auth.settings(), fetcher)
-        except StorageFailed as error:
+        except TokenStorageFailed as error:
             say(str(error))
             statuses.append(NOT_WRITTEN)
             return

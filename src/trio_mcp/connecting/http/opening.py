@@ -63,7 +63,7 @@ async def open_http(
     *,
     headers: Mapping[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
-    proxy: str | Literal[True] | None = True,
+    http_proxy: str | Literal[True] | None = True,
     auth: ClientAuth | None = None,
     cookies: bool = True,
     **options: Unpack[ClientOptions],
@@ -74,7 +74,7 @@ async def open_http(
 
     ``headers`` are sent with each request: credentials, for example. Headers of HTTP or MCP itself cannot be replaced
     (`ValueError`), but the ``User-Agent``, which names this package and its version, can; with an empty one none is
-    sent. ``ssl_context`` replaces the system's usual one. ``proxy`` is the URL of an HTTP proxy, `None`
+    sent. ``ssl_context`` replaces the system's usual one. ``http_proxy`` is the URL of an HTTP proxy, `None`
     for none, `True` for the one that the environment names; servers on this machine are called without any. ``options``
     are those of `ClientSettings`.
 
@@ -126,7 +126,7 @@ async def open_http(
     begun, settings = trio.current_time(), ClientSettings(**options)
     timeouts = CallTimeouts(settings.call_timeout)
     told = attrs.evolve(settings, send_cancels=True)  # the transport itself is told of every cancel
-    opening = open_http_messages(url, headers, ssl_context, proxy, auth, settings, timeouts, cookies)
+    opening = open_http_messages(url, headers, ssl_context, http_proxy, auth, settings, timeouts, cookies)
     async with opening as (transport, sessions):
         renewing = partial(_renew, sessions)
         settling = partial(_settle, transport, sessions, url)
@@ -139,7 +139,7 @@ async def open_http_messages(
     url: str,
     headers: Mapping[str, str] | None,
     ssl_context: ssl.SSLContext | None,
-    proxy: str | Literal[True] | None,
+    http_proxy: str | Literal[True] | None,
     auth: ClientAuth | None,
     settings: ClientSettings,
     timeouts: CallTimeouts,
@@ -156,9 +156,9 @@ async def open_http_messages(
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
         # Proxies are for other machines: a token in plain text must not leave this one.
         unix, at = split_socket_url(url) if names_socket(url) else (None, url)
-        by = None if is_local_host(split_url(at)[0].host) else proxy
+        by = None if is_local_host(split_url(at)[0].host) else http_proxy
         http = HttpClient(
-            at, ssl_context=ssl_context, proxy=by, bounds=bounds, user_agent=agent, unix=unix, cookies=cookies
+            at, ssl_context=ssl_context, http_proxy=by, bounds=bounds, user_agent=agent, unix=unix, cookies=cookies
         )
     except ValueError as error:
         raise BadTarget(str(error)) from None

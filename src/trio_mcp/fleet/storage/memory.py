@@ -264,7 +264,7 @@ class _ServerStorage:
         self.rate_limits = _MemoryRateLimits(now)
 
 
-class Memory(FleetStorage):
+class MemoryStorage(FleetStorage):
     """A storage that replicas share which run in one trio program. All of the storage is gone with this object. The
     clock is trio's. No method waits, and none fails for want of the storage. Records of tasks leave the process
     nowhere, so ``secrets`` seal none."""

@@ -67,10 +67,10 @@ class ElicitAnswer:
         return (self.content or {}).get(VALUE)
 
     @overload
-    def content_as(self, kind: type[T]) -> T | None: ...
+    def as_(self, kind: type[T]) -> T | None: ...
     @overload
-    def content_as(self, kind: Any) -> Any: ...
-    def content_as(self, kind: Any) -> Any:
+    def as_(self, kind: Any) -> Any: ...
+    def as_(self, kind: Any) -> Any:
         """Return the accepted form, or the one value that was asked for, as a ``kind``; `None` when the user did not
         accept.
 

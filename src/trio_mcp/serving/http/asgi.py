@@ -53,9 +53,9 @@ def http_app(
     *,
     path: str = "/mcp",
     auth: Protected | None = None,
-    origins: Allowed = None,
-    hosts: Allowed = None,
-    proxies: TrustedProxies | None = None,
+    allowed_origins: Allowed = None,
+    allowed_hosts: Allowed = None,
+    trusted_proxies: TrustedProxies | None = None,
     retry_interval: float = 1.0,
     card: Card | None = None,
     catalog: bool = False,
@@ -69,13 +69,13 @@ def http_app(
     The application runs where trio runs: ``hypercorn --worker-class trio module:app``. Mounted in Starlette or FastAPI,
     it needs the lifespan of the framework, which hides the events of the ASGI server::
 
-        mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
+        mcp = http_app(server, allowed_origins=[], allowed_hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    ``auth``, ``origins``, ``hosts``, ``proxies``, ``retry_interval``, ``card``, ``catalog``, ``shared`` and ``record``
-    are as for `serve_http`; the address of a client is the one that the ASGI server tells. Clients look for the
-    metadata of a protected server (RFC 9728 section 3.1), and for a catalogue, at the root of the host, also where the
-    application is mounted elsewhere::
+    ``auth``, ``allowed_origins``, ``allowed_hosts``, ``trusted_proxies``, ``retry_interval``, ``card``, ``catalog``,
+    ``shared`` and ``record`` are as for `serve_http`; the address of a client is the one that the ASGI server tells.
+    Clients look for the metadata of a protected server (RFC 9728 section 3.1), and for a catalogue, at the root of the
+    host, also where the application is mounted elsewhere::
 
         documents = [Route(path, app) for app in (mcp.metadata, mcp.catalog) for path in app.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
@@ -85,18 +85,18 @@ def http_app(
     certificates, connections and signals are the ASGI server's.
     """
     check_servable(server)
-    if origins is None or hosts is None:
+    if allowed_origins is None or allowed_hosts is None:
         raise ValueError(
             "say which web pages may ask and under which names the server is reached, for example "
-            'http_app(server, origins=["https://app.example.com"], hosts=["mcp.example.com"]); '
-            'origins=[] lets no web page in, "*" lets any'
+            'http_app(server, allowed_origins=["https://app.example.com"], allowed_hosts=["mcp.example.com"]); '
+            'allowed_origins=[] lets no web page in, "*" lets any'
         )
     gate = None if auth is None else auth.gate()
     settings = EndpointSettings(
         path,
-        host_checks_for(None, origins, hosts),
+        host_checks_for(None, allowed_origins, allowed_hosts),
         gate,
-        proxies,
+        trusted_proxies,
         retry_interval,
         documents=documents_beside(server, path, card, catalog=catalog),
     )

@@ -196,7 +196,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         warn_of_unchecked_scopes(running, settings.gate)
         share_proofs(running, settings.gate)
         self._limits = running.limits
-        self.callers = CallersByAddress(running.callers, settings.proxies)
+        self.callers = CallersByAddress(running.callers, settings.trusted_proxies)
         """Finds the other ends of connections."""
         self._modern = StatelessEndpoint(running, nursery, settings.gate)
         self._shared = _fleet_sessions(running, nursery, settings.retry_interval)

@@ -122,14 +122,14 @@ def _check_seconds(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> N
 @frozen
 class EndpointSettings:
     """The place of an endpoint, ``path``, with or without a slash at the end, and who may ask there. ``gate`` knows the
-    callers of a protected one; ``proxies`` may stand in front. ``retry_interval``: seconds after which clients of
-    sessions come back when a response breaks. ``health`` and ``routes``: see `serve_http`; ``documents``, by their
+    callers of a protected one; ``trusted_proxies`` may stand in front. ``retry_interval``: seconds after which clients
+    of sessions come back when a response breaks. ``health`` and ``routes``: see `serve_http`; ``documents``, by their
     paths: see `public_documents`."""
 
     path: str = attrs.field(validator=_check_path)
     checks: HostChecks
     gate: Gate | None = None
-    proxies: TrustedProxies | None = None
+    trusted_proxies: TrustedProxies | None = None
     retry_interval: float = attrs.field(default=1.0, validator=_check_seconds)
     health: bool = attrs.field(default=False, kw_only=True)
     routes: Mapping[str, Route] = attrs.field(default=NO_ROUTES, kw_only=True, validator=_check_routes)

@@ -46,9 +46,9 @@ async def serve_http(
     *,
     path: str = "/mcp",
     auth: Protected | None = None,
-    origins: Allowed = None,
-    hosts: Allowed = None,
-    proxies: TrustedProxies | None = None,
+    allowed_origins: Allowed = None,
+    allowed_hosts: Allowed = None,
+    trusted_proxies: TrustedProxies | None = None,
     retry_interval: float = 1.0,
     ssl_context: ssl.SSLContext | None = None,
     listeners: SocketListeners | None = None,
@@ -76,16 +76,16 @@ async def serve_http(
     client, who comes back with a fresh one. Without, a warning is logged where other machines reach the server.
 
     What is bounded for the whole server is shared by caller, see `Limits`: without authorization, by the address of the
-    client. Behind a reverse proxy, ``proxies`` say whose word is taken for that address; otherwise all that come
-    through it are one caller.
+    client. Behind a reverse proxy, ``trusted_proxies`` say whose word is taken for that address; otherwise all that
+    come through it are one caller.
 
-    ``origins`` are the web pages that may ask, ``hosts`` the names under which the server is reached, as for
-    `serve_websocket`: needed where other machines can reach ``host``, else this raises `ValueError`. ``listeners`` of
-    the application's own replace ``host`` and ``port``. With ``unix``, the path of a Unix socket, the server listens
-    there alone, for this user, as `serve_unix`: clients name it ``http+unix://%2Frun%2Fmcp.sock/mcp``. ``hosts`` are
-    ``localhost`` then and ``origins`` none, unless a proxy stands in front and they are given. With an ``ssl_context``
-    the URL is ``https://``. With ``websocket``, clients may ask for a WebSocket at the same URL, too. `ServingOptions`
-    documents ``options``; `Limits` has the bounds and times.
+    ``allowed_origins`` are the web pages that may ask, ``allowed_hosts`` the names under which the server is reached,
+    as for `serve_websocket`: needed where other machines can reach ``host``, else this raises `ValueError`.
+    ``listeners`` of the application's own replace ``host`` and ``port``. With ``unix``, the path of a Unix socket, the
+    server listens there alone, for this user, as `serve_unix`: clients name it ``http+unix://%2Frun%2Fmcp.sock/mcp``.
+    ``allowed_hosts`` are ``localhost`` then and ``allowed_origins`` none, unless a proxy stands in front and they are
+    given. With an ``ssl_context`` the URL is ``https://``. With ``websocket``, clients may ask for a WebSocket at the
+    same URL, too. `ServingOptions` documents ``options``; `Limits` has the bounds and times.
 
     Clients of revision 2025-11-25 are told to come back ``retry_interval`` seconds after a response that they can
     resume has broken; `RequestContext.close_stream` names a time of its own.
@@ -109,8 +109,8 @@ async def serve_http(
     a session to one, see `Recorder`. Headers are not recorded.
 
     With ``shared``, several processes serve the same clients, behind a balancer without stickiness: any of them
-    answers any request. `Redis` is for a fleet, `SQLite` for the processes of one machine, see `SharedStorage`. Tasks
-    are kept there as well, unless `TaskSettings.store` says otherwise.
+    answers any request. `RedisStorage` is for a fleet, `SQLiteStorage` for the processes of one machine, see
+    `SharedStorage`. Tasks are kept there as well, unless `TaskSettings.store` says otherwise.
 
     Reports its listeners, ends at signals and is cancelled as `serve_websocket`; streams do not hold up the end: each
     is ended properly.
@@ -121,12 +121,15 @@ async def serve_http(
         if listeners is not None or ssl_context is not None:
             raise ValueError("unix= is a listener by itself, without TLS: leave listeners= and ssl_context= out")
         # No web page reaches a Unix socket, so a request with an Origin has come by a proxy that nobody has spoken of.
-        origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts
-    checks = host_checks_for(host if listeners is None and unix is None else None, origins, hosts)
+        allowed_origins, allowed_hosts = (
+            () if allowed_origins is None else allowed_origins,
+            ("localhost",) if allowed_hosts is None else allowed_hosts,
+        )
+    checks = host_checks_for(host if listeners is None and unix is None else None, allowed_origins, allowed_hosts)
     gate = None if auth is None else auth.gate()
     documents = documents_beside(server, path, card, catalog=catalog)
     settings = EndpointSettings(
-        path, checks, gate, proxies, retry_interval, health=health, routes=routes, documents=documents
+        path, checks, gate, trusted_proxies, retry_interval, health=health, routes=routes, documents=documents
     )
 
     async def listen() -> SocketListeners:
@@ -178,7 +181,7 @@ class HttpFront:
         self._websockets: Connections | None = None
         if websocket:
             recorder = None if recordings is None else recordings.recorder
-            self._websockets = Connections(running, settings.proxies, room, self._endpoint.unread, recorder)
+            self._websockets = Connections(running, settings.trusted_proxies, room, self._endpoint.unread, recorder)
         self._is_ending = False
         self._left = trio.lowlevel.ParkingLot()
         """The task that waits until no connection is left."""

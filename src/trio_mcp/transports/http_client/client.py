@@ -67,13 +67,13 @@ class HttpClient:
     """Requests to the origin of ``url``, over connections that are opened on demand and closed with the block: an
     async context manager, of use once.
 
-    ``ssl_context`` replaces the system's usual one, for ``https`` only; the context must not offer HTTP/2. ``proxy``
-    is the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names. ``allows`` says to
-    which addresses of the origin connections may be made, where no proxy makes them; `None`: to any. Without
-    ``follow_redirects`` each redirect is the answer. ``user_agent`` replaces the ``User-Agent`` that names this package
-    and its version; empty: none is sent. ``unix`` is the path of a Unix socket to which connections are made in place
-    of the origin's address; ``proxy`` is `None` then. With ``cookies``, the cookies that the origin sets are sent back
-    to it. Raises `ValueError` for an invalid URL.
+    ``ssl_context`` replaces the system's usual one, for ``https`` only; the context must not offer HTTP/2.
+    ``http_proxy`` is the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names.
+    ``allows`` says to which addresses of the origin connections may be made, where no proxy makes them; `None`: to any.
+    Without ``follow_redirects`` each redirect is the answer. ``user_agent`` replaces the ``User-Agent`` that names this
+    package and its version; empty: none is sent. ``unix`` is the path of a Unix socket to which connections are made in
+    place of the origin's address; ``http_proxy`` is `None` then. With ``cookies``, the cookies that the origin sets are
+    sent back to it. Raises `ValueError` for an invalid URL.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class HttpClient:
         url: str,
         *,
         ssl_context: ssl.SSLContext | None = None,
-        proxy: str | Literal[True] | None = True,
+        http_proxy: str | Literal[True] | None = True,
         bounds: HttpClientBounds = _DEFAULT_BOUNDS,
         allows: AddressRule | None = None,
         follow_redirects: bool = True,
@@ -95,10 +95,10 @@ class HttpClient:
         self._bounds = bounds
         by = (
             None
-            if proxy is None
+            if http_proxy is None
             else proxy_from_environment(os.environ, self.origin)
-            if proxy is True
-            else proxy_at(proxy)
+            if http_proxy is True
+            else proxy_at(http_proxy)
         )
         times = bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout
         self._dialer = Dialer(self.origin, by, ssl_context, *times, allows, unix)

@@ -44,7 +44,7 @@ _CHECK_INTERVAL: Final = 10.0
 _SCRIPTS: Final = load_scripts("storage")
 
 
-class Redis(FleetStorage):
+class RedisStorage(FleetStorage):
     """The storage at the address ``url``, which any number of replicas share, on any machines: Redis 7, or Valkey.
 
     Addresses are ``redis://HOST:PORT/DB``, ``unix:///PATH?db=DB``, ``redis+cluster://HOST:PORT,HOST:PORT`` and

@@ -154,7 +154,7 @@ _RETRY_DELAY: Final = 0.5
 """Seconds between two tries to open files that cannot be used yet."""
 
 
-class SQLite(FleetStorage):
+class SQLiteStorage(FleetStorage):
     """The storage that the processes of one machine share: records of tasks in the file ``path``, which may be one that
     `SQLiteTaskStore` has made, and all else in a file beside, with ``-shared`` at the end of its name. These are the
     files of the server that joins first. A server with another name has files of its own, with its number in the names:
