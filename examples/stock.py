@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from trio_mcp import UI, AppPolicy, Apps, Server, ToolError, serve_stdio
+from trio_mcp import UI, AppPolicy, Apps, Server, ToolError, run
 
 VIEW = "ui://stock/dashboard"
 PAGE = Path(__file__).with_suffix(".html")
@@ -66,4 +66,4 @@ def stock_server() -> Server:
 server = stock_server()
 
 if __name__ == "__main__":
-    trio.run(serve_stdio, server)
+    run(server)

@@ -25,7 +25,7 @@ from tests.patience import PATIENCE
 from tests.ports import free_port
 
 from trio_mcp import Limits, open_http, serve_http
-from trio_mcp.types import ServingOptions
+from trio_mcp.types import HTTPOptions
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "http.md").read_text()
@@ -157,7 +157,7 @@ async def test_a_server_is_mounted_in_a_web_framework(
 def test_the_page_names_each_argument_and_each_limit_as_it_is() -> None:
     table = PAGE.split("| argument of `serve_http` |")[1].split("\n\n")[0]
     named = re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:]))
-    taken = [*serve_http.__annotations__, *ServingOptions.__annotations__]
+    taken = [*serve_http.__annotations__, *HTTPOptions.__annotations__]
     assert set(named) == {*taken} - {"server", "task_status", "options", "return"}
     limits = {attribute.name for attribute in attrs.fields(Limits)}
     section = PAGE.split("\n## Limits\n")[1].split("\n## ")[0]

@@ -16,9 +16,8 @@ from tests.serving.http.scenes import text_of
 from tests.stores.redis_server import RedisServer
 
 from trio_mcp import RedisStorage, RequestContext, Server, open_memory
-from trio_mcp.auth import MemoryStorage
+from trio_mcp import MemoryStorage
 from trio_mcp.server.sharing import SharedStorage
-from trio_mcp.stores.shared import SharedStorage
 
 pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
 

@@ -162,7 +162,10 @@ def test_the_package_alone_loads_nothing():
 
 
 def test_a_redis_that_nobody_has_connected_to_loads_no_client_of_redis():
-    code = "import sys; from trio_mcp import RedisStorage; RedisStorage('redis://127.0.0.1'); print('coredis' in sys.modules)"
+    code = (
+        "import sys; from trio_mcp import RedisStorage; "
+        "RedisStorage('redis://127.0.0.1'); print('coredis' in sys.modules)"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["False"]
 

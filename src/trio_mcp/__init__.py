@@ -1,7 +1,7 @@
 """trio-mcp: a trio-native runtime for the Model Context Protocol.
 
-Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_http`, `serve_websocket`, `serve_tcp`, `serve_unix`; in a web
-framework: `http_app`. Clients: `Client`, `open_stdio`, `open_http`, `open_websocket`, `open_tcp`, `open_unix`,
+Servers: `Server`, `RequestContext`, `run`, `serve_stdio`, `serve_http`, `serve_websocket`, `serve_tcp`, `serve_unix`;
+in a web framework: `http_app`. Clients: `Client`, `open_stdio`, `open_http`, `open_websocket`, `open_tcp`, `open_unix`,
 `open_memory`. The rest is in `trio_mcp.types` (values of the specification, classes that you receive or annotate),
 `trio_mcp.auth`, `trio_mcp.stores`, `trio_mcp.hosting` (many servers), `trio_mcp.testing`, and, for programs that don't
 run trio, `trio_mcp.aio` and `trio_mcp.blocking`.
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from .serving.http.routes import RouteRequest, RouteResponse
     from .serving.http.serve import serve_http
     from .serving.process import serve_stdio
+    from .serving.running import run
     from .serving.websocket import serve_websocket
     from .skills.loading import SkillChanged
     from .tasks.settings import TaskSettings
@@ -97,8 +98,8 @@ _NAMES: Final = {
     ".server.server": "Server", ".serving.callers": "TrustedProxies", ".serving.connections": "serve_tcp serve_unix",
     ".serving.http.asgi": "http_app", ".serving.http.cards": "Card",
     ".serving.http.routes": "RouteRequest RouteResponse", ".serving.http.serve": "serve_http",
-    ".serving.process": "serve_stdio", ".serving.websocket": "serve_websocket", ".skills.loading": "SkillChanged",
-    ".tasks.settings": "TaskSettings", ".tasks.task_state": "TaskCancelled",
+    ".serving.process": "serve_stdio", ".serving.running": "run", ".serving.websocket": "serve_websocket",
+    ".skills.loading": "SkillChanged", ".tasks.settings": "TaskSettings", ".tasks.task_state": "TaskCancelled",
     ".transports.process_tree": "run_process_tree",
 }
 """The names of each module, which is imported when one of them is first asked for: hosts start servers by the dozen, a
@@ -114,8 +115,8 @@ __all__ = [
     "SkillChanged", "Skills", "TaskCancelled", "TaskSettings", "ToolError", "TrustedProxies", "WorkerContext",
     "audit_log", "cancel_on_interrupt", "concurrency_limit", "confirm_cancels", "current_call", "error_result",
     "fail_after_silence", "fail_after_work", "from_openapi", "gateway", "http_app", "open_http", "open_memory",
-    "open_stdio", "open_tcp", "open_unix", "open_websocket", "proxy", "rate_limit", "run_process_tree", "serve_http",
-    "serve_stdio", "serve_tcp", "serve_unix", "serve_websocket", "text_result", "time_limit",
+    "open_stdio", "open_tcp", "open_unix", "open_websocket", "proxy", "rate_limit", "run", "run_process_tree",
+    "serve_http", "serve_stdio", "serve_tcp", "serve_unix", "serve_websocket", "text_result", "time_limit",
 ]
 # fmt: on
 

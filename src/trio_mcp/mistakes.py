@@ -13,7 +13,7 @@ from dis import opname
 from importlib import import_module
 from typing import Any, Final, NoReturn, cast
 
-_SERVE: Final = "await serve_stdio(server), or await serve_http(server, port=8000)"
+_SERVE: Final = 'run(server), or run(server, "http", port=8000)'
 _MEMORY: Final = "async with open_memory(server) as client, and client."
 
 PACKAGE_NAMES: Final = {
@@ -67,8 +67,8 @@ SERVER_OPTIONS: Final = {
 }
 
 SERVER_NAMES: Final = {
-    "run": "trio.run(serve_stdio, server), or trio-mcp run FILE",
-    "run_async": _SERVE,
+    "run": _SERVE + ", which is a function, or trio-mcp run FILE",
+    "run_async": "await serve_stdio(server), or await serve_http(server, port=8000)",
     "run_stdio_async": "await serve_stdio(server)",
     "run_http_async": "await serve_http(server, port=8000)",
     "run_sse_async": "await serve_http(server, port=8000)",
@@ -220,7 +220,9 @@ _CLOSE: Final = 0.65
 
 def options_of(function: str) -> Mapping[str, str]:
     """Return what to write instead of the options of other SDKs, for ``function``."""
-    return _SERVE_OPTIONS if function.startswith("serve_") else _OPEN_OPTIONS if "open" in function else {}
+    if function.startswith("serve_") or function == "http_app":
+        return _SERVE_OPTIONS
+    return _OPEN_OPTIONS if "open" in function else {}
 
 
 def raise_no_option(function: str, name: str, names: Mapping[str, str], known: Iterable[str]) -> NoReturn:

@@ -113,6 +113,25 @@ async def test_file_that_serves_unguarded_is_served_once_inside_its_own_setup(tm
     assert stderr.getvalue() == "served\n"
 
 
+async def test_file_that_calls_run_unguarded_is_served_over_stdio_and_may_not_listen(tmp_path: Path):
+    text = """
+    from trio_mcp import Server, run
+
+    server = Server("unguarded")
+
+    @server.tool
+    def door() -> str:
+        return "open"
+
+    run(server{})
+    """
+    assert await answer_of(written(tmp_path / "unguarded.py", text.format("")), "door") == "open"
+    written(tmp_path / "listens.py", text.format(', "http", port=0'))
+    ended = await run([*TRIO_MCP, "run", "listens.py"], cwd=tmp_path)
+    assert (ended.status, ended.stdout) == (2, "")
+    assert "listens.py calls run while it is loaded" in ended.stderr
+
+
 @pytest.mark.parametrize("name", ["serve_http", "serve_tcp", "serve_unix", "serve_websocket"])
 async def test_file_that_listens_unguarded_is_told_at_once_what_to_write(tmp_path: Path, name: str):
     written(

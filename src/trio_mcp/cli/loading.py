@@ -15,13 +15,13 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 import trio_mcp
 
 from ..concurrency.contexts import contextmanager
 from ..server.server import Server
-from ..serving import process
+from ..serving import process, running
 from .printable import CommandError
 
 _STAND_IN_NAME: Final = "__trio_mcp_main__"
@@ -185,10 +185,11 @@ def _may_not_listen() -> Generator[list[str]]:
     before = vars(trio_mcp).copy()
     for name in _LISTENING:
         setattr(trio_mcp, name, _refusing(name, called))
+    trio_mcp.run = cast("Any", _running_over_stdio(called))
     try:
         yield called
     finally:
-        for name in _LISTENING:
+        for name in (*_LISTENING, "run"):
             if name in before:
                 setattr(trio_mcp, name, before[name])
             else:
@@ -201,6 +202,16 @@ def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]
         raise CommandError(f"{name} was called")
 
     return refuse
+
+
+def _running_over_stdio(called: list[str]) -> Callable[..., None]:
+    def run(server: Server, transport: str = "stdio", **options: Any) -> None:
+        if transport != "stdio":
+            called.append("run")
+            raise CommandError("run was called")
+        running.run(server, **options)
+
+    return run
 
 
 @contextmanager

@@ -50,7 +50,9 @@ class Fleet(ABC):
 
 
 class SharedStorage(ABC):
-    """A storage that the replicas of a server share: `MemoryStorage`, `SQLiteStorage`, `RedisStorage`, or a subclass of `FleetStorage`."""
+    """A storage that the replicas of a server share.
+
+    `MemoryStorage`, `SQLiteStorage`, `RedisStorage`, or a subclass of `FleetStorage`."""
 
     @abstractmethod
     def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:

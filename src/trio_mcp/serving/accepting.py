@@ -21,12 +21,13 @@ from ..diagnostics.log import log_in_thread
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
 from ..server.servable import Running, Servable, check_servable, end_tasks, running_with
-from ..transports.host_checks import is_loopback
+from ..transports.host_checks import Allowed, is_loopback
 from ..transports.sockets import keep_alive
-from .callers import CallersByAddress, RemoteEnd
+from .callers import CallersByAddress, RemoteEnd, TrustedProxies
 from .process import infrequent_gc, recorder_of, shut_down_on_signals
 
 if TYPE_CHECKING:
+    from ..auth.resource_server.protected import Protected
     from ..recording.recorder import Recorder
     from ..server.sharing import SharedStorage
 
@@ -233,18 +234,57 @@ class _StreamServer:
 
 
 @show_fields
-class ServingOptions(TypedDict, total=False):
-    """The keyword arguments that `serve_websocket`, `serve_tcp` and `serve_unix` take."""
+class CommonOptions(TypedDict, total=False):
+    """The keyword arguments of all functions that serve many clients."""
 
     limits: Limits | None
-    """Limits that replace the server's own; `None` keeps the server's."""
+    """Limits that replace the server's own; `None`, the default, keeps the server's."""
     stateless: bool
     """True keeps nothing between requests, see `Server.running`; False, the default, allows it."""
-    handle_signals: bool
-    """True, the default, lets SIGTERM and SIGINT end the server as `serve_websocket` says, in the main thread only."""
     record: Recorder | str | os.PathLike[str] | None
     """File to which the messages of the connections are recorded, secrets masked, one file each, or a `Recorder`;
     `None`, the default: none."""
+
+
+@show_fields
+class ServingOptions(CommonOptions, total=False):
+    """The keyword arguments of `serve_tcp` and `serve_unix`, which `serve_websocket` and `serve_http` have as well."""
+
+    handle_signals: bool
+    """True, the default, lets SIGTERM and SIGINT end the server as `serve_websocket` says, in the main thread only."""
+
+
+def serving_options(options: ServingOptions) -> ServingOptions:
+    """Return those of ``options`` that every transport with listeners has."""
+    return cast("ServingOptions", {name: options[name] for name in ServingOptions.__optional_keys__ & options.keys()})
+
+
+@show_fields
+class EndpointOptions(CommonOptions, total=False):
+    """The keyword arguments that all functions that serve web pages and other clients at a URL have."""
+
+    path: str
+    """Path of the endpoint, ``/mcp`` by default, with and without a slash at its end."""
+    auth: Protected | None
+    """Says who may call, by tokens; `None`, the default: no token is needed."""
+    allowed_origins: Allowed
+    """Web pages that may call, as ``"https://app.example.com"``: see `HostChecks`; ``[]``: none, ``"*"``: any. `None`,
+    the default: those of this machine."""
+    allowed_hosts: Allowed
+    """Names under which clients reach the server, as ``"mcp.example.com"``; ``"*"``: any. `None`, the default: the
+    names of this machine."""
+    trusted_proxies: TrustedProxies | None
+    """Reverse proxies whose word is taken for the address of a client; `None`, the default: none."""
+
+
+@show_fields
+class WebSocketOptions(EndpointOptions, ServingOptions, total=False):
+    """The keyword arguments of `serve_websocket`, besides its address."""
+
+    ssl_context: ssl.SSLContext | None
+    """Serves ``wss://``, with HTTP ``https://``; `None`, the default: without TLS."""
+    listeners: SocketListeners | None
+    """Listeners of the application's own, in place of ``host`` and ``port``."""
 
 
 _HTTP_ADVICE: Final = (

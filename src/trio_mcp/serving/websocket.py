@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import ssl
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Unpack
@@ -18,15 +17,15 @@ from ..concurrency.nurseries import ServiceNursery
 from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
 from ..server.servable import Servable
-from ..transports.host_checks import Allowed, HostChecks, host_checks_for
+from ..transports.host_checks import HostChecks, host_checks_for
 from ..transports.websocket.handshake import Rejection, UpgradeRequest, check_upgrade, read_upgrade, refuse
 from ..transports.websocket.transport import WebSocketTransport
-from .accepting import ServingOptions, SocketListeners, open_listeners
-from .callers import TrustedProxies, scope_check, token_expiry
+from .accepting import SocketListeners, WebSocketOptions, open_listeners, serving_options
+from .callers import scope_check, token_expiry
 from .connections import AcceptedConnection, serve_connections
 
 if TYPE_CHECKING:
-    from ..auth.resource_server.protected import Gate, Protected
+    from ..auth.resource_server.protected import Gate
     from ..runtime.peer import Auth
 
 _POLICY: Final = 1008
@@ -41,15 +40,8 @@ async def serve_websocket(
     host: str | None = "127.0.0.1",
     port: int = 8765,
     *,
-    ssl_context: ssl.SSLContext | None = None,
-    path: str = "/mcp",
-    auth: Protected | None = None,
-    allowed_origins: Allowed = None,
-    allowed_hosts: Allowed = None,
-    trusted_proxies: TrustedProxies | None = None,
-    listeners: SocketListeners | None = None,
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
-    **options: Unpack[ServingOptions],
+    **options: Unpack[WebSocketOptions],
 ) -> None:
     """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until it is ended.
 
@@ -58,7 +50,7 @@ async def serve_websocket(
         listeners = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
 
     ``path`` is the path of the endpoint. ``listeners`` of the application's own replace ``host`` and ``port``. With
-    an ``ssl_context`` the URL is ``wss://``. `ServingOptions` documents ``options``.
+    an ``ssl_context`` the URL is ``wss://``. `WebSocketOptions` documents ``options``.
 
     With ``auth``, the request for a WebSocket needs a token, see `Protected`; the connection is closed (1008) when the
     token ends. Without, a warning is logged where other machines reach the server. Clients find the metadata of the
@@ -80,15 +72,23 @@ async def serve_websocket(
     """
     check_served_under_trio("serve_websocket")
     check_keywords(serve_websocket, options)
-    checks = host_checks_for(None if listeners is not None else host, allowed_origins, allowed_hosts)
+    listeners, auth = options.get("listeners"), options.get("auth")
+    allowed = options.get("allowed_origins"), options.get("allowed_hosts")
+    checks = host_checks_for(None if listeners is not None else host, *allowed)
 
     async def listen() -> SocketListeners:
-        return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)
+        tls = options.get("ssl_context")
+        return await open_listeners(listeners, host, port, tls, asks_for_tokens=auth is not None)
 
     gate = None if auth is None else auth.gate()
-    greeting = WebSocketAcceptor(path, checks, gate)
     await serve_connections(
-        server, listen, greeting, task_status=task_status, gate=gate, trusted_proxies=trusted_proxies, **options
+        server,
+        listen,
+        WebSocketAcceptor(options.get("path", "/mcp"), checks, gate),
+        task_status=task_status,
+        gate=gate,
+        trusted_proxies=options.get("trusted_proxies"),
+        **serving_options(options),
     )
 
 

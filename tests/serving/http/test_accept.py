@@ -14,7 +14,7 @@ from tests.serving.http.raw_http import Answer, Endpoint, Headers, initialize, m
 from tests.serving.http.test_ladder import call, listen, watched_server
 
 from trio_mcp import Limits, RequestContext, Server
-from trio_mcp.auth import MemoryStorage
+from trio_mcp import MemoryStorage
 
 JSON, STREAM = "application/json", "text/event-stream"
 SERVED: dict[str, dict[str, Any]] = {

@@ -24,7 +24,6 @@ from trio_mcp import RequestContext, Server
 from trio_mcp.fleet.storage.redis.storage import RedisStorage
 from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.server.sharing import SharedStorage
-from trio_mcp.stores.shared import SharedStorage
 
 TASKS = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 HOSTILE = [

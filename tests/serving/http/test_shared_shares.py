@@ -21,11 +21,10 @@ from tests.stores.redis_server import redis_of_process, redis_server, redis_url 
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, Limits, serve_http
-from trio_mcp.auth import MemoryStorage
+from trio_mcp import MemoryStorage
 from trio_mcp.fleet.storage.redis.storage import RedisStorage
 from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.server.sharing import SharedStorage
-from trio_mcp.stores.shared import SharedStorage
 
 SECRET = b"of the author" * 3
 

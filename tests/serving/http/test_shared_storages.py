@@ -23,7 +23,6 @@ from trio_mcp.fleet.storage.redis.link import Link
 from trio_mcp.fleet.storage.redis.storage import RedisStorage
 from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.server.sharing import SharedStorage
-from trio_mcp.stores.shared import SharedStorage
 
 
 @pytest.fixture(params=["redis", "sqlite"])

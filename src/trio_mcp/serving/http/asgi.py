@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import os
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
 from ...concurrency.contexts import asynccontextmanager
-from ...concurrency.misuse import check_mounted_under_trio
+from ...concurrency.misuse import check_keywords, check_mounted_under_trio
 from ...concurrency.nurseries import open_service_nursery
 from ...diagnostics.log import log_in_thread
 from ...protocol.types.server_cards import CATALOG_PATH
 from ...runtime.limits import Limits
 from ...server.servable import Running, Servable, check_servable, end_tasks, running_with
-from ...transports.host_checks import Allowed, host_checks_for
+from ...transports.host_checks import host_checks_for
 from ...transports.http.application import Admitted, Answer, DeferredDecision, UnservedBody
 from ...transports.http.heads import BadRequest, RequestHead
-from ..callers import TrustedProxies
 from ..process import recorder_of
 from .asgi_requests import AsgiBody, AsgiResponse, ClientDisconnected, Receive, Scope, Send, client_of, fields, head_of
 from .endpoint import watch_clock
-from .responses import EndpointSettings, documents_beside, resource_metadata, text
-from .serve import bounds_of, endpoint_to, recordings_of
+from .responses import EndpointSettings, resource_metadata, text
+from .serve import HTTPAppOptions, bounds_of, endpoint_to, recordings_of, settings_of
 
 if TYPE_CHECKING:
-    from ...auth.resource_server.protected import Gate, Protected
+    from ...auth.resource_server.protected import Gate
     from ...recording.recorder import Recorder
     from ...server.sharing import SharedStorage
-    from .cards import Card
     from .recorded import HttpRecordings
 
 logger = logging.getLogger("trio_mcp")
@@ -48,22 +45,7 @@ _LAST_WRITES: Final = 1.0
 """Seconds that clients have to take the ends of their responses when the application ends."""
 
 
-def http_app(
-    server: Servable,
-    *,
-    path: str = "/mcp",
-    auth: Protected | None = None,
-    allowed_origins: Allowed = None,
-    allowed_hosts: Allowed = None,
-    trusted_proxies: TrustedProxies | None = None,
-    retry_interval: float = 1.0,
-    card: Card | None = None,
-    catalog: bool = False,
-    limits: Limits | None = None,
-    stateless: bool = False,
-    shared: SharedStorage | None = None,
-    record: Recorder | str | os.PathLike[str] | None = None,
-) -> HTTPApp:
+def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
     """Return ``server`` as an ASGI application, which serves the same as `serve_http`, at ``path``.
 
     The application runs where trio runs: ``hypercorn --worker-class trio module:app``. Mounted in Starlette or FastAPI,
@@ -72,35 +54,34 @@ def http_app(
         mcp = http_app(server, allowed_origins=[], allowed_hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    ``auth``, ``allowed_origins``, ``allowed_hosts``, ``trusted_proxies``, ``retry_interval``, ``card``, ``catalog``,
-    ``shared`` and ``record`` are as for `serve_http`; the address of a client is the one that the ASGI server tells.
-    Clients look for the metadata of a protected server (RFC 9728 section 3.1), and for a catalogue, at the root of the
-    host, also where the application is mounted elsewhere::
+    `HTTPAppOptions` documents ``options``, which are as for `serve_http`; the address of a client is the one that the
+    ASGI server tells. Clients look for the metadata of a protected server (RFC 9728 section 3.1), and for a catalogue,
+    at the root of the host, also where the application is mounted elsewhere::
 
         documents = [Route(path, app) for app in (mcp.metadata, mcp.catalog) for path in app.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
 
-    An application does not know who can reach its server, so this
-    raises `ValueError` unless both are given. ``limits`` and ``stateless``: see `ServingOptions`. Addresses,
-    certificates, connections and signals are the ASGI server's.
+    An application does not know who can reach its server, so this raises `ValueError` unless ``allowed_origins`` and
+    ``allowed_hosts`` are given. Addresses, certificates, connections and signals are the ASGI server's.
     """
     check_servable(server)
-    if allowed_origins is None or allowed_hosts is None:
+    check_keywords(http_app, options)
+    origins, hosts = options.get("allowed_origins"), options.get("allowed_hosts")
+    if origins is None or hosts is None:
         raise ValueError(
             "say which web pages may ask and under which names the server is reached, for example "
             'http_app(server, allowed_origins=["https://app.example.com"], allowed_hosts=["mcp.example.com"]); '
             'allowed_origins=[] lets no web page in, "*" lets any'
         )
-    gate = None if auth is None else auth.gate()
-    settings = EndpointSettings(
-        path,
-        host_checks_for(None, allowed_origins, allowed_hosts),
-        gate,
-        trusted_proxies,
-        retry_interval,
-        documents=documents_beside(server, path, card, catalog=catalog),
+    settings = settings_of(server, host_checks_for(None, origins, hosts), options)
+    return HTTPApp(
+        server,
+        settings,
+        options.get("limits"),
+        stateless=options.get("stateless", False),
+        shared=options.get("shared"),
+        record=recorder_of(options.get("record")),
     )
-    return HTTPApp(server, settings, limits, stateless=stateless, shared=shared, record=recorder_of(record))
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ and those that become WebSockets.
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -13,25 +12,32 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
+from ...classes import show_fields
 from ...concurrency.fair_share import Caller
 from ...concurrency.misuse import check_keywords, check_served_under_trio
 from ...diagnostics.log import peer_log_share
 from ...runtime.limits import Limits
 from ...runtime.outbox import LastFlush
 from ...server.servable import Running, Servable
-from ...transports.host_checks import Allowed, host_checks_for
+from ...transports.host_checks import HostChecks, host_checks_for
 from ...transports.http.connection import HttpConnection
 from ...transports.http.heads import HttpBounds
 from ...transports.sockets import unix_listener
-from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_streams
-from ..callers import CallersByAddress, RemoteEnd, TrustedProxies
+from ..accepting import (
+    EndpointOptions,
+    SocketListeners,
+    WebSocketOptions,
+    open_listeners,
+    serve_streams,
+    serving_options,
+)
+from ..callers import CallersByAddress, RemoteEnd
 from ..connections import ConnectionQuota, Connections, heaviest
 from ..process import recorder_of
 from .endpoint import HttpEndpoint, watch_clock
 from .responses import NO_ROUTES, EndpointSettings, documents_beside
 
 if TYPE_CHECKING:
-    from ...auth.resource_server.protected import Protected
     from ...recording.recorder import Recorder
     from ...server.sharing import SharedStorage
     from .cards import Card
@@ -39,29 +45,43 @@ if TYPE_CHECKING:
     from .routes import Route
 
 
+@show_fields
+class HTTPAppOptions(EndpointOptions, total=False):
+    """The keyword arguments of `http_app`, which `serve_http` has as well."""
+
+    retry_interval: float
+    """Seconds after which clients of 2025-11-25 come back to a response that has broken; 1.0 by default."""
+    card: Card | None
+    """Says what the server is, at the path of the endpoint and ``/server-card``; `None`, the default: no card."""
+    catalog: bool
+    """True names the card at ``/.well-known/ai-catalog.json``; False by default."""
+    shared: SharedStorage | None
+    """Storage that several processes share which serve the same clients; `None`, the default: this one serves alone."""
+
+
+@show_fields
+class HTTPOptions(HTTPAppOptions, WebSocketOptions, total=False):
+    """The keyword arguments of `serve_http`, besides its address."""
+
+    unix: str | os.PathLike[str] | None
+    """Path of a Unix socket, in place of ``host`` and ``port``; `None` by default."""
+    websocket: bool
+    """True lets clients ask for a WebSocket at the same URL; False by default."""
+    access_log: bool
+    """True notes each response in the log ``trio_mcp.access``; False by default."""
+    health: bool
+    """True answers ``/healthz`` and ``/readyz``, for load balancers; False by default."""
+    routes: Mapping[str, Route]
+    """Paths beside the endpoint, each with a function or an ASGI application; none by default."""
+
+
 async def serve_http(
     server: Servable,
     host: str | None = "127.0.0.1",
     port: int = 8000,
     *,
-    path: str = "/mcp",
-    auth: Protected | None = None,
-    allowed_origins: Allowed = None,
-    allowed_hosts: Allowed = None,
-    trusted_proxies: TrustedProxies | None = None,
-    retry_interval: float = 1.0,
-    ssl_context: ssl.SSLContext | None = None,
-    listeners: SocketListeners | None = None,
-    unix: str | os.PathLike[str] | None = None,
-    websocket: bool = False,
-    access_log: bool = False,
-    health: bool = False,
-    routes: Mapping[str, Route] = NO_ROUTES,
-    card: Card | None = None,
-    catalog: bool = False,
-    shared: SharedStorage | None = None,
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
-    **options: Unpack[ServingOptions],
+    **options: Unpack[HTTPOptions],
 ) -> None:
     """Serve ``server`` over Streamable HTTP, at ``http://host:port/mcp``, to any number of clients of every revision,
     until it is ended.
@@ -85,7 +105,7 @@ async def serve_http(
     server listens there alone, for this user, as `serve_unix`: clients name it ``http+unix://%2Frun%2Fmcp.sock/mcp``.
     ``allowed_hosts`` are ``localhost`` then and ``allowed_origins`` none, unless a proxy stands in front and they are
     given. With an ``ssl_context`` the URL is ``https://``. With ``websocket``, clients may ask for a WebSocket at the
-    same URL, too. `ServingOptions` documents ``options``; `Limits` has the bounds and times.
+    same URL, too. `HTTPOptions` documents ``options``; `Limits` has the bounds and times.
 
     Clients of revision 2025-11-25 are told to come back ``retry_interval`` seconds after a response that they can
     resume has broken; `RequestContext.close_stream` names a time of its own.
@@ -117,36 +137,56 @@ async def serve_http(
     """
     check_served_under_trio("serve_http")
     check_keywords(serve_http, options)
+    unix, listeners, ssl_context = options.get("unix"), options.get("listeners"), options.get("ssl_context")
+    origins, hosts = options.get("allowed_origins"), options.get("allowed_hosts")
     if unix is not None:
         if listeners is not None or ssl_context is not None:
             raise ValueError("unix= is a listener by itself, without TLS: leave listeners= and ssl_context= out")
         # No web page reaches a Unix socket, so a request with an Origin has come by a proxy that nobody has spoken of.
-        allowed_origins, allowed_hosts = (
-            () if allowed_origins is None else allowed_origins,
-            ("localhost",) if allowed_hosts is None else allowed_hosts,
-        )
-    checks = host_checks_for(host if listeners is None and unix is None else None, allowed_origins, allowed_hosts)
-    gate = None if auth is None else auth.gate()
-    documents = documents_beside(server, path, card, catalog=catalog)
-    settings = EndpointSettings(
-        path, checks, gate, trusted_proxies, retry_interval, health=health, routes=routes, documents=documents
-    )
+        origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts
+    checks = host_checks_for(host if listeners is None and unix is None else None, origins, hosts)
+    health, routes = options.get("health", False), options.get("routes", NO_ROUTES)
+    settings = settings_of(server, checks, options, health=health, routes=routes)
 
     async def listen() -> SocketListeners:
-        return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)
+        return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=settings.gate is not None)
 
     def front(running: Running, nursery: trio.Nursery, _: Recorder | None) -> HttpFront:
+        websocket, access_log = options.get("websocket", False), options.get("access_log", False)
         return HttpFront(running, nursery, settings, recordings, websocket=websocket, access_log=access_log)
 
-    recordings = recordings_of(options.pop("record", None))
+    serving, shared = serving_options(options), options.get("shared")
+    recordings = recordings_of(serving.pop("record", None))
     with ExitStack() as stack:
         if unix is not None:
             listeners = [stack.enter_context(unix_listener(unix))]
         try:
-            await serve_streams(server, listen, front, task_status=task_status, shared=shared, **options)
+            await serve_streams(server, listen, front, task_status=task_status, shared=shared, **serving)
         finally:
             if recordings is not None:
                 await recordings.aclose()
+
+
+def settings_of(
+    server: Servable,
+    checks: HostChecks,
+    options: HTTPAppOptions,
+    *,
+    health: bool = False,
+    routes: Mapping[str, Route] = NO_ROUTES,
+) -> EndpointSettings:
+    """Return the settings of the endpoint to ``server`` that ``options`` ask for."""
+    path, auth, card = options.get("path", "/mcp"), options.get("auth"), options.get("card")
+    return EndpointSettings(
+        path,
+        checks,
+        None if auth is None else auth.gate(),
+        options.get("trusted_proxies"),
+        options.get("retry_interval", 1.0),
+        health=health,
+        routes=routes,
+        documents=documents_beside(server, path, card, catalog=options.get("catalog", False)),
+    )
 
 
 _DROPPED: Final = 16

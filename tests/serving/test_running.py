@@ -1,0 +1,114 @@
+"""run: a server on a transport, in a program that does nothing else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import trio
+
+from trio_mcp import Client, Limits, Server, open_http, open_stdio, open_unix, run
+from trio_mcp.serving import accepting, websocket
+from trio_mcp.serving.connections import serve_tcp, serve_unix
+from trio_mcp.serving.http.serve import serve_http
+from trio_mcp.serving.process import serve_stdio
+
+from ..patience import PATIENCE
+
+RUN: Any = run
+PROGRAM = """
+import sys
+from trio_mcp import Server, run
+
+server = Server("program")
+
+@server.tool
+def knock() -> str:
+    return "who is there"
+
+run(server, {})
+print("served", file=sys.stderr)
+"""
+
+
+async def knock(client: Client) -> str:
+    return (await client.call_tool("knock")).text
+
+
+async def test_program_serves_standard_input_and_output_until_its_end() -> None:
+    with trio.fail_after(PATIENCE):
+        async with open_stdio([sys.executable, "-c", PROGRAM.format("")], stderr=subprocess.DEVNULL) as client:
+            assert await knock(client) == "who is there"
+
+
+@pytest.mark.parametrize("transport", ["http", "unix"])
+async def test_program_serves_until_an_interrupt_and_goes_on(transport: str, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    options = f'"http", unix={str(path)!r}' if transport == "http" else f'"unix", path={str(path)!r}'
+    command = [sys.executable, "-c", PROGRAM.format(options)]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            process: trio.Process = await nursery.start(
+                partial(trio.run_process, command, capture_stderr=True, check=False)
+            )
+            while not path.exists():
+                await trio.sleep(0.01)
+            url = f"http+unix://{quote(str(path), safe='')}/mcp"
+            async with open_http(url) if transport == "http" else open_unix(path) as client:
+                assert await knock(client) == "who is there"
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("transport", "function"),
+    [
+        ("stdio", serve_stdio),
+        ("http", serve_http),
+        ("websocket", websocket.serve_websocket),
+        ("tcp", serve_tcp),
+        ("unix", serve_unix),
+    ],
+)
+def test_function_of_the_transport_gets_the_options(
+    transport: str, function: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(trio, "run", started.append)
+    server = Server("s")
+    RUN(server, transport, stateless=True)
+    assert (started[0].func, started[0].args, started[0].keywords) == (function, (server,), {"stateless": True})
+
+
+@pytest.mark.parametrize("transport", ["sse", "streamable-http", ""])
+def test_unknown_transport_is_refused_with_those_that_there_are(transport: str) -> None:
+    with pytest.raises(ValueError, match=f"one of 'stdio', 'http', 'websocket', 'tcp', 'unix', not '{transport}'"):
+        RUN(Server("s"), transport)
+
+
+def test_port_without_a_transport_is_refused_with_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r'port= is for other transports: run\(server, "http"'):
+        RUN(Server("s"), port=8000)
+
+
+@pytest.mark.parametrize("transport", ["http", "websocket", "tcp"])
+def test_misspelled_option_is_refused(transport: str) -> None:
+    with pytest.raises(TypeError, match="no option 'stateles'; did you mean stateless="):
+        RUN(Server("s"), transport, port=0, stateles=True)
+
+
+async def test_under_trio_the_function_to_await_is_named() -> None:
+    with pytest.raises(RuntimeError, match=r"await serve_http\(server, \.\.\.\)"):
+        run(Server("s"), "http", port=0)
+
+
+def test_options_of_every_transport_are_those_of_serving() -> None:
+    limits = Limits(max_queued=1)
+    options: accepting.WebSocketOptions = {"path": "/mcp", "limits": limits, "handle_signals": False, "stateless": True}
+    assert accepting.serving_options(options) == {"limits": limits, "handle_signals": False, "stateless": True}
