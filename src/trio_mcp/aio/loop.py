@@ -282,14 +282,11 @@ class _LoopTask:
 
     def start(self, context: Context) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), context=context)
-        self._task.add_done_callback(self._on_done)
+        self._task.add_done_callback(lambda _: self._over())
 
     async def _run(self) -> Any:
         answer = self._function()
         return await answer if inspect.isawaitable(answer) else answer
-
-    def _on_done(self, _: object) -> None:
-        self._over()
 
     def cancel(self, reason: str | None) -> None:
         self._task.cancel(reason)

@@ -142,7 +142,7 @@ class BridgedCall(Generic[T]):
         """Return a function for trio's thread that has the caller run ``callback`` later."""
 
         def tell(*args: Any) -> None:
-            self._deliver(Callback(partial(callback, *args), _do_nothing))
+            self._deliver(Callback(partial(callback, *args), lambda: None))
 
         return tell
 
@@ -183,10 +183,6 @@ def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
 def is_async(function: Any) -> bool:
     """Return whether ``function`` is an async function, or an object that is called as one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def _do_nothing() -> None:
-    pass
 
 
 def _call_in_context(call: CallRecord | None, callback: Callable[..., Any], *args: Any) -> Any:

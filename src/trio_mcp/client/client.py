@@ -430,7 +430,7 @@ class Client(Requests):
         of clients)."""
         from ..skills.loading import SKILLS
 
-        row = SKILLS.row_of(method)
+        row = next(each for each in SKILLS.rows if each.name == method)
         self._check_declared(row)
         if not SKILLS.serves(row, self.server_capabilities):
             raise MethodUnavailable(method, self.revision, f"{SKILLS.name} with directoryRead")

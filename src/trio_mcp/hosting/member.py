@@ -55,7 +55,9 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        given: ClientOptions = {"on_list_changed": _ignore_change, **options, **description.options}
+        # A modern server is asked to report list changes only if there is a callback; the listing hears of the changes
+        # before any callback does.
+        given: ClientOptions = {"on_list_changed": lambda _: None, **options, **description.options}
         self._options = options_for_member(name, given)
         settings = ClientSettings(**self._options)
         self._connect_timeout = settings.connect_timeout
@@ -243,11 +245,6 @@ class _ObservedAuth(ClientAuth):
             return user_is_asked()
 
         return self.auth.opened(server_url, asking)
-
-
-def _ignore_change(_: object) -> None:
-    """Do nothing. A modern server is asked to report list changes only if there is a callback; the listing hears of the
-    changes before any callback does."""
 
 
 _MAX_SECONDS: Final = 60.0

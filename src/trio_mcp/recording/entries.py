@@ -317,7 +317,8 @@ class Recording:
         if not self._is_closed:
             self.event("connection.ended")
             self._is_closed = True
-            self._put(WriteJob(self, 0, written=_nothing))
+            # No task waits for the last line.
+            self._put(WriteJob(self, 0, written=lambda: None))
 
     async def aclose(self) -> None:
         """End the recording, and wait until the last line is written, for two seconds at most, also when cancelled.
@@ -344,10 +345,6 @@ class Recording:
         self.is_over = True
         if self._file is not None:
             self._file.close()
-
-
-def _nothing() -> None:
-    """Do nothing: nobody waits for the last line."""
 
 
 ExchangeReference: TypeAlias = tuple[Recording, int]

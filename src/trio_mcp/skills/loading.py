@@ -171,10 +171,6 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
         )
         """The request for what is in a folder; `None`: it cannot be listed."""
 
-    def row_of(self, method: str) -> Method:
-        """Return the row of one of these methods."""
-        return next(row for row in self.rows if row.name == method)
-
     def serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
         """Return whether a server that has declared the extension has this method, too (SEP-2640, Capability
         Negotiation: clients MUST NOT call ``resources/directory/read`` without ``directoryRead``)."""
