@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -25,45 +25,41 @@ if TYPE_CHECKING:
     from ..server.sharing import SharedStorage
 
 
-_OPTIONS: Final = (
-    click.option(
+def serving_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of `address_options`, and --stateless, --shared, --health, --issuer with what belongs to it, and
+    --workers. The function gets the argument ``addresses``."""
+
+    @click.option(
         "--stateless",
         is_flag=True,
         help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there are "
         "no sessions, and no handler waits for an answer of its client.",
-    ),
-    click.option(
+    )
+    @click.option(
         "--shared",
         metavar="URL|FILE",
         help="Serve as one of several processes behind a balancer, of which any answers any request: what they have to "
         "know of each other is in the Redis at this URL, like redis://HOST:PORT (extra redis), or, for the processes "
         "of one machine, in this SQLite file, which is made if it does not exist. Tasks are kept there, too. Goes with "
         "--http. A URL with a password belongs in the variable TRIO_MCP_SHARED: others on the machine see the options.",
-    ),
-    click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes."),
-    repeatable(
+    )
+    @click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes.")
+    @repeatable(
         "--issuer", "issuers", "URL", "An authorization server whose signed tokens (JWT) each HTTP request needs."
-    ),
-    click.option(
+    )
+    @click.option(
         "--resource", metavar="URL", help="The URL of the server, as its clients write it. Goes with --issuer."
-    ),
-    repeatable("--audience", "audiences", "NAME", "A name of the server in tokens. Default: the URL of --resource."),
-    click.option("--jwks", metavar="URL", help="The keys of the issuer. Default: those that its metadata name."),
-    repeatable("--scope", "scopes", "SCOPE", "A scope that each token needs."),
-    click.option(
+    )
+    @repeatable("--audience", "audiences", "NAME", "A name of the server in tokens. Default: the URL of --resource.")
+    @click.option("--jwks", metavar="URL", help="The keys of the issuer. Default: those that its metadata name.")
+    @repeatable("--scope", "scopes", "SCOPE", "A scope that each token needs.")
+    @click.option(
         "--workers",
         type=click.IntRange(1, 1000),
         metavar="N",
         help="Serve with N processes, which share the port. One that dies is started again, and SIGHUP replaces them "
         "one after another. Goes with --http, and with --shared or --stateless.",
-    ),
-)
-
-
-def serving_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of `address_options`, and --stateless, --shared, --health, --issuer with what belongs to it, and
-    --workers. The function gets the argument ``addresses``."""
-
+    )
     @wraps(command)
     def run(addresses: Addresses, shared: str | None, **named: Any) -> int:
         served = attrs.evolve(
@@ -75,8 +71,6 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         )
         return command(addresses=served, **named)
 
-    for option in reversed(_OPTIONS):
-        run = option(run)
     return address_options(run)
 
 

@@ -93,6 +93,14 @@ def connection_options(command: F) -> F:
 def extras_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --header, --env and --revision. The function gets the argument ``extras``, which adds them to a target."""
 
+    @repeatable(
+        "--header",
+        "headers",
+        "'NAME: VALUE'",
+        "A header of each request to a URL; other users of this machine may see what is typed.",
+    )
+    @repeatable("--env", "env", "NAME=VALUE", "A variable of the environment of a command that is started.")
+    @revision_option
     @wraps(command)
     def run(*, headers: tuple[str, ...], env: tuple[str, ...], revision: str | None, **named: Any) -> Any:
         def extras(target: Target) -> Target:
@@ -102,17 +110,6 @@ def extras_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
         return command(extras=extras, **named)
 
-    for option in (
-        revision_option,
-        repeatable("--env", "env", "NAME=VALUE", "A variable of the environment of a command that is started."),
-        repeatable(
-            "--header",
-            "headers",
-            "'NAME: VALUE'",
-            "A header of each request to a URL; other users of this machine may see what is typed.",
-        ),
-    ):
-        run = option(run)
     return run
 
 
@@ -162,6 +159,19 @@ def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options about tokens: --sign-in, --bearer-env and --tokens. The function gets the argument ``sign_in``,
     a `SignIn`."""
 
+    @click.option(
+        "--sign-in/--no-sign-in",
+        "asks",
+        default=None,
+        help="Open your browser when a server over HTTP or WebSocket wants you to sign in, or fail then. Default: "
+        "sign in where standard error is a terminal. Tokens that are kept are used in either case.",
+    )
+    @click.option(
+        "--bearer-env",
+        metavar="NAME",
+        help="Send the token in this environment variable to the server, in place of signing in.",
+    )
+    @tokens_option
     @wraps(command)
     def run(**named: Any) -> Any:
         from ..targets import SignIn
@@ -169,22 +179,6 @@ def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
         typed = {name: named.pop(name) for name in ("asks", "bearer_env", "tokens")}
         return command(sign_in=SignIn(**typed), **named)
 
-    for option in (
-        tokens_option,
-        click.option(
-            "--bearer-env",
-            metavar="NAME",
-            help="Send the token in this environment variable to the server, in place of signing in.",
-        ),
-        click.option(
-            "--sign-in/--no-sign-in",
-            "asks",
-            default=None,
-            help="Open your browser when a server over HTTP or WebSocket wants you to sign in, or fail then. Default: "
-            "sign in where standard error is a terminal. Tokens that are kept are used in either case.",
-        ),
-    ):
-        run = option(run)
     return run
 
 
