@@ -47,7 +47,7 @@ _LONGEST_CHARSET: Final = 40
 _CHARSETS: Final = frozenset(
     (
         *("ascii", "latin_1", "utf_8", "utf_8_sig", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be"),
-        *("utf_32_le"),
+        "utf_32_le",
         *(f"iso8859_{part}" for part in range(1, 17) if part != 12),
         *(f"cp{page}" for page in (*range(1250, 1259), 437, 850, 852, 866, 874, 932, 949, 950)),
         *("big5", "big5hkscs", "gb2312", "gbk", "gb18030", "hz", "euc_jp", "euc_kr", "shift_jis", "iso2022_jp"),

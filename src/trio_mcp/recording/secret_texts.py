@@ -22,7 +22,7 @@ _WORD_OF_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ANYWHERE: Final = frozenset(
     (
         *("pwd", "pwds", "pass", "psw", "pswd", "otp", "otps", "totp", "hotp", "psk", "jwt", "jwts", "jwe", "dpop"),
-        *("bearer"),
+        "bearer",
         *("cookie", "cookies", "token", "tokens", "csrf", "xsrf", "cvv", "cvc", "ssn", "assertion", "mnemonic"),
     )
 )
@@ -39,7 +39,7 @@ _JOINED: Final = (
     *("sessionid", "sessid", "sessioncookie", "setcookie", "connectionstring", "connectionstr", "connstr"),
     *("sharedaccesssignature", "samlresponse", "seedphrase", "securityanswer", "cardnumber", "creditcard", "pgpass"),
     *("privkey", "productkey", "activationkey", "functionskey", "usercode", "passhash", "passwort", "kennwort"),
-    *("senha"),
+    "senha",
     *("contrasena", "motdepasse", "walletseed", "seedwords", "2fa"),
 )
 """Joined words that make a name secret, at any position, with or without separators in the name."""
