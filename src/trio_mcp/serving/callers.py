@@ -27,6 +27,7 @@ from ..runtime.limits import Limits
 from ..runtime.peer import Auth, CheckScopes
 from ..server.servable import Running, needs_scopes
 from ..server.server import RunningServer
+from ..transports.streams import socket_below
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Gate
@@ -193,7 +194,8 @@ class CallersByAddress:
 
     def hop(self, stream: trio.abc.Stream) -> RemoteEnd:
         """Return the other end of ``stream``."""
-        end = _socket_of(stream)
+        below = socket_below(stream)
+        end = None if below is None else below.socket
         try:
             name: object = None if end is None else end.getpeername()
             process, user = (None, None) if end is None or end.family != socket.AF_UNIX else _credentials_of(end)
@@ -217,13 +219,6 @@ def unread_bytes(limits: Limits) -> SharedBytes:
     """Return the count of the bytes that a server holds of messages that have not come whole, or wait for their turn:
     see `Limits.max_unread_bytes`."""
     return SharedBytes(max(limits.max_unread_bytes, 3 * limits.max_message_bytes))
-
-
-def _socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType | None:
-    """Return the socket of ``stream``, also below TLS; `None` where there is none."""
-    while isinstance(stream, trio.SSLStream):
-        stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
-    return stream.socket if isinstance(stream, trio.SocketStream) else None
 
 
 _PEER_CREDENTIALS: Final = struct.Struct("iII")

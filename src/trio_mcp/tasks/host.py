@@ -22,11 +22,9 @@ from ..runtime.requests.runner import RequestRunner
 from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain, UnreadableRecord
 from .core_questions import CoreQuestions
-from .leases import LOST, ClaimedLease, Leases
 from .record_writers import MessageWriter, OutcomeReplies, OutcomeWriter
 from .records import TaskRecords
-from .request_task import RequestTask, new_holder
-from .task_exchange import exchange_for, new_record, restarted
+from .request_task import RUNS_ELSEWHERE, RequestTask, new_holder
 from .task_methods import OwnTasks
 from .task_state import EXPIRED, SERVER_STOPPED, TASK_LOST, core_created, extension_created, failure, store_unreachable
 from .transitions import with_outcome
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from ..runtime.limits import Load
     from ..runtime.requests.host import RequestHandler, RequestHost
     from ..state.connection import ConnectionState
+    from .leases import ClaimedLease, Leases
     from .records import Transition
     from .settings import TaskSettings
 
@@ -139,6 +138,8 @@ class TaskHost:
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.poll)
             if is_shared:
+                from .leases import Leases  # late, as all that servers without tasks start faster without
+
                 self._leases = Leases(
                     self.records, self._live, self._process, self.ending, self._offers, self._run_again
                 )
@@ -208,6 +209,8 @@ class TaskHost:
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
         """Do as `create`, for a task that may have no place here."""
+        from .task_exchange import new_record  # late, see `_serve`
+
         holder, begun = None if delegated else self._holder, trio.current_time()
         new = new_record(task, holder, self.settings, self._last)
         self._last = attrs.evolve(new, params=b"")
@@ -251,6 +254,8 @@ class TaskHost:
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
         """Answer the request of ``task``, whose ``record`` is kept, and let its handler go on here. Synchronous."""
+        from .task_exchange import exchange_for  # late, see `_serve`
+
         scope = task.scope
         created = core_created if scope.request.revision.tasks == "core" else extension_created
         self._hold(task, record)
@@ -264,6 +269,8 @@ class TaskHost:
     def _run_again(self, record: TaskRecord, until: float) -> None:
         """Run a task that was taken over, ours ``until`` then. Raises `LookupError` and `ValueError` for a record that
         cannot be read."""
+        from .task_exchange import restarted  # late, see `_serve`
+
         task = restarted(self, self.runner, record, self.records.now)
         task.acquire(record, until)
         self._live.reserve(task)
@@ -316,7 +323,7 @@ class TaskHost:
             if record.is_external:
                 task.holder = None
         if record is None or not task.is_of(record):
-            task.cancel(CancelCause.LEASE, LOST)
+            task.cancel(CancelCause.LEASE, RUNS_ELSEWHERE)
         elif record.outcome is not None and record.message == EXPIRED:
             task.cancel(CancelCause.DEADLINE, EXPIRED)
         elif record.phase.is_final:

@@ -14,7 +14,7 @@ from ..classes import define
 from ..concurrency.wakeups import Sleeper
 from ..runtime.cancellation import CancelCause
 from ..stores.task_store import UnreadableRecord
-from .request_task import new_holder
+from .request_task import RUNS_ELSEWHERE, new_holder
 from .task_exchange import request_of
 from .transitions import reclaimed, released
 
@@ -37,7 +37,6 @@ _PARTS: Final = 3
 _MARGIN: Final = 10
 """The last part of a lease, in which nothing runs under the lease any more: one of so many."""
 
-LOST: Final = "another process runs the task now"
 NOT_RENEWED: Final = "the store of tasks could not be reached, and another process may run the task now"
 
 
@@ -231,7 +230,7 @@ class Leases:
                 await self._release(record)
             return False
         if ours is not None:  # what another run has done meanwhile is not known to this one
-            ours.cancel(CancelCause.LEASE, LOST)
+            ours.cancel(CancelCause.LEASE, RUNS_ELSEWHERE)
             await self._release(record)
             return False
         self._live.pending[record.id] = claimed = ClaimedLease(holder, until)

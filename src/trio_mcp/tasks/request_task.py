@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -18,7 +18,6 @@ from ..runtime.cancellation import CancelCause
 from ..runtime.requests.progress import reportable
 from ..stores.task_store import OnRestart, TaskRecord
 from .core_questions import decode_answer
-from .task_questions import TaskQuestions
 from .task_state import TASK_LOST, store_unreachable
 from .transitions import RunPhase, RunStep, checkpointed, made_external, phase_after
 
@@ -36,6 +35,9 @@ if TYPE_CHECKING:
 
 _ID_BYTES = 18
 _HOLDER_BYTES = 9
+
+RUNS_ELSEWHERE: Final = "another process runs the task now"
+"""The reason of a cancel, for people."""
 
 
 def new_holder(process: str) -> str:
@@ -251,6 +253,8 @@ class RequestTask:
 
     def collect_questions(self) -> None:
         """Have the questions of the handler from now on kept with the task, which tells its client of them."""
+        from .task_questions import TaskQuestions  # late: a server starts faster without
+
         TaskQuestions(self).collect()
 
     @property

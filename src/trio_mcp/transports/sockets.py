@@ -15,7 +15,7 @@ from collections.abc import Generator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import trio
 
@@ -28,7 +28,7 @@ from ..jsonrpc.messages import Unreadable
 from ..lazy import lazy_pattern
 from ..runtime.transport import ConnectionLost, UnreadableFrame
 from .lines import LineTransport
-from .streams import until_broken
+from .streams import linger, socket_below, until_broken
 
 logger = logging.getLogger("trio_mcp")
 
@@ -90,11 +90,7 @@ class SocketLineTransport(LineTransport):
         stream = self._socket
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _LINGER), until_broken():
-                if isinstance(stream, trio.abc.HalfCloseableStream):
-                    await stream.send_eof()
-                # Closing with unread bytes would reset the connection, and the last answers might be lost.
-                while await stream.receive_some(65536):
-                    pass
+                await linger(stream)
         finally:
             await trio.aclose_forcefully(stream)
 
@@ -113,18 +109,17 @@ def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None
 
     For an infinite ``interval``, and for a stream that is no TCP connection, nothing is done.
     """
-    while isinstance(stream, trio.SSLStream):
-        stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
-    if not isinstance(stream, trio.SocketStream) or stream.socket.family == socket.AF_UNIX or math.isinf(interval):
+    below = socket_below(stream)
+    if below is None or below.socket.family == socket.AF_UNIX or math.isinf(interval):
         return
     with suppress(OSError):  # a connection that is broken already, as its reader will find
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        stream.setsockopt(socket.IPPROTO_TCP, _KEEP_IDLE, _accepted(interval))
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _accepted(timeout / _PROBES))
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+        below.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        below.setsockopt(socket.IPPROTO_TCP, _KEEP_IDLE, _accepted(interval))
+        below.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _accepted(timeout / _PROBES))
+        below.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # of Linux alone: elsewhere lost bytes are sent again for minutes
             milliseconds = 1000 * (_accepted(interval) + _accepted(timeout))
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+            below.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
 def _accepted(seconds: float) -> int:

@@ -16,6 +16,8 @@ import trio
 
 from ..concurrency.contexts import contextmanager
 
+_READ: Final = 64 * 1024
+
 AT_ONCE: Final = 4
 """Messages that a transport may write at once before anything is read or the writer has written."""
 
@@ -53,22 +55,33 @@ def _write_to(fileno: Callable[[], int], data: bytes | bytearray) -> int:
         return 0
 
 
+def socket_below(stream: object) -> trio.SocketStream | None:
+    """Return the stream of the socket of ``stream``, also below TLS; `None` where there is none."""
+    while isinstance(stream, trio.SSLStream):
+        stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
+    return stream if isinstance(stream, trio.SocketStream) else None
+
+
+async def linger(stream: trio.abc.Stream) -> None:
+    """Send the end of our side, and read to the end of the peer's: closing with unread bytes would reset the
+    connection, and the last that was sent might be lost."""
+    if isinstance(stream, trio.abc.HalfCloseableStream):
+        await stream.send_eof()
+    while await stream.receive_some(_READ):
+        pass
+
+
 def unacknowledged(stream: object) -> int:
     """Return how many bytes the system has taken for the peer of ``stream``, a socket, with or without TLS, and the
     peer's system has not acknowledged; 0 where nobody tells, which is for all streams but on Linux."""
-    while isinstance(stream, trio.SSLStream):
-        stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
-    if not isinstance(stream, trio.SocketStream):
+    below, count = socket_below(stream), bytearray(4)
+    if below is None:
         return 0
-    count = bytearray(4)
     try:
-        ioctl(stream.socket.fileno(), termios.TIOCOUTQ, count)
+        ioctl(below.socket.fileno(), termios.TIOCOUTQ, count)
     except (OSError, ValueError):  # another system; -1 of a closed stream, which is no descriptor
         return 0
     return int.from_bytes(count, sys.byteorder)
-
-
-_READ: Final = 64 * 1024
 
 
 def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:

@@ -19,7 +19,7 @@ from ...classes import frozen
 from ...jsonrpc.errors import ProtocolViolation
 from ...runtime.transport import ConnectionLost
 from ..host_checks import HostChecks
-from ..streams import drop_tracebacks, until_broken
+from ..streams import drop_tracebacks, linger, until_broken
 from .frames import CLOSE_WAIT, close_frame
 from .stream import HEAD_END, CoalescingStream
 
@@ -295,10 +295,6 @@ async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
     try:
         with trio.move_on_after(_LINGER), until_broken():
             await stream.send_all(head + body)
-            if isinstance(stream, trio.abc.HalfCloseableStream):
-                await stream.send_eof()
-            # Closing with unread bytes would reset the connection, and the answer might be lost.
-            while await stream.receive_some(_READ):
-                pass
+            await linger(stream)
     finally:
         await trio.aclose_forcefully(stream)
