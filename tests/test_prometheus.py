@@ -15,8 +15,7 @@ from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
 from tests.serving.http.scenes import text_of
 from tests.stores.redis_server import RedisServer
 
-from trio_mcp import RedisStorage, RequestContext, Server, open_memory
-from trio_mcp import MemoryStorage
+from trio_mcp import MemoryStorage, RedisStorage, RequestContext, Server, open_memory
 from trio_mcp.server.sharing import SharedStorage
 
 pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")

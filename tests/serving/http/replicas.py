@@ -16,8 +16,7 @@ from tests.serving.http import scenes
 from tests.serving.http.raw import Connection
 from tests.serving.http.scenes import Journal, MemoryEndpoint, Scene, add_tools
 
-from trio_mcp import Limits, Server
-from trio_mcp import MemoryStorage
+from trio_mcp import Limits, MemoryStorage, Server
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import HINTS_LOST, StoreDown, Uncertain

@@ -13,8 +13,7 @@ import trio
 from tests.serving.http.raw_http import Answer, Endpoint, Headers, initialize, modern, open_endpoint
 from tests.serving.http.test_ladder import call, listen, watched_server
 
-from trio_mcp import Limits, RequestContext, Server
-from trio_mcp import MemoryStorage
+from trio_mcp import Limits, MemoryStorage, RequestContext, Server
 
 JSON, STREAM = "application/json", "text/event-stream"
 SERVED: dict[str, dict[str, Any]] = {

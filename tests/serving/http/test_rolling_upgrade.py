@@ -19,8 +19,7 @@ from tests.serving.http.scenes import SAMPLING, call, next_message, rest_of, tex
 from tests.serving.http.test_shared_changes import Listener, add_things
 from trio.testing import MockClock
 
-from trio_mcp import RequestContext, Server
-from trio_mcp import MemoryStorage
+from trio_mcp import MemoryStorage, RequestContext, Server
 from trio_mcp.fleet.retry_messages import MessageSeal
 from trio_mcp.server.request_state import SealedState, StateCipher
 from trio_mcp.stores.shared import Replica, StoredSession

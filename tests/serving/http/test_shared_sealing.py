@@ -18,8 +18,7 @@ from tests.serving.http.test_shared_listening import listening
 from tests.serving.http.test_shared_resuming import stepping, told_in
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Server
-from trio_mcp import MemoryStorage
+from trio_mcp import MemoryStorage, Server
 from trio_mcp.fleet.sessions.event_log import StreamLog
 from trio_mcp.fleet.storage.memory import _MemoryCourier
 from trio_mcp.server.request_state import StateCipher

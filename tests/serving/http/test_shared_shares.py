@@ -20,8 +20,7 @@ from tests.serving.http.test_shares import Addresses, Party
 from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, Limits, serve_http
-from trio_mcp import MemoryStorage
+from trio_mcp import CancelCause, Limits, MemoryStorage, serve_http
 from trio_mcp.fleet.storage.redis.storage import RedisStorage
 from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
 from trio_mcp.server.sharing import SharedStorage

@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -42,9 +41,9 @@ from ..printable import CommandError, CopiedToStderr, name_shown, on_one_line, p
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, OUT_OF_TIME
-from ..targets import NoTarget, SignIn, is_file, target_typed
+from ..targets import NoTarget, is_file
 from ..terminal import Terminal
-from .options import TARGET, TargetCommand, connection_options, words_after_dashes
+from .options import TARGET, ConnectionOptions, TargetCommand, connection_options, words_after_dashes
 
 
 @click.command(cls=TargetCommand)
@@ -64,12 +63,7 @@ def inspect(
     as_json: bool,
     web: bool,
     port: int,
-    config: Path | None,
-    era: Any,
-    timeout: float | None,
-    stderr: bool,
-    sign_in: SignIn,
-    extras: Callable[[Target], Target],
+    connection: ConnectionOptions,
 ) -> int:
     """Show what a server offers: its tools, resources, prompts and skills.
 
@@ -101,8 +95,8 @@ def inspect(
     if web and as_json:
         raise click.UsageError("--web is a page, and --json prints: choose one")
     typed = words_after_dashes(target)
-    where = extras(target_typed(typed, config, CopiedToStderr() if stderr else None, sign_in))
-    timeout, card = timeout or 30, None
+    where = connection.target(typed, CopiedToStderr() if connection.stderr else None)
+    config, era, timeout, card = connection.config, connection.era, connection.timeout or 30, None
     if config is None and isinstance(where, Address) and is_host_alone(where.url):
         try:
             where, card = find_endpoint(where, timeout)

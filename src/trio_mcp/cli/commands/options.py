@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,10 +19,9 @@ from ..option_kinds import choice, repeatable
 if TYPE_CHECKING:
     from ...client.client import Client
     from ...connecting.targets import Address, Target
+    from ...transports.process import TextSink
     from ..request import CommandRequest
     from ..targets import SignIn
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 PLACEHOLDER: Final = "-"
 _LOOKED_UP: Final = "Look up TARGET as a name in this file's mcpServers."
@@ -70,12 +69,45 @@ revision_option = click.option(
 )
 
 
-def connection_options(command: F) -> F:
+class ConnectionOptions(NamedTuple):
+    """The options about the server and the connection to it, as typed."""
+
+    config: Path | None
+    era: Literal["auto", "modern", "legacy"]
+    timeout: float | None
+    stderr: bool
+    sign_in: SignIn
+    headers: tuple[str, ...]
+    env: tuple[str, ...]
+    revision: str | None
+
+    def target(self, typed: str | tuple[str, ...], stderr: TextSink | None) -> Target:
+        """Return the server that ``typed`` names, whose standard error goes to ``stderr``. Raises `NoTarget`."""
+        from ..targets import target_typed, with_extras
+
+        where = target_typed(typed, self.config, stderr, self.sign_in)
+        return with_extras(where, self.headers, self.env, self.revision)
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr, --header, --env,
-    and those of `sign_in_options`. The function gets the argument ``extras`` for the headers and variables: a function
-    that adds them to a target."""
-    command = cast("F", extras_options(sign_in_options(command)))
+    --revision, and those of `sign_in_options`. The function gets the argument ``connection``, a `ConnectionOptions`."""
+
+    @wraps(command)
+    def run(**named: Any) -> Any:
+        typed = {name: named.pop(name) for name in ConnectionOptions._fields}
+        return command(connection=ConnectionOptions(**typed), **named)
+
+    optioned = sign_in_options(run)
     for option in (
+        revision_option,
+        repeatable("--env", "env", "NAME=VALUE", "A variable of the environment of a command that is started."),
+        repeatable(
+            "--header",
+            "headers",
+            "'NAME: VALUE'",
+            "A header of each request to a URL; other users of this machine may see what is typed.",
+        ),
         click.option("--stderr", is_flag=True, help="Show what the server writes to standard error."),
         click.option(
             "--timeout",
@@ -86,31 +118,8 @@ def connection_options(command: F) -> F:
         choice("--era", ERAS, "auto", "Which era of the protocol to speak; auto asks the server."),
         config_option_of_starters,
     ):
-        command = option(command)
-    return command
-
-
-def extras_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --header, --env and --revision. The function gets the argument ``extras``, which adds them to a target."""
-
-    @repeatable(
-        "--header",
-        "headers",
-        "'NAME: VALUE'",
-        "A header of each request to a URL; other users of this machine may see what is typed.",
-    )
-    @repeatable("--env", "env", "NAME=VALUE", "A variable of the environment of a command that is started.")
-    @revision_option
-    @wraps(command)
-    def run(*, headers: tuple[str, ...], env: tuple[str, ...], revision: str | None, **named: Any) -> Any:
-        def extras(target: Target) -> Target:
-            from ..targets import with_extras
-
-            return with_extras(target, headers, env, revision)
-
-        return command(extras=extras, **named)
-
-    return run
+        optioned = option(optioned)
+    return optioned
 
 
 def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[..., int]:
@@ -122,19 +131,17 @@ def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[...
     """
 
     @wraps(request)
-    def run(*, target: str, log_level: str, config: Path | None, stderr: bool, sign_in: SignIn, **named: Any) -> int:
+    def run(*, target: str, log_level: str, connection: ConnectionOptions, **named: Any) -> int:
         from ..printable import CopiedToStderr
         from ..request import RecentStderr, RequestRun
-        from ..targets import target_typed
 
-        recent_stderr, level, extras = None if stderr else RecentStderr(), log_level.lower(), named.pop("extras")
-        where = target_typed(words_after_dashes(target), config, recent_stderr or CopiedToStderr(), sign_in)
+        recent_stderr, level = None if connection.stderr else RecentStderr(), log_level.lower()
         run = RequestRun(
-            target=extras(where),
+            target=connection.target(words_after_dashes(target), recent_stderr or CopiedToStderr()),
             recent_stderr=recent_stderr,
             log_level=None if level == "off" else level,
-            era=named.pop("era"),
-            timeout=named.pop("timeout"),
+            era=connection.era,
+            timeout=connection.timeout,
             request=request(**named),
         )
         return run.run()

@@ -113,19 +113,7 @@ def _check_download(url: str) -> None:
 @click.option(
     "--url", callback=_checked(_check_https), metavar="URL", help="The URL at which you serve it, for server.json."
 )
-def pack(
-    file: str,
-    name: str,
-    output: Path,
-    folder: Path | None,
-    exclude: tuple[str, ...],
-    include: tuple[str, ...],
-    author: str | None,
-    runtime: Literal["uv", "python"],
-    dependencies: tuple[str, ...],
-    download: str | None,
-    url: str | None,
-) -> int:
+def pack(**typed: Any) -> int:
     """Write a server.json for registries, and an MCP bundle for hosts, of a server of yours.
 
     FILE is the Python file that makes the server, as for `trio-mcp run`; it is loaded, and not served. Version, title,
@@ -142,50 +130,79 @@ def pack(
     Exit status: 0; 1 when FILE raised, or nothing could be written; 2 for wrong usage, and for a server that cannot be
     packed as it is.
     """
-    if not is_file(file):
-        raise click.UsageError(f"there is no Python file {file!r}")
-    path, variable = (file, "") if Path(file).is_file() else file.rsplit(":", 1)
-    try:
-        server = load_server(file)
-    except LoadingFailed as failed:
-        traceback.print_exception(failed.error)
-        say(str(failed))
-        return NOT_WRITTEN
-    if server is None:
-        raise CommandError(f'{path} serves while it is loaded; put what serves under: if __name__ == "__main__":')
-    wanted = Package(server, name, download, url)
-    root = Path(os.path.realpath(folder or Path(path).parent))
-    found = files_of(root, output, exclude, include)
-    inside = _inside(Path(path), root)
-    if inside not in found.files:
-        raise CommandError(f"{path} is left out of the bundle: it is hidden, excluded, or not in {root}")
-    made = {ENTRY: entry_file(inside, variable).encode()}
-    if runtime == "python":
-        _check_library(found.files, dependencies)
-    elif (project := found.files.get(_PROJECT)) is not None:
-        _check_project(project, dependencies)
-    else:
-        made[_PROJECT] = _project(dependencies)
-    made[MANIFEST] = written(wanted.manifest(author or domain_in(name), runtime))
-    try:
-        bundle = zipped(found.files, made)
-        output.mkdir(parents=True, exist_ok=True)
-        place = output / f"{name_in(name)}.mcpb"
-        place.write_bytes(bundle)
-        (output / "server.json").write_bytes(written(wanted.server_json(bundle)))
-    except OSError as error:
-        say(str(error))
-        return NOT_WRITTEN
-    for left_out in found.left_out[:_MOST_LEFT_OUT]:
-        say(f"{left_out} is not in the bundle")
-    if len(found.left_out) > _MOST_LEFT_OUT:
-        say(f"{len(found.left_out) - _MOST_LEFT_OUT} more are not in the bundle")
-    if download is None and url is None:
-        say("server.json does not say where the server is: --download names the bundle's place, --url that of a server")
-    say(
-        f"{place} has {len(found.files) + len(made)} files and {len(bundle)} bytes; {output / 'server.json'} is written"
-    )
-    return ENDED_WELL
+    return _Packing(**typed).run()
+
+
+@frozen(kw_only=True)
+class _Packing:
+    """The arguments and options of `pack`, as typed."""
+
+    file: str
+    name: str
+    output: Path
+    folder: Path | None
+    exclude: tuple[str, ...]
+    include: tuple[str, ...]
+    author: str | None
+    runtime: Literal["uv", "python"]
+    dependencies: tuple[str, ...]
+    download: str | None
+    url: str | None
+
+    def run(self) -> int:
+        """Pack the server, and return the exit status."""
+        if not is_file(self.file):
+            raise click.UsageError(f"there is no Python file {self.file!r}")
+        path, variable = (self.file, "") if Path(self.file).is_file() else self.file.rsplit(":", 1)
+        try:
+            server = load_server(self.file)
+        except LoadingFailed as failed:
+            traceback.print_exception(failed.error)
+            say(str(failed))
+            return NOT_WRITTEN
+        if server is None:
+            raise CommandError(f'{path} serves while it is loaded; put what serves under: if __name__ == "__main__":')
+        package = Package(server, self.name, self.download, self.url)
+        root = Path(os.path.realpath(self.folder or Path(path).parent))
+        found = files_of(root, self.output, self.exclude, self.include)
+        inside = _inside(Path(path), root)
+        if inside not in found.files:
+            raise CommandError(f"{path} is left out of the bundle: it is hidden, excluded, or not in {root}")
+        made = {ENTRY: entry_file(inside, variable).encode(), **self._project(found.files)}
+        made[MANIFEST] = written(package.manifest(self.author or domain_in(self.name), self.runtime))
+        place = self.output / f"{name_in(self.name)}.mcpb"
+        try:
+            bundle = zipped(found.files, made)
+            self.output.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(bundle)
+            (self.output / "server.json").write_bytes(written(package.server_json(bundle)))
+        except OSError as error:
+            say(str(error))
+            return NOT_WRITTEN
+        self._report(found.left_out, f"{place} has {len(found.files) + len(made)} files and {len(bundle)} bytes")
+        return ENDED_WELL
+
+    def _project(self, files: Mapping[str, Path]) -> dict[str, bytes]:
+        """Return the file that names the packages, where the folder has none and the hosts need one."""
+        if self.runtime == "python":
+            _check_library(files, self.dependencies)
+        elif (project := files.get(_PROJECT)) is not None:
+            _check_project(project, self.dependencies)
+        else:
+            return {_PROJECT: _project(self.dependencies)}
+        return {}
+
+    def _report(self, left_out: Sequence[str], bundle: str) -> None:
+        for each in left_out[:_MOST_LEFT_OUT]:
+            say(f"{each} is not in the bundle")
+        if len(left_out) > _MOST_LEFT_OUT:
+            say(f"{len(left_out) - _MOST_LEFT_OUT} more are not in the bundle")
+        if self.download is None and self.url is None:
+            say(
+                "server.json does not say where the server is: --download names the bundle's place, --url that of a "
+                "server"
+            )
+        say(f"{bundle}; {self.output / 'server.json'} is written")
 
 
 def _inside(file: Path, root: Path) -> str:
