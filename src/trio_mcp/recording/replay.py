@@ -19,6 +19,7 @@ from ..classes import define, frozen
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import decode, frame_error, frame_notification, frame_result
 from ..jsonrpc.messages import Batch, ErrorResponse, Notification, Request, RequestId, Response, Unreadable
+from ..protocol.fields import as_object
 from ..protocol.meta import PROGRESS_TOKEN, PROTOCOL_VERSION, SUBSCRIPTION_ID
 from ..runtime.transport import ConnectionLost, ReplyLost, Transport, UnreadableFrame
 from .comparing import Comparison, Difference, text_of
@@ -66,8 +67,8 @@ def _opened_by(message: dict[str, Any]) -> ConnectionOpening:
 
 def meta_of(params: Any) -> dict[str, Any]:
     """Return the ``_meta`` of ``params``; empty where there is none."""
-    found: Any = cast("dict[str, Any]", params).get("_meta") if isinstance(params, dict) else None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    found: Any = as_object(params).get("_meta")
+    return as_object(found)
 
 
 @define(eq=False)
@@ -87,7 +88,7 @@ class ReceivedMessage:
     def member(self, name: str) -> Any:
         """Return a member of the parameters; `None` where there is none."""
         params: Any = self.params
-        return cast("dict[str, Any]", params).get(name) if isinstance(params, dict) else None
+        return as_object(params).get(name)
 
 
 @define(eq=False)
