@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .client.client import Client
     from .client.confirming import confirm_cancels
     from .client.current_call import current_call
+    from .client.opening import open_client
     from .client.timeouts import KeepAlive
     from .concurrency.interrupts import cancel_on_interrupt
     from .concurrency.time_limits import fail_after_silence, fail_after_work
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from .runtime.calls import Progress
     from .runtime.cancellation import CancelCause, Cancellation
     from .runtime.limits import Limits
-    from .runtime.transport import ConnectionLost, HTTPError
+    from .runtime.transport import ConnectionLost, HTTPError, Transport
     from .server.calling.media import Audio, File, Image
     from .server.calling.provider import Provide
     from .server.calling.results import error_result, text_result
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from .serving.http.cards import Card
     from .serving.http.routes import RouteRequest, RouteResponse
     from .serving.http.serve import serve_http
-    from .serving.process import serve_stdio
+    from .serving.process import serve_stdio, serve_transport
     from .serving.running import run
     from .serving.websocket import serve_websocket
     from .skills.loading import SkillChanged
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
 # fmt: off
 _NAMES: Final = {
     ".client.cache": "ResponseCache", ".client.client": "Client", ".client.confirming": "confirm_cancels",
-    ".client.current_call": "current_call", ".client.timeouts": "KeepAlive",
+    ".client.current_call": "current_call", ".client.opening": "open_client", ".client.timeouts": "KeepAlive",
     ".concurrency.interrupts": "cancel_on_interrupt", ".concurrency.time_limits": "fail_after_silence fail_after_work",
     ".connecting.bad_target": "BadTarget", ".connecting.http.opening": "open_http",
     ".connecting.lines": "open_tcp open_unix", ".connecting.memory": "open_memory",
@@ -89,7 +90,7 @@ _NAMES: Final = {
     ".protocol.param_headers": "Header", ".protocol.types.apps": "UI AppPolicy", ".protocol.types.tools": "ToolError",
     ".proxying.gateway": "gateway", ".proxying.proxy": "proxy", ".recording.recorder": "Recorder",
     ".runtime.calls": "Progress", ".runtime.cancellation": "CancelCause Cancellation", ".runtime.limits": "Limits",
-    ".runtime.transport": "ConnectionLost HTTPError", ".server.calling.media": "Audio File Image",
+    ".runtime.transport": "ConnectionLost HTTPError Transport", ".server.calling.media": "Audio File Image",
     ".server.calling.provider": "Provide", ".server.calling.results": "error_result text_result",
     ".server.context.input_required": "InputRequired", ".server.context.logs": "ClientLogHandler",
     ".server.context.request_context": "RequestContext", ".server.context.worker_context": "WorkerContext",
@@ -98,9 +99,9 @@ _NAMES: Final = {
     ".server.server": "Server", ".serving.callers": "TrustedProxies", ".serving.connections": "serve_tcp serve_unix",
     ".serving.http.asgi": "http_app", ".serving.http.cards": "Card",
     ".serving.http.routes": "RouteRequest RouteResponse", ".serving.http.serve": "serve_http",
-    ".serving.process": "serve_stdio", ".serving.running": "run", ".serving.websocket": "serve_websocket",
-    ".skills.loading": "SkillChanged", ".tasks.settings": "TaskSettings", ".tasks.task_state": "TaskCancelled",
-    ".transports.process_tree": "run_process_tree",
+    ".serving.process": "serve_stdio serve_transport", ".serving.running": "run",
+    ".serving.websocket": "serve_websocket", ".skills.loading": "SkillChanged", ".tasks.settings": "TaskSettings",
+    ".tasks.task_state": "TaskCancelled", ".transports.process_tree": "run_process_tree",
 }
 """The names of each module, which is imported when one of them is first asked for: hosts start servers by the dozen, a
 server on stdio needs neither a client nor a network, and a client needs no server."""
@@ -112,11 +113,12 @@ __all__ = [
     "MCPError", "MemoryStorage", "MethodUnavailable", "Next", "NoBackChannel", "NotExpressible", "NotSerializable",
     "PeerError", "Progress", "ProtocolViolation", "Provide", "Recorder", "RedisStorage", "RequestContext",
     "ResourceNotFound", "ResponseCache", "RouteRequest", "RouteResponse", "SQLiteStorage", "Server", "ServerRequest",
-    "SkillChanged", "Skills", "TaskCancelled", "TaskSettings", "ToolError", "TrustedProxies", "WorkerContext",
-    "audit_log", "cancel_on_interrupt", "concurrency_limit", "confirm_cancels", "current_call", "error_result",
-    "fail_after_silence", "fail_after_work", "from_openapi", "gateway", "http_app", "open_http", "open_memory",
-    "open_stdio", "open_tcp", "open_unix", "open_websocket", "proxy", "rate_limit", "run", "run_process_tree",
-    "serve_http", "serve_stdio", "serve_tcp", "serve_unix", "serve_websocket", "text_result", "time_limit",
+    "SkillChanged", "Skills", "TaskCancelled", "TaskSettings", "ToolError", "Transport", "TrustedProxies",
+    "WorkerContext", "audit_log", "cancel_on_interrupt", "concurrency_limit", "confirm_cancels", "current_call",
+    "error_result", "fail_after_silence", "fail_after_work", "from_openapi", "gateway", "http_app", "open_client",
+    "open_http", "open_memory", "open_stdio", "open_tcp", "open_unix", "open_websocket", "proxy", "rate_limit", "run",
+    "run_process_tree", "serve_http", "serve_stdio", "serve_tcp", "serve_transport", "serve_unix", "serve_websocket",
+    "text_result", "time_limit",
 ]
 # fmt: on
 

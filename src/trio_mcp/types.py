@@ -87,11 +87,10 @@ if TYPE_CHECKING:
 
 # fmt: off
 _NAMES: Final = {
-    ".fleet.fleet": "FleetStorage", ".server.sharing": "SharedStorage",
     ".client.cache": "CachePartition Change", ".client.confirming": "CallEnding",
     ".client.current_call": "CallHandlers CurrentCall",
     ".client.options": "ClientOptions ClientSettings UnreadableMessage", ".client.remote_tasks": "RunningTask",
-    ".client.subscriptions": "Changes", ".openapi.document": "APIOperation",
+    ".client.subscriptions": "Changes", ".fleet.fleet": "FleetStorage", ".openapi.document": "APIOperation",
     ".protocol.extensions": "Extension ExtensionNotification ExtensionRequest", ".protocol.meta": "TraceContext",
     ".protocol.revisions": "REVISIONS Revision",
     ".protocol.types.content": (
@@ -116,7 +115,7 @@ _NAMES: Final = {
     ".server.connected_clients": "ConnectedClient", ".server.context.client_data": "ElicitAnswer",
     ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskPage",
     ".server.context.worker_context": "WorkerTask WorkerTasks", ".server.offers.skill_offers": "SkillOptions",
-    ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions",
+    ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions", ".server.sharing": "SharedStorage",
     ".serving.accepting": "ServingOptions WebSocketOptions", ".serving.http.asgi": "HTTPApp",
     ".serving.http.routes": "Route", ".serving.http.serve": "HTTPAppOptions HTTPOptions",
     ".skills.loading": "LoadedSkill", ".tasks.task_state": "TaskState",

@@ -22,7 +22,7 @@ from trio_mcp.runtime.connection import Connection
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.requests.host import LATER, Decision, Now, RequestHost
 from trio_mcp.runtime.requests.scope import RequestScope
-from trio_mcp.runtime.transport import ReplyLost, Transport
+from trio_mcp.runtime.transport import FramedTransport, ReplyLost
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
@@ -54,7 +54,7 @@ class Echo:
         raise AssertionError
 
 
-def side(role: Any, channel: Transport, limits: Limits, handler: Echo | None = None) -> Connection:
+def side(role: Any, channel: FramedTransport, limits: Limits, handler: Echo | None = None) -> Connection:
     state = ConnectionState(role)
     state.revision, state.initialized = LATEST_LEGACY, True
     return HostedConnection(channel, state, handler or Echo(), RequestHost(limits))
@@ -137,7 +137,7 @@ async def test_a_cancel_is_read_while_the_outbox_is_full_of_other_things(autojum
 # Writing at once
 
 
-class Seen(Transport):
+class Seen(FramedTransport):
     """A wire whose peer sends ``lines``. It takes ``room`` bytes of a line without waiting, and the writer waits for
     ``reads``."""
 
@@ -252,7 +252,7 @@ async def test_a_pipe_that_nobody_reads_any_more_fails_the_calls_and_not_the_cal
     os.close(read_fd)
 
 
-class HalfDead(Transport):
+class HalfDead(FramedTransport):
     """A peer that reads nothing any more, but has much to ask: one request per tick."""
 
     def __init__(self) -> None:
@@ -333,7 +333,7 @@ async def test_cancelled_from_outside_it_tells_its_handlers_so_even_while_it_dra
     assert handler.causes == [CancelCause.PARENT, CancelCause.PARENT]
 
 
-class Losing(Transport):
+class Losing(FramedTransport):
     """A channel that loses the reply to each request, and lives on."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.requests.host import LATER, Decision, RequestHost
 from trio_mcp.runtime.requests.scope import RequestScope
-from trio_mcp.runtime.transport import Transport
+from trio_mcp.runtime.transport import FramedTransport
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
@@ -116,11 +116,11 @@ def schedules(draw: st.DrawFn) -> Schedule:
     )
 
 
-class Tap(Transport):
+class Tap(FramedTransport):
     """A channel that notes what its side has sent, message by message. It takes ``sync_method`` bytes of a line at most
     without waiting."""
 
-    def __init__(self, channel: Transport, at_once: int) -> None:
+    def __init__(self, channel: FramedTransport, at_once: int) -> None:
         self._channel = channel
         self._at_once = at_once
         self._begun = b""
@@ -154,7 +154,7 @@ class Side:
     seal = None
 
     def __init__(
-        self, role: Literal["client", "server"], channel: Transport, at_once: int, world: World, limits: Limits
+        self, role: Literal["client", "server"], channel: FramedTransport, at_once: int, world: World, limits: Limits
     ) -> None:
         self.role = role
         self.world = world

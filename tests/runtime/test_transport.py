@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from trio_mcp.jsonrpc.errors import MCPError
-from trio_mcp.runtime.transport import ConnectionLost, ReplyLost, Transport, UnreadableFrame
+from trio_mcp.runtime.transport import ConnectionLost, FramedTransport, ReplyLost, UnreadableFrame
 
 
 def test_a_lost_connection_says_why() -> None:
@@ -35,10 +35,10 @@ def test_a_lost_reply_says_whose_it_is_and_why() -> None:
 
 
 def test_a_channel_travels_nowhere_unless_it_says_so() -> None:
-    assert Transport.network is None
+    assert FramedTransport.network is None
 
 
-class Plain(Transport):
+class Plain(FramedTransport):
     """A channel that can do no more than a channel must."""
 
     async def receive(self) -> bytes:

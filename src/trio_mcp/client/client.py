@@ -53,7 +53,7 @@ from ..runtime.calls import OnProgress
 from ..runtime.connection import Connection
 from ..runtime.outbound import CallSettings
 from ..runtime.requests.host import RequestHost
-from ..runtime.transport import ConnectionLost, Transport
+from ..runtime.transport import ConnectionLost, FramedTransport
 from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
@@ -98,7 +98,9 @@ class Client(Requests):
         call_tool_mcp = Renamed("client.call_tool(name, arguments)")
         list_tools_mcp = Renamed("client.list_tools()")
 
-    def __init__(self, transport: Transport, settings: ClientSettings, timeouts: CallTimeouts | None = None) -> None:
+    def __init__(
+        self, transport: FramedTransport, settings: ClientSettings, timeouts: CallTimeouts | None = None
+    ) -> None:
         self.host = RequestHost(settings.limits, tracing=settings.tracing)
         """The nursery of the handlers that answer a legacy server."""
         graces = Graces(settings.limits.cleanup_grace)

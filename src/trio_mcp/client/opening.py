@@ -37,7 +37,7 @@ from ..protocol.types.lifecycle import (
     with_version,
 )
 from ..runtime.outbound import Outbound
-from ..runtime.transport import ConnectionLost, HTTPError, Transport
+from ..runtime.transport import ConnectionLost, FramedTransport, HTTPError, Transport, framed
 from ..state.events import NotificationReceived
 from .client import Client
 from .options import ClientOptions, ClientSettings
@@ -65,13 +65,14 @@ class LostInProbe(ConnectionLost):
 
 
 @async_with_only("client")
-def open_client(channel: Transport, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Open a client over ``channel``, ready for calls; closed with the block. ``options``: see `ClientSettings`.
+def open_client(transport: Transport, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
+    """Open a client over a ``transport`` of your own, ready for calls; closed with the block. ``options``: see
+    `ClientSettings`.
 
     Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
     `PeerError` when the server refuses, and `ProtocolViolation` when the two have no revision in common.
     """
-    return open_over(channel, ClientSettings(**options), trio.current_time())
+    return open_over(framed(transport), ClientSettings(**options), trio.current_time())
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def connecting(
 
 @asynccontextmanager
 async def open_over(
-    channel: Transport,
+    channel: FramedTransport,
     settings: ClientSettings,
     begun: float,
     watch: Callable[[Client], Awaitable[None]] | None = None,

@@ -14,7 +14,7 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import async_with_only, check_opened_under_trio
 from ..concurrency.nurseries import open_service_nursery
 from ..runtime.peer import SOLE_CLIENT
-from ..runtime.transport import Transport
+from ..runtime.transport import Transport, framed
 from ..server.servable import Servable, check_servable, connection_to
 from ..transports.memory import memory_transport_pair
 
@@ -51,7 +51,7 @@ async def open_server(server: Servable, channel: Transport, *, stateless: bool =
             open_service_nursery("the client was closed") as nursery,
         ):
             served = True  # from here on the connection closes the channel
-            await nursery.start(connection_to(running, channel, SOLE_CLIENT).run)
+            await nursery.start(connection_to(running, framed(channel), SOLE_CLIENT).run)
             yield
     finally:
         if not served:

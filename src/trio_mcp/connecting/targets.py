@@ -20,7 +20,7 @@ from ..client.options import ClientOptions, ClientSettings, check_revision, spea
 from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_keywords
-from ..runtime.transport import ConnectionLost, Transport
+from ..runtime.transport import ConnectionLost, FramedTransport
 from ..server.server import Server
 from ..transports.http_client.origins import split_socket_url
 from ..transports.lines import LineTransport
@@ -139,7 +139,7 @@ def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) ->
 
 
 @asynccontextmanager
-async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[Transport]:
+async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[FramedTransport]:
     """Open the messages to and from the server at ``target``; closed with the block. ``modern`` is the revision of
     messages without a session, which HTTP has to know; `None` for those of a legacy client.
 
@@ -158,7 +158,7 @@ async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[Tr
 
 
 @asynccontextmanager
-async def _open_address(address: Address, modern: str | None) -> AsyncGenerator[Transport]:
+async def _open_address(address: Address, modern: str | None) -> AsyncGenerator[FramedTransport]:
     settings, begun, parts = ClientSettings(), trio.current_time(), urlsplit(address.url)
     headers, ssl_context, auth = address.headers, address.ssl_context, address.auth
     timeouts = CallTimeouts(settings.call_timeout)

@@ -31,7 +31,7 @@ from ..runtime.peer import Peer
 from ..runtime.replies import Replies
 from ..runtime.requests.host import LATER, Decision, Now, RequestHost
 from ..runtime.requests.scope import RequestScope
-from ..runtime.transport import Transport
+from ..runtime.transport import FramedTransport
 from ..server.request_state import RoundStates, StateCipher
 from ..server.subscriptions import notify_everything_changed, too_many_subscriptions, uri_to_subscribe
 from ..state.connection import ConnectionState
@@ -61,7 +61,7 @@ class ProxyConnection:
     def __init__(
         self,
         behind: Upstream | UpstreamPool,
-        transport: Transport | Outbox,
+        transport: FramedTransport | Outbox,
         peer: Peer,
         *,
         host: RequestHost,

@@ -17,7 +17,7 @@ from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.outbox import Outbox
 from ..runtime.peer import Peer
 from ..runtime.requests.host import RequestHost
-from ..runtime.transport import ConnectionLost, Transport
+from ..runtime.transport import ConnectionLost, FramedTransport
 from ..server.request_state import StateCipher
 from ..server.servable import RunningCustomServer
 from ..server.server import Server
@@ -164,7 +164,9 @@ class Proxy:
                 bounds = host.limits
                 behind = UpstreamPool(self._upstream, self._task_owners, bounds.max_upstreams, bounds.session_timeout)
 
-            def connect(transport: Transport | Outbox, peer: Peer, state: ConnectionState | None) -> ProxyConnection:
+            def connect(
+                transport: FramedTransport | Outbox, peer: Peer, state: ConnectionState | None
+            ) -> ProxyConnection:
                 return ProxyConnection(
                     behind,
                     transport,

@@ -12,7 +12,7 @@ import trio
 
 from ..concurrency.coroutines import ResumptionObserver
 from ..runtime.outbox import Outbox
-from ..runtime.transport import Frame, Received, SendRecorder, Transport, UnreadableFrame
+from ..runtime.transport import Frame, FramedTransport, Received, SendRecorder, UnreadableFrame
 from .entries import Reference
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ _working_for: Final[ContextVar[Reference | None]] = ContextVar("trio_mcp.recordi
 """The request that the current task works for, where the connection of the request is recorded."""
 
 
-class RecordedTransport(Transport):
+class RecordedTransport(FramedTransport):
     """Passes everything on to ``transport`` and notes each message in ``recording``: one of ours at the moment of
     its sending, one of the peer's at the moment of its receipt."""
 
-    def __init__(self, transport: Transport, recording: Recording) -> None:
+    def __init__(self, transport: FramedTransport, recording: Recording) -> None:
         self._transport = transport
         self._recording = recording
         self._rest = 0
@@ -39,7 +39,7 @@ class RecordedTransport(Transport):
         self.names_calls = transport.names_calls
 
     async def receive(self) -> Received:
-        """Receive from the transport: see `Transport.receive`."""
+        """Receive from the transport: see `FramedTransport.receive`."""
         try:
             received = await self._transport.receive()
         except UnreadableFrame as error:
@@ -52,7 +52,7 @@ class RecordedTransport(Transport):
         return received
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send by the transport: see `Transport.send`."""
+        """Send by the transport: see `FramedTransport.send`."""
         begin, self._rest = self._rest, 0
         for line in bytes(messages[begin:]).split(b"\n"):
             if line:
@@ -60,7 +60,7 @@ class RecordedTransport(Transport):
         await self._transport.send(messages)
 
     def send_nowait(self, message: bytes) -> int:
-        """Send by the transport: see `Transport.send_nowait`."""
+        """Send by the transport: see `FramedTransport.send_nowait`."""
         at = trio.current_time()  # from before, since the peer may have the message before this task goes on
         count = self._transport.send_nowait(message)
         if count:
@@ -69,14 +69,14 @@ class RecordedTransport(Transport):
         return count
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return the outbox of the transport, by way of this: see `Transport.make_outbox`."""
+        """Return the outbox of the transport, by way of this: see `FramedTransport.make_outbox`."""
         return self._transport.make_outbox(high_water, recorded or SendRecorder(self.send_nowait, self._record))
 
     def _record(self, message: bytes) -> None:
         self._recording.frame("out", message)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return an observer that tells the recording, and ``tracing``: see `Transport.observed_by`."""
+        """Return an observer that tells the recording, and ``tracing``: see `FramedTransport.observed_by`."""
         place = self._recording, 0
         return RecordedRequests(lambda _: place, self._transport.observed_by(tracing))
 

@@ -24,7 +24,7 @@ import trio
 from .entries import VERSION, Header, RecordedEntry, Recording, WriteJob, head_of, nests_too_deep
 
 if TYPE_CHECKING:
-    from ..runtime.transport import Transport
+    from ..runtime.transport import FramedTransport
 
 logger = logging.getLogger("trio_mcp")
 
@@ -90,7 +90,7 @@ class Recorder:
         self._is_slow = False
         self._is_over = False
 
-    def recorded(self, transport: Transport, role: str) -> Transport:
+    def recorded(self, transport: FramedTransport, role: str) -> FramedTransport:
         """Return ``transport`` for a connection in which our side is ``role``, with all its messages recorded."""
         from .recorded_transport import RecordedTransport
 

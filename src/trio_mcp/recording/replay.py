@@ -21,7 +21,7 @@ from ..jsonrpc.codec import decode, frame_error, frame_notification, frame_resul
 from ..jsonrpc.messages import Batch, ErrorResponse, Notification, Request, RequestId, Response, Unreadable
 from ..protocol.fields import as_object
 from ..protocol.meta import PROGRESS_TOKEN, PROTOCOL_VERSION, SUBSCRIPTION_ID
-from ..runtime.transport import ConnectionLost, ReplyLost, Transport, UnreadableFrame
+from ..runtime.transport import ConnectionLost, FramedTransport, ReplyLost, UnreadableFrame
 from .comparing import Comparison, Difference, text_of
 from .entries import Recorded, RecordedEntry, plain_id
 
@@ -115,7 +115,11 @@ Key: TypeAlias = tuple[int, RequestId | None]
 
 
 async def replay(
-    recorded: Recorded, transport: Transport, *, side: Literal["client", "server"] = "client", patience: float = 10.0
+    recorded: Recorded,
+    transport: FramedTransport,
+    *,
+    side: Literal["client", "server"] = "client",
+    patience: float = 10.0,
 ) -> list[Difference]:
     """Play the ``side`` of ``recorded`` against the other side, at the other end of ``transport``, and return the
     differences. A message may come ``patience`` seconds late. The transport is closed in the end.
@@ -136,7 +140,7 @@ async def replay(
 
 
 class _Player:
-    def __init__(self, transport: Transport, side: str, patience: float) -> None:
+    def __init__(self, transport: FramedTransport, side: str, patience: float) -> None:
         self._transport = transport
         self._outbox = transport.make_outbox(_HIGH_WATER)
         self._side = side

@@ -38,7 +38,7 @@ from .peer import SOLE_CLIENT, Peer
 from .replies import Replies
 from .requests.host import RequestHandler, RequestHost
 from .requests.runner import RequestRunner
-from .transport import ConnectionLost, Frame, QuestionsLost, Received, ReplyLost, Transport, UnreadableFrame
+from .transport import ConnectionLost, Frame, FramedTransport, QuestionsLost, Received, ReplyLost, UnreadableFrame
 
 _READING_MARKS: Final = 64
 _HURRIED_GRACE: Final = 0.3
@@ -55,7 +55,7 @@ class Connection:
 
     def __init__(
         self,
-        transport: Transport | Outbox,
+        transport: FramedTransport | Outbox,
         state: ConnectionState,
         handler: RequestHandler,
         host: RequestHost,
@@ -271,7 +271,7 @@ class Connection:
 
     # Writing
 
-    async def _write(self, transport: Transport) -> None:
+    async def _write(self, transport: FramedTransport) -> None:
         try:
             while True:
                 await transport.send(await self.outbox.take())
@@ -308,7 +308,7 @@ class Connection:
 
     # Reading
 
-    async def _read(self, transport: Transport) -> None:
+    async def _read(self, transport: FramedTransport) -> None:
         receive, at_hand = transport.receive, transport.buffered
         state, act, max_batch, outbox = self.state, self._dispatch.handle, self.limits.max_batch, self.outbox
         most_unread = _READING_MARKS * outbox.high_water

@@ -94,7 +94,7 @@ class Outbox:
 
     ``high_water`` is the number of bytes from which `room` makes producers wait; `put` itself never waits, since some
     lines (answers to pings, cancels) must be written by code that cannot wait. ``send_nowait`` is the method of the
-    transport; see `Transport.send_nowait`.
+    transport; see `FramedTransport.send_nowait`.
     """
 
     def __init__(self, high_water: int, send_nowait: Callable[[bytes], int] = _never) -> None:

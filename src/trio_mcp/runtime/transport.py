@@ -1,5 +1,5 @@
-"""Transport is the interface that the runtime needs of a transport: whole messages in and out. `Received` is what
-comes in: bytes, a `Frame`, or a loss.
+"""Transport is what users implement: whole messages in and out. `FramedTransport` is what the runtime needs of one:
+`Received` is what comes in: bytes, a `Frame`, or a loss.
 
 The errors of transports stand here, too: `ConnectionLost`, and `HTTPError` for an exchange over HTTP that brought no
 reply.
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
 
 from ..classes import value
 from ..jsonrpc.errors import MCPError, clean
@@ -109,38 +111,59 @@ class SendRecorder:
     """Functions that stand before the sending of a transport whose messages are recorded."""
 
     send_nowait: Callable[[bytes], int]
-    """Sends as `Transport.send_nowait`."""
+    """Sends as `FramedTransport.send_nowait`."""
     record: Callable[[bytes], None]
     """Notes a message, without its newline, that goes another way than by `send_nowait` and `Transport.send`."""
 
 
 class Transport(ABC):
-    """A transport, which knows nothing of JSON-RPC. One task receives; one task at a time sends."""
+    """A way for whole messages, which a client or server runs over: see `open_client` and `serve_transport`.
 
-    names_calls: bool = False
-    """True where messages say in whose answer they came: see `Frame.related_request_id`."""
+    To run MCP over something of your own, derive from this class. A transport knows nothing of JSON-RPC. One task
+    receives; one task at a time sends. A message longer than your transport wants is the transport's to refuse, by
+    `ConnectionLost`. Whoever opens a client or server over a transport closes it, also if opening fails.
+    """
+
     network: str | None = None
-    """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when the messages do not leave the
-    process."""
-    buffered: list[bytes | bytearray] = []  # noqa: RUF012 transports that fill it have one of their own
-    """Messages that have come, the next message last. The task that receives may pop them instead of calling `receive`,
-    which takes much longer for each."""
+    """How the messages travel, for traces: ``pipe``, ``tcp`` or ``unix``; `None` if they don't leave the process."""
 
     @abstractmethod
-    async def receive(self) -> Received:
-        """Return the next message, a `Frame` where the transport had to decode the message, or the next loss.
+    async def receive(self) -> bytes | bytearray:
+        """Return the next message, without a newline.
 
-        Raises `UnreadableFrame` for a message that was skipped, `trio.EndOfChannel` when the peer sends no more but may
-        still read, and `ConnectionLost` when both directions are gone. A cancel loses no message and no byte. Need not
-        be a checkpoint while messages are at hand.
+        Raises `trio.EndOfChannel` when the peer sends no more but may still read, and `ConnectionLost` when both
+        directions are gone; `OSError`, `trio.BrokenResourceError` and `trio.ClosedResourceError` count as that. A
+        cancel loses no message and no byte.
         """
 
     @abstractmethod
     async def send(self, messages: bytes | bytearray) -> None:
         """Send one or more whole messages, each ended by a newline and holding no other.
 
-        Raises `ConnectionLost` when the peer reads no more. A cancel may leave half a message behind, so nothing may be
-        sent afterwards.
+        Raises `ConnectionLost`, or another error that counts as that, when the peer reads no more. A cancel may leave
+        half a message behind, so nothing is sent afterwards.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close both directions. Idempotent; a cancelled call closes forcefully, as for `trio.abc.AsyncResource`."""
+
+
+class FramedTransport(Transport):
+    """A transport of the package: it can also hand over what it had to decode, and send without waiting."""
+
+    names_calls: bool = False
+    """True where messages say in whose answer they came: see `Frame.related_request_id`."""
+    buffered: list[bytes | bytearray] = []  # noqa: RUF012 transports that fill it have one of their own
+    """Messages that have come, the next message last. The task that receives may pop them instead of calling `receive`,
+    which takes much longer for each."""
+
+    @abstractmethod
+    async def receive(self) -> Received:  # pyright: ignore[reportIncompatibleMethodOverride] - for the runtime alone
+        """Return the next message, a `Frame` where the transport had to decode the message, or the next loss.
+
+        Raises as `Transport.receive`, and `UnreadableFrame` for a message that was skipped. Need not be a checkpoint
+        while messages are at hand.
         """
 
     def send_nowait(self, message: bytes) -> int:
@@ -160,9 +183,40 @@ class Transport(ABC):
         """Return the observer of the requests of a connection over this transport, whose host has ``tracing``."""
         return tracing
 
-    @abstractmethod
+
+def framed(transport: Transport) -> FramedTransport:
+    """Return ``transport`` itself, or a view of a user's transport."""
+    if isinstance(transport, FramedTransport):
+        return transport
+    if not isinstance(transport, Transport):  # pyright: ignore[reportUnnecessaryIsInstance] - as users call it
+        raise TypeError(f"a transport is a subclass of trio_mcp.Transport, not {repr(transport)[:200]}")
+    return _Framed(transport)
+
+
+class _Framed(FramedTransport):
+    """A transport of a user, for the runtime."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.network = transport.network
+
+    async def receive(self) -> bytes | bytearray:
+        try:
+            return await self._transport.receive()
+        except _LOST as error:
+            raise ConnectionLost(f"the transport failed: {error!r}") from error
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        try:
+            await self._transport.send(messages)
+        except _LOST as error:
+            raise ConnectionLost(f"the transport failed: {error!r}") from error
+
     async def aclose(self) -> None:
-        """Close both directions. Idempotent; a cancelled call closes forcefully, as for `trio.abc.AsyncResource`."""
+        await self._transport.aclose()
+
+
+_LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class HTTPError(MCPError):

@@ -32,7 +32,7 @@ from ..runtime.outbox import Outbox
 from ..runtime.peer import UNKNOWN_PEER, CheckScopes, Peer
 from ..runtime.requests.host import LATER, Decision, Now
 from ..runtime.requests.scope import RequestScope
-from ..runtime.transport import Transport
+from ..runtime.transport import FramedTransport
 from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
@@ -57,7 +57,7 @@ class ServerConnection:
     def __init__(
         self,
         running: RunningServer,
-        transport: Transport | Outbox,
+        transport: FramedTransport | Outbox,
         peer: Peer = UNKNOWN_PEER,
         state: ConnectionState | None = None,
         check_scopes: CheckScopes | None = None,
@@ -327,7 +327,7 @@ class SharedConnection(MiddlewareConnection):
     def __init__(
         self,
         running: RunningServer,
-        transport: Transport | Outbox,
+        transport: FramedTransport | Outbox,
         peer: Peer = UNKNOWN_PEER,
         state: ConnectionState | None = None,
         check_scopes: CheckScopes | None = None,

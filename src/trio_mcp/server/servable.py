@@ -19,7 +19,7 @@ from ..runtime.limits import Limits
 from ..runtime.outbox import Outbox
 from ..runtime.peer import UNKNOWN_PEER, Auth, CheckScopes, Peer
 from ..runtime.requests.host import RequestHost
-from ..runtime.transport import Transport
+from ..runtime.transport import FramedTransport
 from ..state.connection import ConnectionState
 from .connection import MiddlewareConnection, ServerConnection, SharedConnection
 from .required_scopes import NO_SCOPES, required_scopes
@@ -55,7 +55,7 @@ class RunningCustomServer:
     """The parties that call the stand-in, by which its bounds are shared."""
     limits: Limits
     """The limits of each connection."""
-    connect: Callable[[Transport | Outbox, Peer, ConnectionState | None], ServedConnection]
+    connect: Callable[[FramedTransport | Outbox, Peer, ConnectionState | None], ServedConnection]
     """Returns the connection of one more client, whose messages the state rules on."""
     host: RequestHost
     """The nursery of the handlers, and all that connections share."""
@@ -137,7 +137,7 @@ def needs_scopes(running: Running) -> bool:
 
 def connection_to(
     running: Running,
-    transport: Transport | Outbox,
+    transport: FramedTransport | Outbox,
     peer: Peer = UNKNOWN_PEER,
     state: ConnectionState | None = None,
     check_scopes: CheckScopes | None = None,

@@ -20,7 +20,7 @@ from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..diagnostics.log import peer_log_share
 from ..runtime.limits import Limits
 from ..runtime.peer import UNKNOWN_PEER, CheckScopes, Peer
-from ..runtime.transport import ConnectionLost, Transport
+from ..runtime.transport import ConnectionLost, FramedTransport
 from ..server.servable import Running, Servable, ServedConnection, connection_to
 from ..transports.sockets import SocketLineTransport, unix_listener
 from .accepting import LINES_ADVICE, ServingOptions, SocketListeners, serve_streams, warn_if_exposed
@@ -37,7 +37,7 @@ T = TypeVar("T")
 class AcceptedConnection:
     """An accepted client, with the transport to that client."""
 
-    transport: Transport
+    transport: FramedTransport
     peer: Peer
     check_scopes: CheckScopes | None = None
     """The check of each request, where the server is protected."""

@@ -22,7 +22,7 @@ from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import open_service_nursery
 from ..diagnostics.log import discard_unread_output, log_in_thread
 from ..runtime.peer import SOLE_CLIENT
-from ..runtime.transport import Transport
+from ..runtime.transport import FramedTransport, Transport, framed
 from ..server.servable import Running, Servable, ServedConnection, check_servable, connection_to, end_tasks
 from ..transports.stdio import own_stdio
 
@@ -232,7 +232,34 @@ async def serve_stdio(
         discard_unread_output()
 
 
-async def _serve(server: Servable, transport: Transport, *, stateless: bool, handle_signals: bool) -> None:
+async def serve_transport(
+    server: Servable,
+    transport: Transport,
+    *,
+    stateless: bool = False,
+    record: Recorder | str | os.PathLike[str] | None = None,
+) -> None:
+    """Serve ``server`` to the one client at the other end of ``transport``, for example over a transport of your own.
+
+    Returns at the end of input, as `serve_stdio` does, and closes the transport. Cancel the call to end earlier: the
+    client's requests are cancelled, and the function returns when they have ended. ``stateless``: see `serve_http`.
+    ``record`` is the file to which the messages are recorded, or a `Recorder`.
+    """
+    check_served_under_trio("serve_transport")
+    check_servable(server)
+    served, recorder = framed(transport), recorder_of(record)
+    if recorder is not None:
+        served = recorder.recorded(served, "server")
+    try:
+        async with log_in_thread():
+            await _serve(server, served, stateless=stateless, handle_signals=False)
+    finally:
+        with trio.CancelScope(shield=True) as by_force:  # the shield ends at once, since the scope is cancelled
+            by_force.cancel(reason="the server has ended")
+            await served.aclose()  # nothing, unless the server didn't start
+
+
+async def _serve(server: Servable, transport: FramedTransport, *, stateless: bool, handle_signals: bool) -> None:
     with ExitStack() as signals:  # they may come until the lifespan has ended
         async with server.running(stateless=stateless) as running:
             connection = connection_to(running, transport, SOLE_CLIENT)

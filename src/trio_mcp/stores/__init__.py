@@ -54,9 +54,8 @@ _NAMES: Final = {
 __all__ = [
     "HINTS_LOST", "ChangeHint", "ChangeLog", "ChangesSince", "Courier", "EventLog", "HintQueues", "HintsLost",
     "MemoryTaskStore", "Outcome", "RateLimits", "RecordCodec", "ReplayGuard", "Replica", "SQLiteTaskStore",
-    "SessionDirectory", "StoreDown", "StoreFull", "StoredEvents", "StoredRecord", "StoredSession",
-    "StoredStream", "StoredTask", "TaskPhase", "TaskRecord", "TaskStore", "Uncertain", "UnreadableRecord",
-    "new_mark",
+    "SessionDirectory", "StoreDown", "StoreFull", "StoredEvents", "StoredRecord", "StoredSession", "StoredStream",
+    "StoredTask", "TaskPhase", "TaskRecord", "TaskStore", "Uncertain", "UnreadableRecord", "new_mark",
 ]
 # fmt: on
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..client.opening import open_client
 from ..connecting.memory import open_server
 from ..server.calling.provided import provide_instead
 from ..transports.memory import memory_transport_pair
@@ -70,7 +69,6 @@ __all__ = [
     "assert_replays",
     "in_turn",
     "memory_transport_pair",
-    "open_client",
     "open_scripted_client",
     "open_scripted_process",
     "open_scripted_server",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import trio
@@ -86,7 +86,7 @@ class FaultyChannel(Transport):
         return message
 
     async def _fill(self) -> None:
-        message = bytes(cast("bytes", await self._channel.receive()))
+        message = bytes(await self._channel.receive())
         now = trio.current_time()
         match fault := self._choose_fault("received", message):
             case None:

@@ -109,7 +109,7 @@ class ScriptedPeer:
         line: bytes | None = None
         with trio.move_on_after(seconds):
             try:
-                line = bytes(cast("bytes", await self._channel.receive()))
+                line = bytes(await self._channel.receive())
             except trio.EndOfChannel:
                 reason, ended = "the other side sends no more", True
             except ConnectionLost as error:

@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast
 import trio
 
 from ..concurrency.fair_share import HeldBytes
-from ..runtime.transport import ConnectionLost, Transport, UnreadableFrame
+from ..runtime.transport import ConnectionLost, FramedTransport, UnreadableFrame
 from .streams import AT_ONCE, drop_tracebacks, nowait_writer
 
 logger = logging.getLogger("trio_mcp")
@@ -36,7 +36,7 @@ class ByteStream(Protocol):
         """Close the stream."""
 
 
-class LineTransport(Transport):
+class LineTransport(FramedTransport):
     """Messages as lines of UTF-8, separated by ``\\n`` or ``\\r\\n``; blank lines and a leading BOM are skipped.
 
     A line of more than ``max_message_bytes`` is dropped without being kept, and reported once: an object at the end of
@@ -183,8 +183,8 @@ class LineTransport(Transport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the front of the line: see `Transport.send_nowait`. Only a few lines are sent so, and no line while
-        lines come together, since successive lines cost less when the writer sends all at once."""
+        """Send the front of the line: see `FramedTransport.send_nowait`. Only a few lines are sent so, and no line
+        while lines come together, since successive lines cost less when the writer sends all at once."""
         if not self._at_once:
             return 0
         self._at_once -= 1

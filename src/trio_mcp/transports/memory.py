@@ -6,7 +6,7 @@ from collections import deque
 
 import trio
 
-from ..runtime.transport import ConnectionLost, Transport
+from ..runtime.transport import ConnectionLost, FramedTransport
 
 
 class _Pipe:
@@ -31,7 +31,7 @@ class _Pipe:
         self.changed.unpark_all()
 
 
-class MemoryTransport(Transport):
+class MemoryTransport(FramedTransport):
     """An end of a pair. Closing either end ends both directions."""
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
@@ -61,7 +61,7 @@ class MemoryTransport(Transport):
         pipe.put(messages)
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the whole message or nothing: see `Transport.send_nowait`."""
+        """Send the whole message or nothing: see `FramedTransport.send_nowait`."""
         pipe = self._outgoing
         if pipe.closed or pipe.is_full_for(message):
             return 0

@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast
 import trio
 
 from ..jsonrpc.errors import clean
-from ..runtime.transport import ConnectionLost, Transport
+from ..runtime.transport import ConnectionLost, FramedTransport
 from .lines import LineTransport
 from .starting import EarlyOutput, shown_command, start_hint
 
@@ -38,7 +38,7 @@ _LONGEST: Final = 100
 """Characters of a program's name that an error message repeats."""
 
 
-class ProcessTransport(Transport):
+class ProcessTransport(FramedTransport):
     """Messages to and from a child process; `start_process` makes the transport.
 
     The task that starts the process runs `drain_stderr` in the background. At the end the task calls `shut_down`, with
@@ -70,21 +70,21 @@ class ProcessTransport(Transport):
         return self._process.pid
 
     async def receive(self) -> bytes | bytearray:
-        """Receive the next message: see `Transport.receive`."""
+        """Receive the next message: see `FramedTransport.receive`."""
         try:
             return await self._lines.receive()
         except (trio.EndOfChannel, ConnectionLost):
             raise await self.exit_error("the server closed its output") from None
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `Transport.send`."""
+        """Send the messages: see `FramedTransport.send`."""
         try:
             await self._lines.send(messages)
         except ConnectionLost:
             raise await self.exit_error("the server closed its input") from None
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the front of the message: see `Transport.send_nowait`."""
+        """Send the front of the message: see `FramedTransport.send_nowait`."""
         return self._lines.send_nowait(message)
 
     async def exited(self) -> None:

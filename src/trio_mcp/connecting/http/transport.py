@@ -22,7 +22,15 @@ from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId
 from ...runtime.calls import Call, DetachedCall
 from ...runtime.outbox import Outbox, Owner, cancel_line
-from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost, SendRecorder, Transport
+from ...runtime.transport import (
+    ConnectionLost,
+    Frame,
+    FramedTransport,
+    HTTPError,
+    QuestionsLost,
+    ReplyLost,
+    SendRecorder,
+)
 from .endpoint import Endpoint, Seen
 from .listening import listen, receive_all
 from .outgoing import OutboundFrame, Session, SessionQuestion
@@ -48,7 +56,7 @@ _OVER: Final = "the client was closed"
 _FORGOTTEN: Final = "the server has forgotten the session"
 
 
-class HttpTransport(Transport):
+class HttpTransport(FramedTransport):
     """Sends each message of ours in a POST of its own, and brings together the contents of all answers, and of the
     stream of a legacy server. At most ``max_requests`` requests are under way at a time, streams included; others wait.
 
@@ -106,7 +114,7 @@ class HttpTransport(Transport):
         await trio.lowlevel.checkpoint()
 
     def send_nowait(self, message: bytes) -> int:
-        """Have a message sent: see `Transport.send_nowait`."""
+        """Have a message sent: see `FramedTransport.send_nowait`."""
         if self._nursery is None:
             return 0
         self._start(message[:-1])

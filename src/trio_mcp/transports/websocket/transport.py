@@ -14,7 +14,7 @@ import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from ...concurrency.fair_share import HeldBytes
-from ...runtime.transport import ConnectionLost, Transport
+from ...runtime.transport import ConnectionLost, FramedTransport
 from ..streams import AT_ONCE
 from .frames import CLOSE_WAIT, close_frame, closed_by_peer, closed_by_us, text_frames
 from .handshake import Handshake, accepting, asking, refusal, shake_hands
@@ -27,7 +27,7 @@ _LATE: Final = 0.1
 _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
 
-class WebSocketTransport(Transport):
+class WebSocketTransport(FramedTransport):
     """Messages as text frames over ``stream``, of which ``received`` was read already. A server counts in ``unread``
     the bytes of messages that `receive` has not returned.
 
@@ -167,7 +167,7 @@ class WebSocketTransport(Transport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the whole message or nothing: see `Transport.send_nowait`. The number of messages sent so is
+        """Send the whole message or nothing: see `FramedTransport.send_nowait`. The number of messages sent so is
         limited as for lines: see `LineTransport.send_nowait`."""
         if not self._at_once:
             return 0
