@@ -55,7 +55,7 @@ def run_example(folder: Path, name: str) -> tuple[int, str, str]:
     ("name", "printed"),
     [
         ("web.py", "processed 2 items\n"),
-        ("channels.py", "processed 1 items\n"),
+        ("over_channels.py", "processed 1 items\n"),
         ("changes.py", "resource note://a\n"),
         ("shared.py", "['config://limits']\n" * 2),
         ("traced.py", "processed 1 items\n"),
