@@ -163,8 +163,8 @@ async def test_messages_over_a_transport_of_a_user_are_recorded(tmp_path: Path) 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: serve_transport(shop()[0], theirs, record=tmp_path / "messages"))
         async with open_client(ours) as client:
-            await client.ping()
-    assert "ping" in (tmp_path / "messages").read_text()
+            await client.call_tool("count")
+    assert "count" in (tmp_path / "messages").read_text()
 
 
 async def test_what_is_no_transport_is_refused_where_it_is_given() -> None:
