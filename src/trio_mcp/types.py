@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from .serving.http.serve import HTTPAppOptions, HTTPOptions
     from .skills.loading import LoadedSkill
     from .tasks.task_state import TaskState
+    from .transports.http_client.hooks import HTTPRequest, HTTPResponse
 
 # fmt: off
 _NAMES: Final = {
@@ -119,6 +120,7 @@ _NAMES: Final = {
     ".serving.accepting": "ServingOptions WebSocketOptions", ".serving.http.asgi": "HTTPApp",
     ".serving.http.routes": "Route", ".serving.http.serve": "HTTPAppOptions HTTPOptions",
     ".skills.loading": "LoadedSkill", ".tasks.task_state": "TaskState",
+    ".transports.http_client.hooks": "HTTPRequest HTTPResponse",
 }
 __all__ = [
     "ALL_QUESTIONS", "REVISIONS", "APIOperation", "Annotations", "AudioContent", "BlobResourceContents",
@@ -126,16 +128,17 @@ __all__ = [
     "ClientCapabilities", "ClientOptions", "ClientSettings", "Completion", "ConnectedClient", "ContentBlock",
     "CreateMessageParams", "CreateMessageResult", "CurrentCall", "ElicitAnswer", "ElicitFormParams", "ElicitResult",
     "ElicitURLParams", "Elicitation", "EmbeddedResource", "Extension", "ExtensionNotification", "ExtensionRequest",
-    "FleetStorage", "Gateway", "GetPromptResult", "HTTPApp", "HTTPAppOptions", "HTTPOptions", "Icon", "ImageContent",
-    "Implementation", "InputRequest", "LoadedSkill", "LogLevel", "LogParams", "ModelHint", "ModelPreferences",
-    "OnProgress", "Prompt", "PromptArgument", "PromptMessage", "PromptOptions", "PromptReference", "Proxy",
-    "ReadResourceResult", "RequestLog", "Resource", "ResourceContents", "ResourceLink", "ResourceOptions",
-    "ResourceTemplate", "ResourceTemplateReference", "Revision", "Root", "Roots", "Route", "RunningTask", "Sampling",
-    "SamplingMessage", "SamplingOptions", "ServerCapabilities", "ServerCard", "ServingOptions", "SharedStorage",
-    "Skill", "SkillFile", "SkillOptions", "SourceRepository", "Statistics", "StoredTasks", "SubscriptionFilter",
-    "TaskContext", "TaskPage", "TaskState", "TextContent", "TextResourceContents", "Tool", "ToolAnnotations",
-    "ToolChoice", "ToolOptions", "ToolResultContent", "ToolUseContent", "TraceContext", "UnknownContent",
-    "UnreadableMessage", "WebSocketOptions", "WorkerTask", "WorkerTasks", "log_level_rank", "should_log",
+    "FleetStorage", "Gateway", "GetPromptResult", "HTTPApp", "HTTPAppOptions", "HTTPOptions", "HTTPRequest",
+    "HTTPResponse", "Icon", "ImageContent", "Implementation", "InputRequest", "LoadedSkill", "LogLevel", "LogParams",
+    "ModelHint", "ModelPreferences", "OnProgress", "Prompt", "PromptArgument", "PromptMessage", "PromptOptions",
+    "PromptReference", "Proxy", "ReadResourceResult", "RequestLog", "Resource", "ResourceContents", "ResourceLink",
+    "ResourceOptions", "ResourceTemplate", "ResourceTemplateReference", "Revision", "Root", "Roots", "Route",
+    "RunningTask", "Sampling", "SamplingMessage", "SamplingOptions", "ServerCapabilities", "ServerCard",
+    "ServingOptions", "SharedStorage", "Skill", "SkillFile", "SkillOptions", "SourceRepository", "Statistics",
+    "StoredTasks", "SubscriptionFilter", "TaskContext", "TaskPage", "TaskState", "TextContent", "TextResourceContents",
+    "Tool", "ToolAnnotations", "ToolChoice", "ToolOptions", "ToolResultContent", "ToolUseContent", "TraceContext",
+    "UnknownContent", "UnreadableMessage", "WebSocketOptions", "WorkerTask", "WorkerTasks", "log_level_rank",
+    "should_log",
 ]
 # fmt: on
 

@@ -209,8 +209,10 @@ class _ContextCoroutine:
 
 CALL_HANDLERS: Final = frozenset(CallHandlers.__annotations__)
 """The keyword arguments of calls that are handlers."""
-CALLBACKS: Final = frozenset({"on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete"})
-"""The options of a client that are callbacks, each called in turn."""
+CALLBACKS: Final = frozenset(
+    ("on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete", "on_request", "on_response")
+)
+"""The options of a client that are callbacks and awaited."""
 METHOD_TABLES: Final = frozenset({"handlers", "on_notification"})
 """The options of a client with functions by methods."""
 

@@ -22,6 +22,7 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_keywords
 from ..runtime.transport import ConnectionLost, FramedTransport
 from ..server.server import Server
+from ..transports.http_client.hooks import Dial, OnRequest, OnResponse
 from ..transports.http_client.origins import split_socket_url
 from ..transports.lines import LineTransport
 from ..transports.memory import memory_transport_pair
@@ -68,6 +69,12 @@ class Address:
     auth: ClientAuth | None = attrs.field(default=None, kw_only=True)
     cookies: bool = attrs.field(default=True, kw_only=True)
     """False ignores the cookies of the server, over HTTP: see `open_http`."""
+    on_request: OnRequest | None = attrs.field(default=None, kw_only=True, repr=False)
+    """Called with each request over HTTP: see `open_http`."""
+    on_response: OnResponse | None = attrs.field(default=None, kw_only=True, repr=False)
+    """Called with the head of each response over HTTP: see `open_http`."""
+    dial: Dial | None = attrs.field(default=None, kw_only=True, repr=False)
+    """Opens the TCP connections for HTTP: see `open_http`."""
 
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
     """The revision to speak, whatever the options of `open` say; `None`: any."""
@@ -103,7 +110,8 @@ class Address:
         parts = urlsplit(self.url)
         if parts.scheme in ("http", "https", "http+unix"):
             opening = partial(open_http, self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth)
-            return opening(cookies=self.cookies, **options)
+            hooks = {"on_request": self.on_request, "on_response": self.on_response, "dial": self.dial}
+            return opening(cookies=self.cookies, **hooks, **options)
         if parts.scheme == "unix":
             return open_unix(unquote(parts.path), **options)
         if parts.scheme == "tcp":

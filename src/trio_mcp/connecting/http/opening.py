@@ -38,9 +38,10 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ...runtime.transport import ConnectionLost, HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
+from ...transports.http_client.hooks import Dial, Hooks, OnRequest, OnResponse
 from ...transports.http_client.origins import REDIRECTS, is_local_host, names_socket, split_socket_url, split_url
 from ..bad_target import BadTarget, check_server_url
-from ..credentials import check_authorization, open_credentials
+from ..credentials import check_authorization, given_headers, open_credentials
 from .endpoint import Endpoint, Inbox
 from .listening import may_use_http_and_sse
 from .outgoing import RequestHeaders, Sessions
@@ -66,6 +67,9 @@ async def open_http(
     http_proxy: str | Literal[True] | None = True,
     auth: ClientAuth | None = None,
     cookies: bool = True,
+    on_request: OnRequest | None = None,
+    on_response: OnResponse | None = None,
+    dial: Dial | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
     """Connect to the server at ``http://host:port/path``, or ``https://`` over TLS; closed with the block. For a server
@@ -81,6 +85,13 @@ async def open_http(
     The client sends the cookies that the server sets back to the same scheme, host and port, as balancers with sticky
     sessions require. It holds them in memory, 50 with 8 KiB in all, and sends them neither elsewhere nor to an
     authorization server. ``cookies=False`` ignores them.
+
+    ``on_request`` is called with each `HTTPRequest` to the server before it is sent, and may change its headers.
+    ``on_response`` is called with each `HTTPResponse` when its head has come. Both may be async, and may run
+    concurrently; their time counts in the timeout of the call. If one raises, the call fails with `HTTPError`. They see
+    no requests to authorization servers.
+    ``dial(host, port)`` opens the TCP connections, for example through a tunnel, and returns a `trio.SocketStream`.
+    TLS and HTTP stay the client's. Without ``http_proxy="..."``, no proxy is used then.
 
     A token, by ``auth`` or in the header ``Authorization``, goes by ``https``, or to this machine (`ValueError`). Over
     a Unix socket nobody signs in, since no authorization server could name the server there (`ValueError`).
@@ -126,7 +137,10 @@ async def open_http(
     begun, settings = trio.current_time(), ClientSettings(**options)
     timeouts = CallTimeouts(settings.call_timeout)
     told = attrs.evolve(settings, send_cancels=True)  # the transport itself is told of every cancel
-    opening = open_http_messages(url, headers, ssl_context, http_proxy, auth, settings, timeouts, cookies)
+    hooks = None
+    if not (on_request is on_response is dial is None):
+        hooks = Hooks(on_request, on_response, dial, given_headers)
+    opening = open_http_messages(url, headers, ssl_context, http_proxy, auth, settings, timeouts, cookies, hooks)
     async with opening as (transport, sessions):
         renewing = partial(_renew, sessions)
         settling = partial(_settle, transport, sessions, url)
@@ -144,6 +158,7 @@ async def open_http_messages(
     settings: ClientSettings,
     timeouts: CallTimeouts,
     cookies: bool,
+    hooks: Hooks | None = None,
 ) -> AsyncGenerator[tuple[HttpTransport, Sessions]]:
     """Open the bare messages to and from the server at ``url``, with the sessions that they belong to: see
     `open_http`."""
@@ -157,9 +172,23 @@ async def open_http_messages(
         # Proxies are for other machines: a token in plain text must not leave this one.
         unix, at = split_socket_url(url) if names_socket(url) else (None, url)
         by = None if is_local_host(split_url(at)[0].host) else http_proxy
+        via: str | Dial | None = unix
+        if hooks is not None and hooks.dial is not None:
+            if unix is not None or isinstance(http_proxy, str):
+                raise BadTarget(
+                    "dial= opens connections in place of an HTTP proxy or a Unix socket: give one of them"
+                )
+            by, via = None, hooks.dial
         http = HttpClient(
-            at, ssl_context=ssl_context, http_proxy=by, bounds=bounds, user_agent=agent, unix=unix, cookies=cookies
+            at,
+            ssl_context=ssl_context,
+            http_proxy=by,
+            bounds=bounds,
+            user_agent=agent,
+            via=via,
+            cookies=cookies,
         )
+        http.hooks = hooks
     except ValueError as error:
         raise BadTarget(str(error)) from None
     async with (

@@ -30,6 +30,7 @@ from .connection import (
 )
 from .cookies import Cookies
 from .dialing import AddressRule, Dialer
+from .hooks import Dial, Hooks
 from .origins import TARGET, HttpProxy, Origin, proxy_at, proxy_from_environment, split_url
 
 
@@ -71,9 +72,9 @@ class HttpClient:
     ``http_proxy`` is the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names.
     ``allows`` says to which addresses of the origin connections may be made, where no proxy makes them; `None`: to any.
     Without ``follow_redirects`` each redirect is the answer. ``user_agent`` replaces the ``User-Agent`` that names this
-    package and its version; empty: none is sent. ``unix`` is the path of a Unix socket to which connections are made in
-    place of the origin's address; ``http_proxy`` is `None` then. With ``cookies``, the cookies that the origin sets are
-    sent back to it. Raises `ValueError` for an invalid URL.
+    package and its version; empty: none is sent. ``via`` is the path of a Unix socket to which connections are made in
+    place of the origin's address, or a function that opens the TCP connections; ``http_proxy`` is `None` then. With
+    ``cookies``, the cookies that the origin sets are sent back to it. Raises `ValueError` for an invalid URL.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class HttpClient:
         allows: AddressRule | None = None,
         follow_redirects: bool = True,
         user_agent: str | None = None,
-        unix: str | None = None,
+        via: str | Dial | None = None,
         cookies: bool = False,
     ) -> None:
         self.origin, self.target = split_url(url)
@@ -101,7 +102,9 @@ class HttpClient:
             else proxy_at(http_proxy)
         )
         times = bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout
-        self._dialer = Dialer(self.origin, by, ssl_context, *times, allows, unix)
+        self._dialer = Dialer(self.origin, by, ssl_context, *times, allows, via)
+        self.hooks: Hooks | None = None
+        """See each request and response."""
         self._redirect_limit = REDIRECT_LIMIT if follow_redirects else 0
         self._before, self._ours = _constants(
             self.origin, by, default_user_agent() if user_agent is None else user_agent
@@ -161,12 +164,19 @@ class HttpClient:
             raise ValueError(f"the target of a request is a path of printable ASCII characters, not {target[:300]!r}")
         if self._cookies is not None:
             headers = self._cookies.add_to(target, headers)
+        request, begun = None, 0.0
+        if self.hooks is not None:
+            begun = trio.current_time()
+            request, headers = await self.hooks.before(method, f"{self.origin}{target}", headers)
         head = request_head(method, self._before + target, headers, self._ours)
         if body or method not in ("GET", "HEAD", "DELETE"):
             head += b"Content-Length: %d\r\n" % len(body)
         connection = await self._sent(head + b"\r\n", body)
         try:
-            return await self._answer_in_time(connection, method, target), connection
+            reply = await self._answer_in_time(connection, method, target)
+            if self.hooks is not None and request is not None:
+                await self.hooks.after(request, reply.status, reply.headers, begun)
+            return reply, connection
         except BaseException:
             self._close(connection)
             raise

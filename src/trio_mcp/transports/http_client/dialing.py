@@ -22,6 +22,7 @@ from ...runtime.transport import ConnectionLost
 from ..sockets import connect_unix, keep_alive
 from ..streams import drop_tracebacks
 from .connection import ClientSocket, HttpClientConnection, RequestNotSent, read_head
+from .hooks import Dial
 from .origins import HttpProxy, Origin
 
 _HTTP: Final = "http/1.1"
@@ -31,8 +32,8 @@ _LONGEST_HEAD: Final = 16 * 1024
 @frozen
 class Dialer:
     """Opens connections to ``origin``, through ``proxy`` if any, each within ``timeout`` seconds. ``allows`` chooses
-    among the addresses of ``origin``; a proxy chooses by rules of its own. With ``unix``, the path of a Unix socket,
-    all connections go there, and there is no proxy."""
+    among the addresses of ``origin``; a proxy chooses by rules of its own. With ``via``, the path of a Unix socket or a
+    function, all connections go there or are opened by it, and there is no proxy."""
 
     origin: Origin
     proxy: HttpProxy | None
@@ -41,7 +42,7 @@ class Dialer:
     ping_interval: float
     ping_timeout: float
     allows: AddressRule | None = None
-    unix: str | None = None
+    via: str | Dial | None = None
 
     async def dial(self, nursery: ServiceNursery) -> HttpClientConnection:
         """Open a connection. Raises `RequestNotSent` with the reason when nobody listens, the name is unknown, the
@@ -57,8 +58,8 @@ class Dialer:
 
     @property
     def _name(self) -> str:
-        if self.unix is not None:
-            return self.unix
+        if isinstance(self.via, str):
+            return self.via
         return (
             self.origin.address if self.proxy is None else f"{self.origin.address} by the proxy {self._first.address}"
         )
@@ -69,13 +70,15 @@ class Dialer:
         return self.origin if self.proxy is None else self.proxy.origin
 
     async def _connected(self) -> ClientSocket:
-        if self.unix is not None:
+        if isinstance(self.via, str):
             try:
-                return ClientSocket(await connect_unix(self.unix))
+                return ClientSocket(await connect_unix(self.via))
             except OSError as error:
-                raise RequestNotSent(f"no connection to {self.unix}: {error.strerror}") from None
+                raise RequestNotSent(f"no connection to {self.via}: {error.strerror}") from None
         try:
-            if self.allows is None or self.proxy is not None:
+            if self.via is not None:
+                stream = await self.via(self.origin.host, self.origin.port)
+            elif self.allows is None or self.proxy is not None:
                 stream = await trio.open_tcp_stream(self._first.host, self._first.port)
             else:
                 stream = await connect_where_allowed(self._first.host, self._first.port, self.allows)

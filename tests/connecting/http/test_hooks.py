@@ -1,0 +1,166 @@
+"""Hooks of the HTTP client: a function for each request and response, and one that dials."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from trio_mcp import (
+    Address,
+    BadTarget,
+    ConnectionLost,
+    HTTPError,
+    Limits,
+    RequestContext,
+    Server,
+    open_http,
+    serve_http,
+)
+from trio_mcp.auth import Bearer, Principal, Protected
+from trio_mcp.types import HTTPRequest, HTTPResponse
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+@asynccontextmanager
+async def served(**options: Any) -> AsyncIterator[int]:
+    server = Server("shop")
+
+    @server.tool
+    async def trace(ctx: RequestContext) -> str:
+        assert ctx.headers is not None
+        return ctx.headers.get("x-trace", "none")
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(serve_http, server, port=0, **options))
+        yield listeners[0].socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+@ERAS
+async def test_a_hook_sees_each_request_and_adds_a_header(era: Any) -> None:
+    requests, responses = list[HTTPRequest](), list[HTTPResponse]()
+
+    async def add(request: HTTPRequest) -> None:
+        await trio.lowlevel.checkpoint()
+        request.headers["x-trace"] = str(len(requests))
+        requests.append(request)
+
+    async with (
+        served() as port,
+        open_http(f"http://127.0.0.1:{port}/mcp", era=era, on_request=add, on_response=responses.append) as client,
+    ):
+        text = (await client.call_tool("trace")).text
+        sent = requests[int(text)]
+        (answered,) = (response for response in responses if response.request is sent)
+        assert (sent.method, sent.url) == ("POST", f"http://127.0.0.1:{port}/mcp")
+        assert sent.headers["x-trace"] == text
+        assert (answered.status, answered.headers["content-type"].partition(";")[0]) in [
+            (200, "application/json"),
+            (200, "text/event-stream"),
+        ]
+        assert 0 < answered.seconds < 60
+        assert "x-trace" not in repr(sent)
+
+
+@ERAS
+async def test_a_header_of_the_user_is_replaced_whatever_its_case(era: Any) -> None:
+    def change(request: HTTPRequest) -> None:
+        request.headers["x-trace"] = "hook"
+
+    async with (
+        served() as port,
+        open_http(f"http://127.0.0.1:{port}/mcp", era=era, headers={"X-Trace": "given"}, on_request=change) as client,
+    ):
+        assert (await client.call_tool("trace")).text == "hook"
+
+
+@pytest.mark.parametrize("name", ["Accept", "mcp-protocol-version", "Host", "Content-Length", "bad name"])
+async def test_a_header_of_the_protocol_cannot_be_set_or_removed(name: str) -> None:
+    def change(request: HTTPRequest) -> None:
+        request.headers[name] = "x"
+
+    async with served() as port:
+        with pytest.raises(ConnectionLost, match="on_request raised ValueError: "):
+            async with open_http(f"http://127.0.0.1:{port}/mcp", on_request=change):
+                pass
+        with pytest.raises(ConnectionLost, match=r"on_request raised ValueError: the header .* is written by"):
+            async with open_http(f"http://127.0.0.1:{port}/mcp", on_request=lambda request: request.headers.clear()):
+                pass
+
+
+@ERAS
+@pytest.mark.parametrize("hook", ["on_request", "on_response"])
+async def test_a_hook_that_raises_fails_its_call_alone(era: Any, hook: str) -> None:
+    fails = False
+
+    async def fail(_: object) -> None:
+        if fails:
+            raise KeyError("lost")
+
+    async with served() as port, open_http(f"http://127.0.0.1:{port}/mcp", era=era, **{hook: fail}) as client:
+        fails = True
+        with pytest.raises(HTTPError, match=f"{hook} raised KeyError: 'lost'"):
+            await client.call_tool("trace")
+        fails = False
+        assert (await client.call_tool("trace")).text == "none"
+
+
+async def test_a_request_that_is_repeated_with_a_token_is_seen_twice() -> None:
+    async def verify(token: str) -> Principal | None:
+        return Principal(subject="me", scopes=frozenset({"a"})) if token == "good" else None
+
+    statuses = list[int]()
+
+    def noted(response: HTTPResponse) -> None:
+        statuses.append(response.status)
+
+    resource = "http://127.0.0.1/mcp"
+    auth = Protected(resource=resource, authorization_servers=["https://issuer.example"], verifier=verify)
+    async with served(auth=auth) as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        async with open_http(url, auth=Bearer("good"), on_response=noted) as client:
+            assert (await client.call_tool("trace")).text == "none"
+    assert set(statuses) <= {200, 202, 204, 401, 405}
+
+
+async def test_dial_opens_the_connections() -> None:
+    dialed = list[tuple[str, int]]()
+    async with served(allowed_hosts="*") as port:
+
+        async def dial(host: str, at: int) -> trio.SocketStream:
+            dialed.append((host, at))
+            return await trio.open_tcp_stream("127.0.0.1", port)
+
+        async with open_http("http://mcp.example:81/mcp", dial=dial) as client:
+            assert (await client.call_tool("trace")).text == "none"
+        async with Address("http://mcp.example:81/mcp", dial=dial).open() as client:
+            assert (await client.call_tool("trace")).text == "none"
+    assert set(dialed) == {("mcp.example", 81)}
+
+
+async def test_a_dial_that_fails_is_a_failed_connection() -> None:
+    async def dial(host: str, port: int) -> trio.SocketStream:
+        raise OSError("no tunnel")
+
+    with pytest.raises((ConnectionLost, HTTPError), match=r"no connection to mcp\.example:80: no tunnel"):
+        async with open_http("http://mcp.example/mcp", dial=dial):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [("http://mcp.example/mcp", {"http_proxy": "http://127.0.0.1:1"}), ("http+unix://%2Frun%2Fs.sock/mcp", {})],
+)
+async def test_dial_beside_a_proxy_or_a_socket_is_refused(url: str, options: dict[str, Any]) -> None:
+    async def dial(host: str, port: int) -> trio.SocketStream:
+        raise AssertionError
+
+    with pytest.raises(BadTarget, match="dial= opens connections in place of an HTTP proxy or a Unix socket"):
+        async with open_http(url, dial=dial, limits=Limits(), **options):
+            pass
