@@ -37,10 +37,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "shared.db"
 
 
-def beside(path: Path, ending: str = "-shared") -> Path:
-    return path.with_name(f"{path.name}{ending}")
-
-
 def execute(path: Path, *statements: str) -> list[Any]:
     """Execute statements in a connection of our own, and return the rows of the last."""
     connection = sqlite3.connect(path)
@@ -175,10 +171,10 @@ async def test_nothing_that_was_accepted_is_lost_when_a_process_is_killed(path: 
                     kept = await replica.events.read_after(name, "calls", 0, retention_ms=HOUR)
                     assert kept is not None
                     assert (kept.stream.last, len(kept.lines)) == (each % 10, min(each % 10, 5))
-    assert execute(beside(path), "PRAGMA integrity_check") == [("ok",)]
-    sizes = execute(beside(path), "SELECT number, size FROM logs ORDER BY number")
+    assert execute(path, "PRAGMA integrity_check") == [("ok",)]
+    sizes = execute(path, "SELECT number, size FROM logs ORDER BY number")
     lengths = "SELECT logs.number, coalesce(sum(length(line)), 0) FROM logs LEFT JOIN events ON log = logs.number"
-    assert sizes == execute(beside(path), f"{lengths} GROUP BY logs.number ORDER BY logs.number")
+    assert sizes == execute(path, f"{lengths} GROUP BY logs.number ORDER BY logs.number")
 
 
 # The files
@@ -195,6 +191,19 @@ async def test_tasks_of_a_file_that_is_there_go_on(path: Path):
         assert [each.id for each in await store.page("ann", None, 9)] == ["one", "two"]
 
 
+async def test_replicas_and_a_task_store_of_one_file_are_told_of_each_others_tasks(path: Path):
+    async with (
+        SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
+        SQLiteTaskStore(path, poll_interval=0.01) as store,
+        replica.tasks.watch() as here,
+        store.watch() as there,
+    ):
+        await create(store, record("one"))
+        await told(here, lambda hint: hint == "one")
+        await create(replica.tasks, record("two"))
+        await told(there, lambda hint: hint == "two")
+
+
 async def test_servers_with_different_names_have_their_own_files(path: Path):
     storage = SQLiteStorage(path)
     async with storage.join("weather") as weather, storage.join("news") as news, storage.join("news") as other:
@@ -206,7 +215,7 @@ async def test_servers_with_different_names_have_their_own_files(path: Path):
         assert weather.secret != news.secret == other.secret
         await weather.courier.heartbeat(lease_ms=HOUR)
         assert set(await news.courier.find_dead([weather.id])) == {weather.id}
-    assert set(modes(path)) == {"shared.db", "shared.db-shared", "shared.db-2", "shared.db-2-shared"}
+    assert set(modes(path)) == {"shared.db", "shared.db-2"}
     async with storage.join("news") as news, storage.join("weather") as weather:
         assert [each.id for each in await news.tasks.page("ann", None, 9)] == ["flash"]
         assert [each.id for each in await weather.tasks.page("ann", None, 9)] == ["sunny"]
@@ -217,9 +226,9 @@ async def test_new_files_of_replicas_can_be_read_by_their_user_alone(path: Path)
         await create(replica.tasks, record("one"))
         await opened(replica, "one")
         files = modes(path)
-    endings = ("", "-wal", "-shm", "-shared", "-shared-wal", "-shared-shm")
+    endings = ("", "-wal", "-shm")
     assert files == {f"shared.db{ending}": 0o600 for ending in endings}
-    assert set(modes(path)) == {"shared.db", "shared.db-shared"}
+    assert set(modes(path)) == {"shared.db"}
 
 
 async def test_missing_folder_is_waited_for(path: Path, caplog: pytest.LogCaptureFixture):
@@ -239,48 +248,36 @@ async def test_missing_folder_is_waited_for(path: Path, caplog: pytest.LogCaptur
             path.parent.mkdir()
     assert len(ids) == 1
     one, two = caplog.messages
-    assert "later/shared.db-shared, which replicas share, cannot be used, and is waited for: " in one
+    assert "later/shared.db, which replicas share, cannot be used, and is waited for: " in one
     assert "No such file or directory" in one
     assert two.endswith("can be used now")
 
 
-@pytest.mark.parametrize("ending", ["", "-shared"])
 @pytest.mark.parametrize(
     ("statement", "words"),
     [("CREATE TABLE notes (text)", "a database of something else"), ("PRAGMA user_version = 9", "something else")],
 )
-async def test_replica_does_not_wait_for_a_file_of_something_else(path: Path, ending: str, statement: str, words: str):
-    execute(beside(path, ending), statement)
+async def test_replica_does_not_wait_for_a_file_of_something_else(path: Path, statement: str, words: str):
+    execute(path, statement)
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match=words):
         async with SQLiteStorage(path).join("weather"):
             pass
 
 
-@pytest.mark.parametrize("ending", ["", "-shared"])
-async def test_replica_does_not_wait_for_a_file_that_is_no_database(path: Path, ending: str):
-    beside(path, ending).write_bytes(b"notes " * 1000)
+async def test_replica_does_not_wait_for_a_file_that_is_no_database(path: Path):
+    path.write_bytes(b"notes " * 1000)  # noqa: ASYNC240 - nothing is served yet
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="is not a database"):
         async with SQLiteStorage(path).join("weather"):
             pass
 
 
-@pytest.mark.parametrize("ending", ["", "-shared"])
-async def test_replica_does_not_wait_for_a_file_of_a_newer_version(path: Path, ending: str):
+async def test_replica_does_not_wait_for_a_file_of_a_newer_version(path: Path):
     async with SQLiteStorage(path).join("weather"):
         pass
-    execute(beside(path, ending), "PRAGMA user_version = 3")
+    execute(path, "PRAGMA user_version = 3")
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="a newer trio-mcp has made it"):
         async with SQLiteStorage(path).join("weather"):
             pass
-
-
-async def test_task_file_is_no_shared_file(path: Path):
-    """Who names the file beside takes the wrong one."""
-    async with SQLiteStorage(path).join("weather"):
-        pass
-    async with SQLiteTaskStore(beside(path)) as store:
-        with pytest.raises(StoreDown, match="is no store of tasks"):
-            await create(store, record("one"))
 
 
 async def test_tasks_are_sealed_with_the_secrets_of_the_author(path: Path):
@@ -315,7 +312,7 @@ async def test_file_that_was_replaced_is_another_storage(path: Path):
         place = (await replica.changes.read_since(None)).cursor
         await opened(replica, "one")
         for ending in ("", "-wal", "-shm"):
-            beside(path, f"-shared{ending}").unlink()
+            path.with_name(f"{path.name}{ending}").unlink()
         with pytest.raises(StoreDown, match="was deleted or replaced"):
             await opened(replica, "two")
         await opened(replica, "three")
@@ -386,9 +383,9 @@ async def test_outage_is_one_line_in_the_log_and_its_end_another(
             await replica.changes.record(["tools"])
             await replica.changes.record(["tools"])
     one, two = caplog.messages
-    assert "shared.db-shared, which replicas share, cannot be written: " in one
+    assert "shared.db, which replicas share, cannot be written: " in one
     assert "disk I/O error" in one
-    assert two.endswith("shared.db-shared, which replicas share, works again")
+    assert two.endswith("shared.db, which replicas share, works again")
 
 
 async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -427,7 +424,7 @@ async def test_full_disk_changes_nothing_that_is_shared(path: Path):
         with pytest.raises(StoreDown, match="database or disk is full"):
             await replica.courier.send("other", bytes(1_000_000))
         await replica.courier.send("other", b"short")
-    assert execute(beside(path), "SELECT letter FROM letters") == [(b"short",)]
+    assert execute(path, "SELECT letter FROM letters") == [(b"short",)]
 
 
 # Looking
@@ -480,7 +477,7 @@ async def test_nobody_reads_a_file_that_stays_as_it_is(path: Path):
         database: Any = vars(replica.courier)["_database"]
         await database.read(lambda connection: connection.set_trace_callback(statements.append))
         await trio.sleep(0.2)
-    looks = [each for each in statements if "FROM change_log" in each and "hints" in each]
+    looks = [each for each in statements if "FROM change_log" in each and "changes" in each]
     assert len(looks) <= 3
 
 
@@ -493,7 +490,7 @@ async def test_hints_that_were_forgotten_before_the_look_are_a_gap(path: Path):
     ):
         for number in range(1200):
             await other.events.take_over("one", str(number), holder="other", retention_ms=HOUR)
-        (kept,) = execute(beside(path), "SELECT count(*) FROM hints")[0]
+        (kept,) = execute(path, "SELECT count(*) FROM changes")[0]
         assert 1000 <= kept < 1064
         await replica.courier.send("nobody", b"look, now")
         assert await soon(anext(sessions)) is HINTS_LOST
@@ -537,15 +534,15 @@ async def test_what_need_be_kept_no_longer_is_deleted(path: Path):
             await replica.courier.send(f"nobody {number}", b"letter")
             await replica.replay_guard.add(bytes([number]) * 32, ttl_ms=HOUR)
             await replica.rate_limits.acquire(bytes([number]), limit=1, period_ms=HOUR, burst=1)
-        counts = dict(execute(beside(path), count))
+        counts = dict(execute(path, count))
         assert counts == dict.fromkeys(tables, 30) | {"replicas": 1, "streams": 30, "events": 60}
         ahead = 2 * HOUR
         await replica.courier.heartbeat(lease_ms=3 * HOUR)
-        counts = dict(execute(beside(path), count))
+        counts = dict(execute(path, count))
         assert (counts["logs"], counts["letters"]) == (20, 10), "the turn of others comes soon"
         for _ in range(3):
             await replica.courier.heartbeat(lease_ms=3 * HOUR)
-        counts = dict(execute(beside(path), count))
+        counts = dict(execute(path, count))
         assert counts == dict.fromkeys(tables, 0) | {"replicas": 1, "streams": 0, "events": 0}
 
 
@@ -557,7 +554,7 @@ async def test_letter_that_is_too_old_is_not_read(path: Path):
         await replica.courier.send(replica.id, b"old")
         ahead = 30_001
         later = int(time.time() * 1000) + HOUR
-        execute(beside(path), f"INSERT INTO letters SELECT 9, replica, x'6e6577', {later} FROM letters")
+        execute(path, f"INSERT INTO letters SELECT 9, replica, x'6e6577', {later} FROM letters")
         assert await soon(anext(letters)) == b"new"
 
 
@@ -605,7 +602,7 @@ async def test_long_letters_are_taken_out_one_by_one(path: Path, monkeypatch: py
         left = list[int]()
         for letter in sent:
             assert await soon(anext(letters)) == letter
-            left.append(execute(beside(path), "SELECT count(*) FROM letters")[0][0])
+            left.append(execute(path, "SELECT count(*) FROM letters")[0][0])
     assert left == [4, 2, 2, 1, 0]
 
 
@@ -674,7 +671,7 @@ async def test_no_statement_looks_at_all_rows(path: Path):
         row[3]
         for statement in statements
         if not statement.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "--"))
-        for row in execute(beside(path), f"EXPLAIN QUERY PLAN {statement}")
+        for row in execute(path, f"EXPLAIN QUERY PLAN {statement}")
     ]
     assert len(plans) > 50
     ours = ("SCAN change_log", "SCAN session_total", "SCAN CONSTANT ROW")  # of one row each
@@ -686,7 +683,7 @@ async def test_no_statement_looks_at_all_rows(path: Path):
 async def test_sec_secret_of_another_length_or_kind_is_replaced(path: Path, value: object):
     async with SQLiteStorage(path).join("server"):
         pass
-    connection = sqlite3.connect(f"{path}-shared")
+    connection = sqlite3.connect(path)
     connection.execute("UPDATE secret SET secret = ?", (value,))
     connection.commit()
     connection.close()

@@ -293,7 +293,6 @@ def _by_content(data: bytes) -> str | None:
 
 
 def _is_ours(data: bytes) -> bool:
-    from ..fleet.storage.sqlite.storage import SHARED
     from ..stores.sqlite_database import TASKS
 
-    return int.from_bytes(data[_MARK]) in (TASKS.application, SHARED.application)
+    return int.from_bytes(data[_MARK]) == TASKS.application

@@ -298,7 +298,11 @@ class Schema:
     script: str
     """Statements that make the tables of this version."""
     boot_script: str
-    """Statement for a file that was last used before the machine started: all its processes are dead."""
+    """Statements for a file that was last used before the machine started: all its processes are dead."""
+    added_script: str = ""
+    """Statements that add more tables to a file, which others use without these tables."""
+    added_table: str = ""
+    """One of these tables: a file that has this table has all of them."""
 
 
 TASKS: Final = Schema(
@@ -361,7 +365,7 @@ END;
 -- The latest changes, for other processes that watch. Numbers only grow, since the last row is never deleted.
 CREATE TABLE changes (number INTEGER PRIMARY KEY, id BLOB NOT NULL, writer BLOB NOT NULL);
 """,
-    "UPDATE leases SET leased_until = 0",
+    "UPDATE leases SET leased_until = 0;",
 )
 
 
@@ -396,7 +400,7 @@ class Location:
         self._check(connection)
         self._use_log(connection)
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
-        if self._check(connection) == 0:
+        if self._check(connection) == 0 or not self._has_added(connection):
             with transaction(connection):
                 self._make(connection)
 
@@ -407,6 +411,15 @@ class Location:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {self.schema.application}")
             connection.execute(f"PRAGMA user_version = {self.schema.version}")
+        if not self._has_added(connection):
+            for statement in _statements(self.schema.added_script):
+                connection.execute(statement)
+
+    def _has_added(self, connection: sqlite3.Connection) -> bool:
+        """Return whether the file has the tables of `Schema.added_script`, if there are any."""
+        name = self.schema.added_table
+        found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
+        return not name or found is not None
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """Return the version of the schema; 0 for a new file."""
@@ -522,7 +535,8 @@ class Clock:
     def _set(self, connection: sqlite3.Connection, boot: bytes) -> int:
         connection.execute(_MAKE_CLOCK)
         if connection.execute("DELETE FROM clock").rowcount:
-            connection.execute(self._at_boot)
+            for statement in _statements(self._at_boot):
+                connection.execute(statement)
         ahead = time_of_day() - steady_time()
         connection.execute("INSERT INTO clock VALUES (1, ?, ?)", (boot, ahead))
         return ahead

@@ -105,63 +105,23 @@ _CLOCK_STEP: Final = 1.0
 _BEFORE_ALL: Final = (-(2**63), b"")
 
 
-class SQLiteTaskStore:
-    """A `TaskStore` in the file ``path``, which any number of processes on one machine may use at the same time.
-
-    The file is opened at the first use and need not be closed; ``async with`` closes the file at the end of the block,
-    and so does `aclose`. A new file can be read by its user alone. The folder must exist, and be on a disk of this
-    machine: the write-ahead log of SQLite works over no network.
-
-    ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
-    in every process, then put in front; a record moves to the first secret with its next change. ``synchronous``: with
-    ``"normal"``, a crash of the machine may lose the changes of the last moments, and a crash of the process loses
-    nothing; with ``"full"``, each change waits for the disk. ``poll_interval``: seconds between two looks for changes
-    of other processes, as long as somebody watches. ``busy_timeout``: seconds for which a change waits for other
-    processes.
-
-    The clock starts with the machine's clock at the first use since the machine booted, and then runs steadily. If you
-    set the machine's clock, nothing changes before the next boot. On systems other than Linux, which have no boot id,
-    the store uses the machine's clock; after a step forward, no task is taken over for one lease. If the file is
-    deleted or replaced while in use, the next call raises `StoreDown`, and then the new file is used. A record that
-    can't be read raises `UnreadableRecord`, an `OSError`. `claim` skips records of other secrets or versions, which
-    another process may read. Each method runs in one of two threads.
-    """
+class DatabaseTaskStore:
+    """The records of tasks in ``database``. ``writer`` is our name in the table of changes, since ``hint_queues`` are
+    notified of our own changes at once."""
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        secrets: Sequence[bytes] = (),
-        synchronous: Literal["normal", "full"] = "normal",
-        poll_interval: float = 0.2,
-        busy_timeout: float = 10.0,
+        self, database: Database, secrets: Sequence[bytes], writer: bytes, hint_queues: HintQueues[str]
     ) -> None:
-        if synchronous not in ("normal", "full"):
-            raise ValueError(f'synchronous is "normal" or "full", not {synchronous!r}')
         self._codec = RecordCodec(secrets)
-        self._database = Database(Location(Path(path).absolute(), synchronous, busy_timeout))
-        self._poll_interval = poll_interval
+        self._database = database
         self._is_sealed = bool(secrets)
-        self._hint_queues = HintQueues[str]()
-        self._now: Callable[[], int] = self._database.now
+        self._hint_queues = hint_queues
+        self._now: Callable[[], int] = database.now
         self._ahead: float | None = None
         """Seconds that the clock was ahead of the steady one at the last claim."""
         self._claims_suspended_until = 0.0
         """Steady time until which expired leases aren't claimed from their holders."""
-        self._writer = randomness.token_bytes(8)
-        """Our name in the list of changes: our own watchers are told at once."""
-
-    async def __aenter__(self) -> SQLiteTaskStore:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the file, which a later use opens again."""
-        await self._database.aclose()
+        self._writer = writer
 
     async def create(
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
@@ -351,6 +311,56 @@ class SQLiteTaskStore:
         self._hint_queues.notify(map(decoded, deleted))
         return len(deleted)
 
+
+class SQLiteTaskStore(DatabaseTaskStore):
+    """A `TaskStore` in the file ``path``, which any number of processes on one machine may use at the same time.
+
+    The file is opened at the first use and need not be closed; ``async with`` closes the file at the end of the block,
+    and so does `aclose`. A new file can be read by its user alone. The folder must exist, and be on a disk of this
+    machine: the write-ahead log of SQLite works over no network.
+
+    ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
+    in every process, then put in front; a record moves to the first secret with its next change. ``synchronous``: with
+    ``"normal"``, a crash of the machine may lose the changes of the last moments, and a crash of the process loses
+    nothing; with ``"full"``, each change waits for the disk. ``poll_interval``: seconds between two looks for changes
+    of other processes, as long as somebody watches. ``busy_timeout``: seconds for which a change waits for other
+    processes.
+
+    The clock starts with the machine's clock at the first use since the machine booted, and then runs steadily. If you
+    set the machine's clock, nothing changes before the next boot. On systems other than Linux, which have no boot id,
+    the store uses the machine's clock; after a step forward, no task is taken over for one lease. If the file is
+    deleted or replaced while in use, the next call raises `StoreDown`, and then the new file is used. A record that
+    can't be read raises `UnreadableRecord`, an `OSError`. `claim` skips records of other secrets or versions, which
+    another process may read. Each method runs in one of two threads.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        secrets: Sequence[bytes] = (),
+        synchronous: Literal["normal", "full"] = "normal",
+        poll_interval: float = 0.2,
+        busy_timeout: float = 10.0,
+    ) -> None:
+        if synchronous not in ("normal", "full"):
+            raise ValueError(f'synchronous is "normal" or "full", not {synchronous!r}')
+        database = Database(Location(Path(path).absolute(), synchronous, busy_timeout))
+        super().__init__(database, secrets, randomness.token_bytes(8), HintQueues[str]())
+        self._poll_interval = poll_interval
+
+    async def __aenter__(self) -> SQLiteTaskStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the file, which a later use opens again."""
+        await self._database.aclose()
+
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
         """Open a stream of hints. See `TaskStore.watch`."""
@@ -377,8 +387,13 @@ def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iter
     for task_id in task_ids:
         number = connection.execute("INSERT INTO changes (id, writer) VALUES (?, ?)", (task_id, writer)).lastrowid
         assert number is not None
-        if number % _SWEEP_EVERY == 0:
-            connection.execute("DELETE FROM changes WHERE number <= ?", (number - _CHANGES_KEPT,))
+        sweep_changes(connection, number)
+
+
+def sweep_changes(connection: sqlite3.Connection, number: int) -> None:
+    """Delete rows of long ago, now and then: ``number`` is that of the newest row."""
+    if number % _SWEEP_EVERY == 0:
+        connection.execute("DELETE FROM changes WHERE number <= ?", (number - _CHANGES_KEPT,))
 
 
 def last_change(connection: sqlite3.Connection) -> int:

@@ -1,7 +1,7 @@
 """HintPoller finds the changes that other replicas have written to a file, and tells the watchers of this replica.
 
-Each change of a session or of its events leaves a row with a hint, and the file keeps the numbers of the things that
-have changed; letters are rows, too. One look finds all of that.
+Each change of a task, of a session or of its events leaves a row in the table of changes, and the file keeps the
+numbers of the things that have changed; messages are rows, too. One look finds all of that.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets as randomness
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -22,7 +22,8 @@ from ....stores.decoding import decode_columns
 from ....stores.record_codec import decoded, encoded
 from ....stores.shared import ChangeCursor, ChangeHint
 from ....stores.sqlite_database import Database, snapshot
-from ....stores.task_store import HINTS_LOST, HintQueue, HintQueues, HintsLost, UnreadableRecord
+from ....stores.sqlite_store import DatabaseTaskStore, sweep_changes
+from ....stores.task_store import HINTS_LOST, Hint, HintQueue, HintQueues, HintsLost, UnreadableRecord
 
 logger = logging.getLogger("trio_mcp")
 
@@ -32,9 +33,10 @@ _FAST: Final = 0.02
 """Seconds between two looks while something is on its way between replicas."""
 _FAST_FOR: Final = 2.0
 """Seconds for which something counts as on its way after the last sign of that."""
-_HINTS_KEPT: Final = 1000
-_SWEEP_EVERY: Final = 64
-"""Hints between two deletions of old ones."""
+TASK: Final = "task"
+SESSION: Final = "session"
+STREAM: Final = "stream"
+"""Kinds of rows in the table of changes."""
 _SWEPT: Final = {"sessions": 100, "logs": 10, "letters": 20, "replicas": 100, "seen": 100, "buckets": 100}
 """Rows that one write deletes at most since their time is over: more than a write adds, and few enough for others that
 wait for their turn. A log has many events, and a letter may be long."""
@@ -78,8 +80,8 @@ class _PollResult:
 
     position: _FilePosition
     """The position of the look."""
-    hints: list[tuple[bytes, bytes | None]]
-    """Sessions and streams that others have changed; without a stream, the facts of the session."""
+    hints: list[tuple[str, bytes, bytes | None]]
+    """Tasks, sessions and streams that others have changed, with their kinds."""
     are_missing: bool
     """True where hints behind the position were deleted already."""
     changed: Mapping[str, int] | None
@@ -95,6 +97,7 @@ class HintPoller:
     """
 
     def __init__(self, database: Database, replica: str, interval: float) -> None:
+        self.tasks = HintQueues[str]()
         self.sessions = HintQueues[str]()
         self.events = HintQueues[tuple[str, str]]()
         self.changes = HintQueues[ChangeHint]()
@@ -171,18 +174,13 @@ class HintPoller:
     def _notify(self, found: _PollResult) -> None:
         was, now = self._position, found.position
         if found.are_missing:
-            self.sessions.notify([HINTS_LOST])
-            self.events.notify([HINTS_LOST])
-        for session, stream in dict.fromkeys(found.hints):
+            self._notify_hints_lost()
+        for kind, name, stream in dict.fromkeys(found.hints):
             try:
-                if stream is None:
-                    self.sessions.notify([decoded(session)])
-                else:
-                    self.events.notify([(decoded(session), decoded(stream))])
+                self._notify_hint(kind, name, stream)
             except UnreadableRecord as error:  # not written by a replica
                 logger.warning("ignored an invalid hint: %s", error)
-                self.sessions.notify([HINTS_LOST])
-                self.events.notify([HINTS_LOST])
+                self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
             # Our own note may have been told while the look was under way.
             self._position = _FilePosition(now.file, now.hint, was.note)
@@ -191,6 +189,18 @@ class HintPoller:
             self._position = now
         if found.has_messages and self.on_messages is not None:
             self.on_messages()
+
+    def _notify_hint(self, kind: str, name: bytes, stream: bytes | None) -> None:
+        if kind == TASK:
+            self.tasks.notify([decoded(name)])
+        elif stream is None:
+            self.sessions.notify([decoded(name)])
+        else:
+            self.events.notify([(decoded(name), decoded(stream))])
+
+    def _notify_hints_lost(self) -> None:
+        for queues in (self.tasks, self.sessions, self.events):
+            queues.notify([HINTS_LOST])
 
     def _change_hint(self, found: _PollResult) -> ChangeHint | HintsLost:
         was, now = self._position, found.position
@@ -201,19 +211,33 @@ class HintPoller:
         return ChangeHint(cursor_of(was.file, was.note), cursor_of(now.file, now.note), changed)
 
 
+class SQLiteTasks(DatabaseTaskStore):
+    """The records of tasks in a file that replicas share, whose changes by others ``hints`` finds."""
+
+    def __init__(self, database: Database, secrets: Sequence[bytes], hints: HintPoller) -> None:
+        super().__init__(database, secrets, hints.writer, hints.tasks)
+        self._hints = hints
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
+        """Open a stream of hints. See `TaskStore.watch`."""
+        async with self._hints.watch(self._hints.tasks) as hints:
+            yield hints
+
+
 def insert_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:
     """Leave a hint for other replicas, in the transaction of the change. Hints of long ago are deleted."""
+    kind = SESSION if stream is None else STREAM
     number = connection.execute(
-        "INSERT INTO hints (session, stream, writer) VALUES (?, ?, ?)", (session, stream, writer)
+        "INSERT INTO changes (id, writer, kind, stream) VALUES (?, ?, ?, ?)", (session, writer, kind, stream)
     ).lastrowid
     assert number is not None
-    if number % _SWEEP_EVERY == 0:
-        connection.execute("DELETE FROM hints WHERE number <= ?", (number - _HINTS_KEPT,))
+    sweep_changes(connection, number)
 
 
 def _current_position(connection: sqlite3.Connection) -> _FilePosition:
     found = connection.execute(
-        "SELECT file, (SELECT coalesce(max(number), 0) FROM hints), last FROM change_log"
+        "SELECT file, (SELECT coalesce(max(number), 0) FROM changes), last FROM change_log"
     ).fetchone()
     return _FilePosition(*decode_columns("the log of changes", found, _PLACE))
 
@@ -222,9 +246,9 @@ def _poll(was: _FilePosition, writer: bytes, replica: bytes, connection: sqlite3
     with snapshot(connection):
         now = _current_position(connection)
         hints = connection.execute(
-            "SELECT session, stream FROM hints WHERE number > ? AND writer <> ? ORDER BY number", (was.hint, writer)
+            "SELECT kind, id, stream FROM changes WHERE number > ? AND writer <> ? ORDER BY number", (was.hint, writer)
         ).fetchall()
-        (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM hints").fetchone()
+        (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM changes").fetchone()
         (has_letters,) = connection.execute(
             "SELECT EXISTS (SELECT 1 FROM letters WHERE replica = ?)", (replica,)
         ).fetchone()

@@ -1,4 +1,4 @@
-"""SQLite is the storage that the processes of one machine share: a file, and some beside the file."""
+"""SQLite is the storage that the processes of one machine share: one file for each server."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
+import attrs
 import trio
 
 from ....concurrency.contexts import asynccontextmanager
@@ -21,10 +22,9 @@ from ....concurrency.nurseries import open_service_nursery
 from ....stores.record_codec import encoded
 from ....stores.sealing import check_secrets
 from ....stores.shared import SECRET_BYTES, Replica, new_replica_id
-from ....stores.sqlite_database import Database, Location, Schema
-from ....stores.sqlite_store import SQLiteTaskStore
+from ....stores.sqlite_database import TASKS, Database, Location
 from ...fleet import FleetStorage
-from .hints import HintPoller, sweep
+from .hints import HintPoller, SQLiteTasks, sweep
 from .messages import SQLiteChangeLog, SQLiteCourier
 from .sessions import SQLiteEventLog, SQLiteSessionDirectory
 
@@ -32,12 +32,13 @@ logger = logging.getLogger("trio_mcp")
 
 T = TypeVar("T")
 
-SHARED: Final = Schema(
-    "shared store",
-    0x74_6D_63_72,  # "tmcr"
-    2,
-    """
--- Whose files these are: the first server uses this one, and the others have files with their numbers.
+SHARED: Final = attrs.evolve(
+    TASKS,
+    title="shared store",
+    boot_script=f"{TASKS.boot_script}\nDELETE FROM replicas;",
+    added_table="servers",
+    added_script="""
+-- Whose file this is: the first server uses this one, and the others have files with their numbers.
 CREATE TABLE servers (number INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE);
 CREATE TABLE secret (number INTEGER PRIMARY KEY CHECK (number = 1), secret BLOB NOT NULL);
 
@@ -114,8 +115,9 @@ CREATE TRIGGER log_out AFTER DELETE ON logs BEGIN
     DELETE FROM streams WHERE log = old.number;
 END;
 
--- The latest changes of sessions, and of streams of sessions. Numbers only grow, since the last is never deleted.
-CREATE TABLE hints (number INTEGER PRIMARY KEY, session BLOB NOT NULL, stream BLOB, writer BLOB NOT NULL);
+-- The table of changes of tasks has those of sessions as well, and of streams of sessions.
+ALTER TABLE changes ADD COLUMN kind TEXT NOT NULL DEFAULT 'task';
+ALTER TABLE changes ADD COLUMN stream BLOB;
 
 -- The number of the last note of each thing. What was noted up to the number that is forgotten is not known whole.
 CREATE TABLE change_log (
@@ -139,7 +141,6 @@ CREATE INDEX seen_by_end ON seen (until);
 CREATE TABLE buckets (key BLOB PRIMARY KEY, until REAL NOT NULL);
 CREATE INDEX buckets_by_end ON buckets (until);
 """,
-    "DELETE FROM replicas",
 )
 
 # An existing secret of the correct length stays.
@@ -155,10 +156,9 @@ _RETRY_DELAY: Final = 0.5
 
 
 class SQLiteStorage(FleetStorage):
-    """The storage that the processes of one machine share: records of tasks in the file ``path``, which may be one that
-    `SQLiteTaskStore` has made, and all else in a file beside, with ``-shared`` at the end of its name. These are the
-    files of the server that joins first. A server with another name has files of its own, with its number in the names:
-    ``path-2`` and ``path-2-shared``. So a server that is renamed finds nothing of before.
+    """The storage that the processes of one machine share: the file ``path``, which may be one that `SQLiteTaskStore`
+    has made. This is the file of the server that joins first. A server with another name has a file of its own, with
+    its number at the end of the name: ``path-2``. So a server that is renamed finds nothing of before.
 
     The folder must exist, and be on a disk of this machine: the write-ahead log of SQLite works over no network. New
     files can be read by their user alone. ``synchronous``: with ``"normal"``, a crash of the machine may lose the
@@ -166,8 +166,8 @@ class SQLiteStorage(FleetStorage):
     disk. ``poll_interval``: seconds between two looks for the changes of other replicas; while letters or events are on
     their way, a look comes each 0.02 s. ``busy_timeout``: seconds for which a change waits for other processes.
 
-    The clock is that of `SQLiteTaskStore`. If the files are deleted or replaced while in use, the next call raises
-    `StoreDown`, and then the new files are used. Replicas that join later have another secret.
+    The clock is that of `SQLiteTaskStore`. If the file is deleted or replaced while in use, the next call raises
+    `StoreDown`, and then the new file is used. Replicas that join later have another secret.
     """
 
     def __init__(
@@ -193,27 +193,18 @@ class SQLiteStorage(FleetStorage):
         else, or of a newer version."""
         check_secrets(secrets)
         path, secret = await self._enter(name)
-        database = _LoggedDatabase(self._beside(path))
-        tasks = SQLiteTaskStore(
-            path,
-            secrets=secrets,
-            synchronous=self._synchronous,
-            poll_interval=self._poll_interval,
-            busy_timeout=self._busy_timeout,
-        )
+        database = _LoggedDatabase(self._location(path))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
-            await opened.enter_async_context(tasks)
-            await _retry_until_available(path, partial(tasks.marks, ()))
             replica, now = new_replica_id(), self._now or database.now
             hints = HintPoller(database, replica, self._poll_interval)
-            await _retry_until_available(database.path, hints.start)
+            await _retry_until_available(path, hints.start)
             services = await opened.enter_async_context(open_service_nursery("the replica has left what it shares"))
             services.start_soon(hints.run)
             yield Replica(
                 id=replica,
                 secret=secret,
-                tasks=tasks,
+                tasks=SQLiteTasks(database, secrets, hints),
                 sessions=SQLiteSessionDirectory(database, hints, now),
                 events=SQLiteEventLog(database, hints, now),
                 changes=SQLiteChangeLog(database, hints),
@@ -223,7 +214,7 @@ class SQLiteStorage(FleetStorage):
             )
 
     async def _enter(self, name: str) -> tuple[Path, bytes]:
-        """Return the path of the tasks of a server, and the secret of its replicas."""
+        """Return the path of the file of a server, and the secret of its replicas."""
         path = self._path
         number, secret = await self._read_entry(path, name)
         if number > 1:
@@ -232,14 +223,14 @@ class SQLiteStorage(FleetStorage):
         return path, secret
 
     async def _read_entry(self, path: Path, name: str) -> tuple[int, bytes]:
-        database = Database(self._beside(path))
+        database = Database(self._location(path))
         try:
             return await _retry_until_available(database.path, partial(database.write, partial(_entry, name)))
         finally:
             await database.aclose()
 
-    def _beside(self, path: Path) -> Location:
-        return Location(Path(f"{path}-shared"), self._synchronous, self._busy_timeout, SHARED)
+    def _location(self, path: Path) -> Location:
+        return Location(path, self._synchronous, self._busy_timeout, SHARED)
 
 
 def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
