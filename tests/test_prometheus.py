@@ -10,10 +10,10 @@ from urllib.request import urlopen
 
 import pytest
 import trio
+from tests.fleet.fleet import FORM, Fleet, accepted, fleet, question_in
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
-from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
 from tests.serving.http.scenes import text_of
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp import MemoryStorage, RedisStorage, RequestContext, Server, open_memory
 from trio_mcp.server.sharing import SharedStorage

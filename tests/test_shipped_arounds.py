@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 import trio
-from tests.serving.http.fleet import Fleet, Member, call, fleet
+from tests.fleet.fleet import Fleet, Member, call, fleet
 from tests.serving.http.protection import issued, protected
 from tests.serving.http.raw import Answer
 from tests.tasks.callers import calling, settings

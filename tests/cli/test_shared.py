@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run, running, written
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp import open_http
 from trio_mcp.cli.printable import CommandError

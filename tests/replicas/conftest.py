@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import pytest
 import trio
+from tests.fleet.redis_server import RedisServer
 from tests.interaction.harness import JOURNAL_VARIABLE, Journal
 from tests.interaction.raw_client import ERAS, FIXTURE, RawClient
 from tests.interaction.server.conftest import WITHOUT_COUNTERPART
 from tests.interaction.wires import HttpWire
 from tests.replicas.fleet import Replica, needs, serving
 from tests.reverse_proxies.proxies import HAPROXY
-from tests.stores.redis_server import RedisServer
 
 LITTLE: Final = 0.3
 _ONE_PROCESS: Final = "it looks at one process, or ends it"

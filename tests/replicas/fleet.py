@@ -14,11 +14,11 @@ import attrs
 import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, forked
+from tests.fleet.redis_server import RedisServer
 from tests.forked import Forked
 from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.reverse_proxies.proxies import Proxy, until_listening
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp import Client, open_http
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-from tests.stores.redis_server import RedisServer
+from tests.fleet.redis_server import RedisServer
 
 __all__ = ["LAG", "Sentinels", "sentinels"]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import trio
+from tests.fleet.redis_server import RedisServer
 from tests.replicas.fleet import LEASE, SESSION_LEASE, Fleet, Replica, fleet, until
 from tests.replicas.load import Load
 from tests.replicas.sentinels import LAG, Sentinels, sentinels
 from tests.reverse_proxies.proxies import HAPROXY, NGINX, Proxy
-from tests.stores.redis_server import RedisServer
 
 __all__ = ["FAULTS", "Storm", "run_storm"]
 

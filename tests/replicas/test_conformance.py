@@ -8,9 +8,9 @@ import pytest
 import trio
 from tests.conformance.conftest import suite  # noqa: F401
 from tests.conformance.suite import HERE, LEG_LIMIT, REVISIONS, Suite, judge
+from tests.fleet.redis_server import RedisServer
 from tests.replicas.fleet import serving
 from tests.reverse_proxies.proxies import NGINX
-from tests.stores.redis_server import RedisServer
 
 pytestmark = pytest.mark.filterwarnings("default::tests.conformance.suite.Skipped")
 

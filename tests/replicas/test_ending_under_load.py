@@ -10,11 +10,11 @@ from typing import Any
 import h11
 import pytest
 import trio
+from tests.fleet.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.replicas.fleet import Replica
 from tests.serving.http.raw import BASE, Connection, Endpoint, message
-from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 
 APP = """
 import trio

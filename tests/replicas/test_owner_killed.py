@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import trio
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
 from tests.replicas.fleet import Fleet, call_pid, fleet
 from tests.reverse_proxies.proxies import NGINX
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp import PeerError
 

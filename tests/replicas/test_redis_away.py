@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import trio
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.replicas.fleet import APP, Fleet, Replica, call_pid, fleet, until
 from tests.reverse_proxies.proxies import HAPROXY, NGINX
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp import PeerError
 

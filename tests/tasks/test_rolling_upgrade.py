@@ -12,8 +12,8 @@ import attrs
 import msgspec
 import pytest
 import trio
+from tests.fleet.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401
 from tests.patience import PATIENCE
-from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401
 from tests.tasks.callers import calling, settings
 
 from trio_mcp import PeerError, RedisStorage, RequestContext, Server, SQLiteStorage

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 import trio
+from tests.fleet.replicas import SCENES, in_memory
 from tests.serving.http.memory_listener import listening
 from tests.serving.http.protection import issued, protected, session_of
 from tests.serving.http.raw import LEGACY, Connection, message
-from tests.serving.http.replicas import SCENES, in_memory
 from tests.serving.http.scenes import (
     MemoryEndpoint,
     Scene,

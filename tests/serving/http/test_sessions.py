@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import trio
+from tests.fleet.replicas import SCENES, FleetScene, in_memory
 from tests.serving.http.raw import BASE, INITIALIZE, LEGACY, MODERN, message, request_bytes
-from tests.serving.http.replicas import SCENES, FleetScene, in_memory
 from tests.serving.http.scenes import (
     SAMPLING,
     MemoryEndpoint,

@@ -12,10 +12,10 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.fleet.replicas import SCENES, in_memory
 from tests.patience import PATIENCE
 from tests.serving.http.protection import ISSUER, Tokens, bearer, protected
 from tests.serving.http.raw import BASE, INITIALIZE, Answer, Connection, message, modern, served
-from tests.serving.http.replicas import SCENES, in_memory
 from tests.serving.http.scenes import MemoryEndpoint, Scene, call
 from trio.testing import MockClock, wait_all_tasks_blocked
 

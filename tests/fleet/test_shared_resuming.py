@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import trio
+from tests.fleet.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.raw import Connection
-from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.scenes import MemoryEndpoint, call, cancel, messages_in, next_message, rest_of, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 

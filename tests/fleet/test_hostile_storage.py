@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from tests.fleet.fault_proxy import open_proxy
+from tests.fleet.fleet import FORM, Fleet, accepted, fleet, question_in
+from tests.fleet.redis_server import RedisServer, redis_of_process, redis_server  # noqa: F401 - fixtures
 from tests.patience import PATIENCE
-from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
 from tests.serving.http.raw import message
 from tests.serving.http.scenes import call, text_of
-from tests.stores.fault_proxy import open_proxy
-from tests.stores.redis_server import RedisServer, redis_of_process, redis_server  # noqa: F401 - fixtures
 
 from trio_mcp import RequestContext, Server
 from trio_mcp.fleet.storage.redis.storage import RedisStorage

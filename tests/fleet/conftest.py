@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.stores.redis_server import redis_of_process, redis_server, redis_url
+from tests.fleet.redis_server import redis_of_process, redis_server, redis_url
 
 __all__ = ["redis_of_process", "redis_server", "redis_url"]

@@ -12,8 +12,8 @@ import attrs
 import h11
 import pytest
 import trio
+from tests.fleet.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.raw import Connection, message
-from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.scenes import MemoryEndpoint, call, cancel
 from trio.testing import MockClock
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import trio
+from tests.fleet.fault_proxy import FaultProxy, open_proxy
+from tests.fleet.redis_server import RedisServer
+from tests.fleet.redis_use import PREFIX, append, next_of, until, until_done, until_gap
 from tests.patience import PATIENCE
-from tests.stores.fault_proxy import FaultProxy, open_proxy
-from tests.stores.redis_server import RedisServer
-from tests.stores.redis_use import PREFIX, append, next_of, until, until_done, until_gap
 
 from trio_mcp.fleet import messenger as letters_of_replicas
 from trio_mcp.fleet.messenger import Messenger, ReplicaMessage

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import pytest
 import trio
 import trio.testing
+from tests.fleet.fault_proxy import FaultProxy, open_proxy
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
 from tests.ports import free_port
-from tests.stores.fault_proxy import FaultProxy, open_proxy
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp.fleet.storage.redis import link as link_module
 from trio_mcp.fleet.storage.redis.address import parse_url

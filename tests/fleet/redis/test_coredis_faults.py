@@ -19,10 +19,10 @@ from coredis.connection import TCPConnection, TCPLocation
 from coredis.exceptions import ConnectionError, PrimaryNotFoundError
 from coredis.pool import ConnectionPool
 from coredis.retry import ConstantRetryPolicy, ExponentialBackoffRetryPolicy, NoRetryPolicy
+from tests.fleet.fault_proxy import open_proxy
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
 from tests.ports import free_port
-from tests.stores.fault_proxy import open_proxy
-from tests.stores.redis_server import RedisServer
 
 POOL = 8
 

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.fleet.redis.test_redis_topologies import cluster_of, until_whole
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
-from tests.stores.redis.test_redis_topologies import cluster_of, until_whole
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp.fleet.storage.redis import task_store
 from trio_mcp.fleet.storage.redis.link import Link, open_link

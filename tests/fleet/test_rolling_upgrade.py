@@ -12,11 +12,11 @@ import attrs
 import msgspec
 import pytest
 import trio
-from tests.serving.http.fleet import FORM, Fleet, Member, accepted, fleet, question_in
+from tests.fleet.fleet import FORM, Fleet, Member, accepted, fleet, question_in
+from tests.fleet.replicas import FleetScene, LinkedMemory, replicated
+from tests.fleet.test_shared_changes import Listener, add_things
 from tests.serving.http.raw import BASE, INITIALIZE, message
-from tests.serving.http.replicas import FleetScene, LinkedMemory, replicated
 from tests.serving.http.scenes import SAMPLING, call, next_message, rest_of, text_of
-from tests.serving.http.test_shared_changes import Listener, add_things
 from trio.testing import MockClock
 
 from trio_mcp import MemoryStorage, RequestContext, Server

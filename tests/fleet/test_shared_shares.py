@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import trio
+from tests.fleet.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
+from tests.fleet.replicas import FleetEndpoint, FleetScene, replicated
 from tests.patience import PATIENCE
 from tests.serving.http.protection import ISSUER, Tokens, protected
 from tests.serving.http.raw import BASE, INITIALIZE, Connection, message, served
-from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.scenes import Scene, call, messages_in
 from tests.serving.http.test_shares import Addresses, Party
-from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, Limits, MemoryStorage, serve_http

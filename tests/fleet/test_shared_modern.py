@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import trio
+from tests.fleet.fleet import FORM, Fleet, Member, accepted, call, fleet, question_in
 from tests.orders import run_in_order_of
-from tests.serving.http.fleet import FORM, Fleet, Member, accepted, call, fleet, question_in
 from tests.serving.http.protection import ISSUER, RESOURCE, issued, protected
 from tests.serving.http.raw import Answer, modern, request_bytes
 from tests.serving.http.scenes import messages_in, rest_of, text_of

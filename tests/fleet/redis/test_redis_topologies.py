@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 import trustme
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
 from tests.ports import free_port
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp.fleet.storage.redis.address import AddressKind, parse_url
 from trio_mcp.fleet.storage.redis.client import Value, key_of

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import trio
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import HintsLost, StoreDown, Uncertain, new_mark

@@ -13,11 +13,11 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.fleet.redis_server import RedisServer
+from tests.fleet.redis_use import PREFIX, append, keys, next_of, until, until_gap, use_all
+from tests.fleet.test_replicated_notifications import Grown, grown
+from tests.fleet.test_replicated_notifications import running as replicas_that_tell
 from tests.patience import PATIENCE
-from tests.server.test_told_elsewhere import Grown, grown
-from tests.server.test_told_elsewhere import running as replicas_that_tell
-from tests.stores.redis_server import RedisServer
-from tests.stores.redis_use import PREFIX, append, keys, next_of, until, until_gap, use_all
 
 from trio_mcp.fleet.messenger import Messenger
 from trio_mcp.fleet.storage.redis import storage as shared

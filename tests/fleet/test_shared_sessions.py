@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from tests.fleet.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.protection import issued, protected, session_of
 from tests.serving.http.raw import BASE, INITIALIZE, message
-from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.scenes import (
     SAMPLING,
     call,

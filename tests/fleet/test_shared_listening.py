@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import trio
+from tests.fleet.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.protection import issued, protected, session_of
 from tests.serving.http.raw import Connection, message
-from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.scenes import SAMPLING, call, cancel, next_message, rest_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.serving.http.fleet import Fleet, Member, fleet
+from tests.fleet.fleet import Fleet, Member, fleet
 from tests.serving.http.raw import Connection, events_in, modern
 from trio.testing import MockClock, wait_all_tasks_blocked
 

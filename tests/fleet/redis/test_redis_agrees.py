@@ -9,7 +9,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.stores.redis_server import RedisServer
+from tests.fleet.redis_server import RedisServer
 from tests.stores.test_stores_agree import Clock, Operation, operations, outcome
 
 from trio_mcp.fleet.storage.redis.link import Script, Value

@@ -2,7 +2,7 @@
 
 Tests in this folder have the fixtures `redis_server` and `redis_url` from ``conftest.py``; other tests import them:
 
-    from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401
+    from tests.fleet.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401
 
 `redis_server` is one server for all tests of a process, without files, empty at the start of each test that asks for
 the server. A test that kills or freezes a server starts its own: ``with RedisServer(tmp_path, "appendonly yes") as …``.

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from tests.fleet.fault_proxy import open_proxy
+from tests.fleet.redis_server import RedisServer
 from tests.patience import PATIENCE
-from tests.stores.fault_proxy import open_proxy
-from tests.stores.redis_server import RedisServer
 
 from trio_mcp.fleet.storage.redis import subscription
 from trio_mcp.fleet.storage.redis.link import ChannelMessage, Link, open_link

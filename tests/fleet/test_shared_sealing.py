@@ -10,12 +10,12 @@ import attrs
 import msgspec
 import pytest
 import trio
+from tests.fleet.replicas import FleetEndpoint, FleetScene, replicated
+from tests.fleet.test_shared_listening import listening
+from tests.fleet.test_shared_resuming import stepping, told_in
 from tests.serving.http.protection import Tokens, bearer, issued, protected, session_of
 from tests.serving.http.raw import Answer, message
-from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.scenes import SAMPLING, add_tools, call, messages_in, next_message, rest_of, text_of
-from tests.serving.http.test_shared_listening import listening
-from tests.serving.http.test_shared_resuming import stepping, told_in
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import MemoryStorage, Server

@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.fleet.replicas import SCENES, FleetEndpoint, FleetScene, in_memory, replicated
+from tests.fleet.test_shared_resuming import stepping
 from tests.serving.http.raw import BASE, INITIALIZE, message
-from tests.serving.http.replicas import SCENES, FleetEndpoint, FleetScene, in_memory, replicated
 from tests.serving.http.scenes import MemoryEndpoint, Scene, call, rest_of, text_of
-from tests.serving.http.test_shared_resuming import stepping
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause

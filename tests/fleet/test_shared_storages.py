@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import trio
+from tests.fleet.fault_proxy import open_proxy
+from tests.fleet.fleet import FORM, Fleet, accepted, fleet, question_in
+from tests.fleet.redis_server import RedisServer, redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
+from tests.fleet.test_shared_changes import Listener
 from tests.patience import PATIENCE
-from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
 from tests.serving.http.raw import message
 from tests.serving.http.scenes import messages_in, text_of
-from tests.serving.http.test_shared_changes import Listener
-from tests.stores.fault_proxy import open_proxy
-from tests.stores.redis_server import RedisServer, redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 
 from trio_mcp import CancelCause, RequestContext, Server
 from trio_mcp.fleet import messenger as letters
