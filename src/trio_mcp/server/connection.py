@@ -45,7 +45,7 @@ from .subscriptions import ClientSubscriptions
 
 if TYPE_CHECKING:
     from ..runtime.requests.endings import Endings
-    from .extension_handlers import ExtensionHandlers
+    from .calling.extension_handlers import ExtensionHandlers
 
 _DONE: Final = EmptyResult()
 

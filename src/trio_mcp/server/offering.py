@@ -16,7 +16,7 @@ from .options import CacheHints, PromptOptions, ResourceOptions, ToolOptions, ch
 
 if TYPE_CHECKING:
     from .calling.encoders import Encoders
-    from .extension_handlers import ExtensionHandlers
+    from .calling.extension_handlers import ExtensionHandlers
     from .middleware import Middleware
 
     A = TypeVar("A", bound=Middleware)

@@ -173,7 +173,7 @@ class Server(Offering):
         if not self.extensions:
             return
         from ..protocol.extensions import vocabulary_of  # late: most servers have no extension
-        from .extension_handlers import ExtensionHandlers
+        from .calling.extension_handlers import ExtensionHandlers
 
         self.vocabulary = vocabulary_of(self.extensions)
         self.extension_handlers = ExtensionHandlers(self.extensions, cache)

@@ -1,1 +1,1 @@
-"""How a handler is called: signatures, dependency injection, and how results become content."""
+"""How a handler is called: signatures, dependency injection, extensions, and how results become content."""

@@ -10,22 +10,22 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_origin
 
-from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
-from ..protocol.converters import structure, structure_params, unstructure
-from ..protocol.errors import CapabilityMissing
-from ..protocol.extensions import declared_in
-from ..protocol.fields import JSONObject
-from ..protocol.revisions import Revision
-from .calling.signature import UserFunction
-from .context.input_required import FINISHED, InputRequired, settle
+from ...jsonrpc.errors import METHOD_NOT_FOUND, CodedError
+from ...protocol.converters import structure, structure_params, unstructure
+from ...protocol.errors import CapabilityMissing
+from ...protocol.extensions import declared_in
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ..context.input_required import FINISHED, InputRequired, settle
+from .signature import UserFunction
 
 if TYPE_CHECKING:
-    from ..protocol.extensions import Extension
-    from ..protocol.methods import Method
-    from ..runtime.requests.scope import RequestScope
-    from ..state.requests import InboundRequest
-    from .connected_clients import ConnectedClient
-    from .options import CacheHints
+    from ...protocol.extensions import Extension
+    from ...protocol.methods import Method
+    from ...runtime.requests.scope import RequestScope
+    from ...state.requests import InboundRequest
+    from ..connected_clients import ConnectedClient
+    from ..options import CacheHints
 
 F = TypeVar("F", bound=Callable[..., Any])
 
