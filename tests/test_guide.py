@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.forked import forked_command
 from tests.patience import PATIENCE
 
 from trio_mcp import Limits, open_stdio
@@ -42,12 +43,12 @@ BLOCKS = [*EXAMPLE.findall((ROOT / "README.md").read_text()), *KITCHEN, *OWN]
 
 
 def run_example(folder: Path, name: str) -> tuple[int, str, str]:
-    """Run an example among all others, and return its exit status and what it has printed, on both streams."""
+    """Run an example among all others, in a Python that has imported trio-mcp. Return its exit status and what it has
+    printed, on both streams."""
     for other, code in BLOCKS:
         (folder / other).write_text(code)
-    ran = subprocess.run(
-        [sys.executable, name], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    command = forked_command([name])
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return ran.returncode, ran.stdout, ran.stderr
 
 
@@ -79,7 +80,7 @@ def test_the_client_with_limits_sees_progress_and_gives_up(tmp_path: Path) -> No
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_example_that_asks_serves_both_eras(tmp_path: Path, era: Any) -> None:
     (tmp_path / "shop.py").write_text(dict(BLOCKS)["shop.py"])
-    command = [sys.executable, "-m", "trio_mcp.cli", "run", str(tmp_path / "shop.py")]
+    command = forked_command(["-m", "trio_mcp.cli", "run", str(tmp_path / "shop.py")])
     async with open_stdio(command, era=era, elicitation=lambda _: {"street": "Elm"}) as client:
         assert (await client.call_tool("order", {"item": "tea"})).text == "tea to Elm 1"
 

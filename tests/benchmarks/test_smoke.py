@@ -34,6 +34,12 @@ POSTED = (posting.post_1, posting.post_16, posting.post_64, streaming.streamed, 
 ANSWERED = (echoing.echo, echoing.echo_64, cancelling.cancel_one, cancelling.cancel_500)
 
 
+@pytest.fixture(autouse=True)
+def few_large_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one large message shows, twenty do not show better."""
+    monkeypatch.setattr(large, "_COUNT", 2)
+
+
 def command(program: str) -> list[str]:
     path, *arguments = program.split()
     return [sys.executable, str(HERE / path), *arguments]
