@@ -1,5 +1,5 @@
 """How many random examples a test takes: a part of the number that is named in the test, or all with
-``--hypothesis-profile=thorough``, as in ``.ci/run``."""
+``--hypothesis-profile=thorough``, by hand or at night."""
 
 from __future__ import annotations
 
