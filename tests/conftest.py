@@ -50,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("test_limit", "seconds after which a test that hangs is interrupted", default="150")
 
 
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say what is left out."""
+    return f"lane: {config.getoption('lane')} (--lane=all: every file); wires: {config.getoption('wires')}"
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files of other lanes, without importing them."""
     return True if lanes.leaves_out(collection_path, config) else None
@@ -57,6 +62,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 LONGEST = (
     "test_examples_typed.py",
+    "test_smoke.py",
     "test_signals.py",
     "test_cost.py",
     "test_bounds.py",
