@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from tests.instructions import instructions_of
 
-from trio_mcp.recording import secret_texts
-from trio_mcp.recording.masking import LONGEST, Masking
-from trio_mcp.recording.secret_texts import names_secret
+from trio_mcp.recording import masking
+from trio_mcp.recording.masking import LONGEST, Masking, names_secret
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
 JWE = "eyJhbGciOiJSU0EtT0FFUCJ9.OKOawDo13gRp2ojaHV7LFpZcgV7T6DVZKTyKOMTYUmKo.48V1_ALb6US04U3b.5eym8.XFBo"
@@ -362,7 +361,7 @@ def test_long_names_do_not_stay_in_memory() -> None:
 def test_no_value_is_read_twice(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that is no secret, and holds further names, would be read again behind each name."""
     read: list[int] = []
-    kind_of = secret_texts._kind_of  # pyright: ignore[reportPrivateUsage]
+    kind_of = masking._kind_of  # pyright: ignore[reportPrivateUsage]
 
     class Reading:
         def __init__(self, pattern: re.Pattern[str]) -> None:
@@ -373,7 +372,7 @@ def test_no_value_is_read_twice(unit: str, monkeypatch: pytest.MonkeyPatch) -> N
             read.append(0 if found is None else found.end() - position)
             return found
 
-    monkeypatch.setattr(secret_texts, "_kind_of", lambda *given: Reading(kind_of(*given)))
+    monkeypatch.setattr(masking, "_kind_of", lambda *given: Reading(kind_of(*given)))
     for before in ("", "token: ", "token=", "--token "):
         read.clear()
         Masking().masked(before + unit * (3000 // len(unit)))

@@ -151,9 +151,7 @@ async def _in_thread(callback: Callable[..., Any], *args: Any) -> None:
     await trio.to_thread.run_sync(partial(call_contained, callback, *args), abandon_on_cancel=True)
 
 
-def blocking_method(
-    method: Callable[Concatenate[Any, P], Awaitable[T]],
-) -> Callable[Concatenate[Any, P], T]:
+def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
     """Return a method that runs the async original in the trio thread, and blocks until the return."""
 
     @wraps(method)

@@ -213,10 +213,7 @@ async def open_worker(listeners: Sequence[socket.socket], secret: bytes) -> Asyn
 
 
 async def supervise(
-    listeners: Sequence[socket.socket],
-    count: int,
-    announce: Callable[[str], None],
-    watched: str | None,
+    listeners: Sequence[socket.socket], count: int, announce: Callable[[str], None], watched: str | None
 ) -> int:
     """Run a `Supervisor`; with ``watched``, a folder, changes of Python files in the folder replace the workers.
     ``listeners`` are closed at the end."""

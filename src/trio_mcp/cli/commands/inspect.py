@@ -50,13 +50,7 @@ from .options import TARGET, ConnectionOptions, TargetCommand, connection_option
 @click.argument("target", type=TARGET)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object, schemas included.")
 @click.option("--web", is_flag=True, help="Serve a page to look at the server and to use it, until Ctrl-C.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    show_default="any free one",
-    help="Port of the page.",
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="Port of the page.")
 @connection_options
 def inspect(
     target: str,
