@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from ..classes import define
 from ..concurrency.coroutines import ResumptionObserver
 from ..runtime.outbox import Outbox
 from ..runtime.transport import Frame, FramedTransport, Received, SendRecorder, UnreadableFrame
@@ -88,16 +89,14 @@ class RecordedTransport(FramedTransport):
             await self._recording.aclose()
 
 
+@define(eq=False)
 class RecordedRequests:
     """Tells the recording of a request, which ``find`` finds, and then ``tracing``, of the requests of one connection.
     See `Tracing` and `Tracer`."""
 
-    def __init__(
-        self, find: Callable[[InboundRequest | OutboundRequest], ExchangeReference | None], tracing: Tracing | None
-    ) -> None:
-        self._find = find
-        self._tracing = tracing
-        self._tracer: Tracer | None = None
+    _find: Callable[[InboundRequest | OutboundRequest], ExchangeReference | None]
+    _tracing: Tracing | None
+    _tracer: Tracer | None = None
 
     def watch(self, load: Load) -> None:
         """See `Tracing.watch`."""

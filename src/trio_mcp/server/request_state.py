@@ -28,6 +28,7 @@ from ..state.requests import Continuation, InboundRequest
 from ..stores.sealing import KeyRing, check_secrets
 
 
+@frozen(eq=False)
 class RoundStates:
     """Writes the ``requestState`` of one connection's requests, and reads the state in a retry.
 
@@ -36,17 +37,10 @@ class RoundStates:
     caller, where the transport knows the caller.
     """
 
-    def __init__(
-        self,
-        cipher: StateCipher,
-        lifetime: float,
-        exists: Callable[[InboundRequest, Peer], bool] = lambda _, __: True,
-        replica: str = "",
-    ) -> None:
-        self._cipher = cipher
-        self._lifetime = lifetime
-        self._exists = exists
-        self._replica = replica
+    _cipher: StateCipher
+    _lifetime: float
+    _exists: Callable[[InboundRequest, Peer], bool] = lambda _, __: True
+    _replica: str = ""
 
     def seal(
         self,

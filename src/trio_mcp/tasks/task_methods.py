@@ -13,6 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from ..classes import frozen
 from ..concurrency.bounded import BoundedDict
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, TOO_BUSY, CodedError
@@ -116,21 +117,15 @@ def _may_see_all(_: RequestScope, __: TaskRecord) -> bool:
     return True
 
 
+@frozen(eq=False)
 class CoreMethods:
     """Answers ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` from the ``records``. While a client
     waits for a result, ``questions`` asks there. Lists show the tasks that the caller ``may_see``."""
 
-    def __init__(
-        self,
-        records: TaskRecords,
-        questions: CoreQuestions,
-        own: OwnTasks,
-        may_see: Callable[[RequestScope, TaskRecord], bool] = _may_see_all,
-    ) -> None:
-        self._records = records
-        self._own = own
-        self._questions = questions
-        self._may_see = may_see
+    _records: TaskRecords
+    _questions: CoreQuestions
+    _own: OwnTasks
+    _may_see: Callable[[RequestScope, TaskRecord], bool] = _may_see_all
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request. Raises `CodedError`."""
