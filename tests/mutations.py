@@ -48,7 +48,7 @@ ROOMS: Final = (
 )
 """Folders of the package whose files are mutated, each tested by the folder of that name in `tests/`."""
 
-TESTED_WITH: Final = {"aio": "bridging", "blocking": "bridging", "fleet": "serving"}
+TESTED_WITH: Final = {"aio": "bridging", "blocking": "bridging"}
 """Rooms that are tested by the folder of another one."""
 
 AT_ONCE: Final = 2
