@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import attrs
 import pytest
 
+from trio_mcp import Server, proxy
 from trio_mcp.runtime.limits import DEFAULT_LIMITS, Limits
+from trio_mcp.types import ClientSettings
 
 MAY_BE_NOTHING = {
     "max_queued",
@@ -107,3 +110,14 @@ def test_bounds_are_named_and_do_not_change() -> None:
     frozen: Any = Limits()
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         frozen.max_queued = 5
+
+
+def test_help_names_each_limit_in_one_group_and_in_the_order_of_the_fields() -> None:
+    groups = (Limits.__doc__ or "").partition("four groups:")[2].partition("`TaskSettings`")[0]
+    assert re.findall(r"``(\w+)``", groups) == [field.name for field in attrs.fields(Limits)]
+
+
+def test_limits_that_are_none_are_the_usual_ones() -> None:
+    assert (
+        Server("s", limits=None).limits == ClientSettings(limits=None).limits == proxy(Server("s")).limits == Limits()
+    )

@@ -77,7 +77,7 @@ class ClientOptions(TypedDict, total=False):
     max_questions: int
     max_pages: int
     cache: CachePartition | None
-    limits: Limits
+    limits: Limits | None
     tracing: OpenTelemetry | None
     record: Recorder | str | os.PathLike[str] | None
     era: Literal["auto", "modern", "legacy"]
@@ -96,6 +96,10 @@ def _recorder(record: Recorder | str | os.PathLike[str] | None) -> Recorder | No
     from ..recording.recorder import recorder_of  # late: few connections are recorded
 
     return recorder_of(record)
+
+
+def _limits(limits: Limits | None) -> Limits:
+    return limits or DEFAULT_LIMITS
 
 
 def _check_legacy(_: Any, __: Any, revision: str | None) -> None:
@@ -236,8 +240,8 @@ class ClientSettings:
     cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
     """Cache for fresh answers of a modern server, by default a cache of the client alone. With `None` nothing is kept;
     most servers ask for no caching anyway."""
-    limits: Limits = DEFAULT_LIMITS
-    """Bounds on the server's use of this client."""
+    limits: Limits = attrs.field(default=None, converter=_limits)
+    """Bounds on the server's use of this client; `None`: those of `Limits`."""
     tracing: OpenTelemetry | None = None
     """Observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example."""
     record: Recorder | None = attrs.field(default=None, converter=_recorder)

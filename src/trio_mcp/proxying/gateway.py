@@ -28,7 +28,7 @@ from ..protocol.revisions import Revision
 from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.lifecycle import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..protocol.types.skills import SKILLS_EXTENSION
-from ..runtime.limits import DEFAULT_LIMITS, Limits
+from ..runtime.limits import Limits
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost, HTTPError
 from ..server.offers.prompts import Completions
@@ -52,7 +52,7 @@ def gateway(
     name: str = "gateway",
     instructions: str | None = None,
     patience: float = 5.0,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     page_size: int | None = None,
 ) -> Gateway:
     """Return a server for `serve_http`, `serve_stdio`, `open_memory` and the like that offers what the members of
@@ -88,7 +88,7 @@ class Gateway(Server):
         name: str,
         instructions: str | None,
         patience: float,
-        limits: Limits,
+        limits: Limits | None,
         page_size: int | None,
     ) -> None:
         forwarder = Forwarder(group, patience)

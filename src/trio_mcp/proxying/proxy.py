@@ -42,16 +42,16 @@ def proxy(
     upstream: Behind,
     *,
     name: str | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     passes: Iterable[str | Extension[Any, Any]] = (),
 ) -> Proxy: ...
 @overload
-def proxy(upstream: Group, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Gateway: ...
+def proxy(upstream: Group, *, name: str | None = None, limits: Limits | None = None) -> Gateway: ...
 def proxy(
     upstream: Behind | Group,
     *,
     name: str | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     passes: Iterable[str | Extension[Any, Any]] = (),
 ) -> Proxy | Gateway:
     """Return a server for `serve_stdio`, `serve_websocket`, `open_memory` and the like that hands every message on to
@@ -127,11 +127,15 @@ class Proxy:
     """A server that hands every message on to another server, made by `proxy`."""
 
     def __init__(
-        self, upstream: Client | OpenUpstream, name: str | None, limits: Limits, shared_extensions: SharedExtensions
+        self,
+        upstream: Client | OpenUpstream,
+        name: str | None,
+        limits: Limits | None,
+        shared_extensions: SharedExtensions,
     ) -> None:
         self._upstream = upstream
         self._shared_extensions = shared_extensions
-        self.limits = limits
+        self.limits = limits or DEFAULT_LIMITS
         self.info = Implementation(name or "proxy", version("trio-mcp"))
         self._load = Load()
         self._task_owners = TaskOwners()

@@ -41,7 +41,26 @@ class Limits:
     The connections and legacy sessions of one caller share its part in the same way: a single one gets a third of the
     limit, two get a fifth each. Over modern HTTP, clients count instead of connections, by the name in their requests.
     Callers whose calls wait for threads take turns, and so do the connections of a caller.
+
+    The fields come in four groups:
+
+    - Requests and their handlers: ``max_in_flight``, ``max_queued``, ``max_inbound_bytes``, ``max_message_bytes``,
+      ``max_batch``, ``max_rounds``, ``max_parked``, ``max_pending_notifications``, ``max_subscriptions``,
+      ``high_water``, ``max_server_requests``, ``max_server_streams``, ``max_server_bytes``, ``max_cancel_waits``,
+      ``max_endings``, ``max_server_endings``, ``worker_threads``, ``max_abandoned_threads``,
+      ``max_asking_threads``, ``progress_interval``, ``cleanup_grace``, ``callback_grace``, ``deadline_grace``,
+      ``retry_timeout``, ``ending_timeout``.
+    - Connections: ``max_connections``, ``max_unread_bytes``, ``max_head_bytes``, ``handshake_timeout``,
+      ``body_timeout``, ``idle_timeout``, ``stream_interval``, ``ping_interval``, ``ping_timeout``.
+    - Legacy sessions over HTTP, and connections of a proxy: ``max_sessions``, ``max_upstreams``,
+      ``max_replay_bytes``, ``max_server_replay_bytes``, ``session_timeout``, ``answer_timeout``,
+      ``replay_timeout``, ``priming_delay``.
+    - The end of a server: ``shutdown_grace``, ``drain_delay``, ``drain_timeout``.
+
+    `TaskSettings` has the bounds of tasks.
     """
+
+    # Requests and their handlers
 
     max_in_flight: int = _bound(1000)
     """Requests of the peer whose handlers run at the same time. A handler that asks its peer keeps its place while
@@ -60,13 +79,13 @@ class Limits:
     message ends the connection (close code 1009); over HTTP a longer request is answered with status 413."""
     max_batch: int = _bound(100)
     """Messages in one batch (revisions that have batches). Longer batches are answered with error -32600."""
-    max_parked: int = _bound(1000)
-    """Handlers of one caller that wait for a modern client to come back with answers. Beyond the limit, the oldest one
-    of the caller's connection with the most is cancelled."""
     max_rounds: int = _bound(32)
     """Number of times that, in the course of one call, a handler may ask a legacy client for input by its return value,
     and is run again with the answers. Asking once more is a failure of the handler. Modern clients count by themselves,
     with their option of the same name."""
+    max_parked: int = _bound(1000)
+    """Handlers of one caller that wait for a modern client to come back with answers. Beyond the limit, the oldest one
+    of the caller's connection with the most is cancelled."""
     max_pending_notifications: int = _bound(10_000)
     """Log messages of the peer that wait for our callbacks. The same bound holds, separately, for the peer's changes
     and for the progress values of one call. Each kind takes ``max_inbound_bytes`` at most. Beyond the bound the oldest
@@ -79,15 +98,15 @@ class Limits:
     high_water: int = _bound(16 * 1024)
     """Bytes in the outbox at which log messages wait for room. Responses and requests wait at four times as many bytes,
     and reading pauses at 64 times as many, when a peer keeps sending but does not read its answers."""
-    max_connections: int = _bound(2000)
-    """Connections to one server at the same time, over sockets, shared by address; connections of a trusted
-    proxy are shared by caller. For one more connection, the oldest of the same address that has sent nothing yet (see
-    ``handshake_timeout``), or over HTTP has no request, is closed; for the first of an address, one of the address with
-    the most connections. Where there is none, the new connection is turned away, over HTTP and WebSocket with HTTP
-    status 503."""
     max_server_requests: int = _bound(20_000)
     """Requests running, waiting or parked on all connections of a server together. Requests beyond the bound are
     answered with error -31000, unexecuted."""
+    max_server_streams: int = _bound(20_000)
+    """Streams of ``subscriptions/listen`` on all connections of a server together. Streams beyond the bound are
+    answered as for ``max_server_requests``."""
+    max_server_bytes: int = _bound(512 * 1024 * 1024)
+    """Bytes in memory of the requests and streams on all connections of a server together. A request that would exceed
+    the bound is answered as for ``max_inbound_bytes``; over HTTP before its body is decoded."""
     max_cancel_waits: int = _bound(1000)
     """Requests ``trio-mcp/cancel`` that wait for the end of a call, which take no place of ``max_in_flight``, but count
     in ``max_server_requests``. One more is answered with error -31000."""
@@ -96,12 +115,6 @@ class Limits:
     ``ending_timeout``. The oldest go first."""
     max_server_endings: int = _bound(20_000)
     """Such calls of all callers together."""
-    max_server_streams: int = _bound(20_000)
-    """Streams of ``subscriptions/listen`` on all connections of a server together. Streams beyond the bound are
-    answered as for ``max_server_requests``."""
-    max_server_bytes: int = _bound(512 * 1024 * 1024)
-    """Bytes in memory of the requests and streams on all connections of a server together. A request that would exceed
-    the bound is answered as for ``max_inbound_bytes``; over HTTP before its body is decoded."""
     worker_threads: int = _bound(40)
     """Threads in which plain ``def`` handlers work, for the whole server. Further calls wait for a free thread."""
     max_abandoned_threads: int = _bound(100)
@@ -111,6 +124,59 @@ class Limits:
     max_asking_threads: int = _bound(200)
     """Threads beside ``worker_threads`` in which plain ``def`` handlers wait for their client, for the whole server.
     Asking one question more fails with error -31000. Where many users are asked, let handlers be ``async def``."""
+    progress_interval: float = _seconds(0.1)
+    """Least time between two progress notifications of one request."""
+    cleanup_grace: float = _seconds(5.0)
+    """Time that a cancelled handler may clean up before being reported; a thread is abandoned then. The cleanup of what
+    was provided (`Provide`) may wait for so long, and is cancelled then."""
+    callback_grace: float = _seconds(5.0)
+    """Time that a callback of ours for a log message may hold up the answers to the requests during which the message
+    came. Then the callback is reported, and the answers are given all the same. ``math.inf``: for ever."""
+    deadline_grace: float = _seconds(1.0)
+    """Time that a request may run beyond its caller's deadline, where the caller tells the deadline. So the caller's
+    own cancel, which carries a reason, comes first, unless that cancel does not get through."""
+    retry_timeout: float = _bound(600.0)
+    """Time that a modern client may take to come back with answers. Then the handler that asked is cancelled, and the
+    ``requestState`` of the questions is no longer valid. ``math.inf``: for ever."""
+    ending_timeout: float = _bound(60.0)
+    """Time for which the end of a call with a token of ``trio-mcp/cancelAcknowledged`` is remembered."""
+
+    # Connections
+
+    max_connections: int = _bound(2000)
+    """Connections to one server at the same time, over sockets, shared by address; connections of a trusted
+    proxy are shared by caller. For one more connection, the oldest of the same address that has sent nothing yet (see
+    ``handshake_timeout``), or over HTTP has no request, is closed; for the first of an address, one of the address with
+    the most connections. Where there is none, the new connection is turned away, over HTTP and WebSocket with HTTP
+    status 503."""
+    max_unread_bytes: int = _bound(128 * 1024 * 1024)
+    """Bytes of messages and HTTP requests that wait for their rest, or for their turn, on all connections of a server
+    together, and at least three times ``max_message_bytes``; shared by caller. A body beyond the caller's share is
+    answered with HTTP status 503; a client that sends as much behind a running request, or over lines, loses the
+    connection, and one over WebSocket is closed with 1013. Up to 16 KiB of a connection are not counted, nor is
+    anything of stdio."""
+    max_head_bytes: int = _bound(16 * 1024)
+    """Bytes of the head of one HTTP request. A longer head is answered with HTTP status 431."""
+    handshake_timeout: float = _seconds(10.0)
+    """Time that a client may take to ask for a WebSocket, or, over TCP or a Unix socket, to send its first message.
+    Then the connection is closed."""
+    body_timeout: float = _bound(60.0)
+    """Time that an HTTP client may take to send the body of a request. ``handshake_timeout`` is the time for a head."""
+    idle_timeout: float = _bound(75.0)
+    """Time for which an HTTP connection is kept open between two requests."""
+    stream_interval: float = _bound(15.0)
+    """Longest silence on an HTTP stream: a comment is sent before. A handler that stays silent as long commits its
+    request to a stream."""
+    ping_interval: float = _bound(20.0)
+    """Time that a WebSocket peer may be silent before a ping is sent, and any peer over TCP before the system checks
+    that the peer's machine is still there. ``math.inf``: for ever."""
+    ping_timeout: float = _bound(20.0)
+    """Time that a peer may be silent after the ping or check of ``ping_interval``, before the connection is taken for
+    lost. Over TCP the connection is lost, too, where the peer's system takes none of our bytes for both times
+    together."""
+
+    # Legacy sessions over HTTP, and connections of a proxy
+
     max_sessions: int = _bound(10_000)
     """Legacy sessions over HTTP at the same time, shared by caller. One more takes the place of one that its caller has
     not used, or, where the caller has none, of the idlest of the caller who has the most; else it is answered with HTTP
@@ -125,29 +191,6 @@ class Limits:
     max_server_replay_bytes: int = _bound(256 * 1024 * 1024)
     """Bytes of events that all sessions of a server together keep for clients that come back, results of any size
     included, shared by caller. A session that would exceed its caller's share drops its own oldest."""
-    max_unread_bytes: int = _bound(128 * 1024 * 1024)
-    """Bytes of messages and HTTP requests that wait for their rest, or for their turn, on all connections of a server
-    together, and at least three times ``max_message_bytes``; shared by caller. A body beyond the caller's share is
-    answered with HTTP status 503; a client that sends as much behind a running request, or over lines, loses the
-    connection, and one over WebSocket is closed with 1013. Up to 16 KiB of a connection are not counted, nor is
-    anything of stdio."""
-    max_head_bytes: int = _bound(16 * 1024)
-    """Bytes of the head of one HTTP request. A longer head is answered with HTTP status 431."""
-    progress_interval: float = _seconds(0.1)
-    """Least time between two progress notifications of one request."""
-    cleanup_grace: float = _seconds(5.0)
-    """Time that a cancelled handler may clean up before being reported; a thread is abandoned then. The cleanup of what
-    was provided (`Provide`) may wait for so long, and is cancelled then."""
-    shutdown_grace: float = _seconds(1.0)
-    """Longest time that a cancelled handler may clean up before its thread is abandoned, when the server or the
-    connection ends."""
-    handshake_timeout: float = _seconds(10.0)
-    """Time that a client may take to ask for a WebSocket, or, over TCP or a Unix socket, to send its first message.
-    Then the connection is closed."""
-    body_timeout: float = _bound(60.0)
-    """Time that an HTTP client may take to send the body of a request. ``handshake_timeout`` is the time for a head."""
-    idle_timeout: float = _bound(75.0)
-    """Time for which an HTTP connection is kept open between two requests."""
     session_timeout: float = _bound(1800.0)
     """Time after which a legacy session over HTTP ends whose client has sent nothing and had no response open for so
     long, whatever waits for the client there: handlers are cancelled with the cause ``disconnect``.
@@ -158,30 +201,15 @@ class Limits:
     for example, might never be told of. ``math.inf``: for ever."""
     replay_timeout: float = _bound(60.0)
     """Time for which a session keeps the events of a stream that has ended."""
-    stream_interval: float = _bound(15.0)
-    """Longest silence on an HTTP stream: a comment is sent before. A handler that stays silent as long commits its
-    request to a stream."""
     priming_delay: float = _seconds(0.1)
     """Time after which a legacy request over HTTP gets a stream that its client can come back to, unless it is
     answered before (revision 2025-11-25)."""
-    ping_interval: float = _bound(20.0)
-    """Time that a WebSocket peer may be silent before a ping is sent, and any peer over TCP before the system checks
-    that the peer's machine is still there. ``math.inf``: for ever."""
-    ping_timeout: float = _bound(20.0)
-    """Time that a peer may be silent after the ping or check of ``ping_interval``, before the connection is taken for
-    lost. Over TCP the connection is lost, too, where the peer's system takes none of our bytes for both times
-    together."""
-    callback_grace: float = _seconds(5.0)
-    """Time that a callback of ours for a log message may hold up the answers to the requests during which the message
-    came. Then the callback is reported, and the answers are given all the same. ``math.inf``: for ever."""
-    deadline_grace: float = _seconds(1.0)
-    """Time that a request may run beyond its caller's deadline, where the caller tells the deadline. So the caller's
-    own cancel, which carries a reason, comes first, unless that cancel does not get through."""
-    retry_timeout: float = _bound(600.0)
-    """Time that a modern client may take to come back with answers. Then the handler that asked is cancelled, and the
-    ``requestState`` of the questions is no longer valid. ``math.inf``: for ever."""
-    ending_timeout: float = _bound(60.0)
-    """Time for which the end of a call with a token of ``trio-mcp/cancelAcknowledged`` is remembered."""
+
+    # The end of a server
+
+    shutdown_grace: float = _seconds(1.0)
+    """Longest time that a cancelled handler may clean up before its thread is abandoned, when the server or the
+    connection ends."""
     drain_delay: float = _seconds(0.0)
     """Time after a signal in which `serve_http` with ``health`` goes on as before, but for ``/readyz``: a load balancer
     needs a while to notice. Then nothing more is accepted, requests are taken over open connections for half a second,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from inspect import isasyncgenfunction, isgeneratorfunction, signature
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, TypeVar
 
 import attrs
@@ -100,40 +99,40 @@ class Server(Offering):
         icons: Sequence[Icon] | None = None,
         website_url: str | None = None,
         lifespan: Lifespan | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
         page_size: int | None = None,
         logging: bool = True,
         require_initialized: bool = False,
         tracing: OpenTelemetry | None = None,
         expose_errors: bool = False,
         secrets: Sequence[bytes] = (),
-        cache: CacheHints = NOT_CACHED,
-        cache_by_method: Mapping[str, CacheHints] = MappingProxyType({}),
-        tasks: TaskSettings = DEFAULT_TASKS,
-        encoders: Mapping[type, Callable[[Any], Any]] = MappingProxyType({}),
+        cache: CacheHints | None = None,
+        cache_by_method: Mapping[str, CacheHints] | None = None,
+        tasks: TaskSettings | None = None,
+        encoders: Mapping[type, Callable[[Any], Any]] | None = None,
         extensions: Sequence[Extension[Any, Any]] = (),
         **foreign: Never,
     ) -> None:
         _check_usable(version, lifespan, page_size, foreign)
         self.info = Implementation(name, version, title, description, list(icons) if icons else None, website_url)
         self.instructions = instructions
-        self.limits = limits
+        self.limits = limits or DEFAULT_LIMITS
         self.logging = logging
         self.require_initialized = require_initialized
         self.tracing, self.expose_errors = tracing, expose_errors
-        self.cache_hints = hints_by_method(cache, cache_by_method)
-        super().__init__(page_size, self.cache_hints["resources/read"], encoders_of(encoders))
+        self.cache_hints = hints_by_method(cache or NOT_CACHED, cache_by_method or {})
+        super().__init__(page_size, self.cache_hints["resources/read"], encoders_of(encoders or {}))
         self.extensions = tuple(extensions)
         self.vocabulary = CORE
         """The methods of the specification and of the extensions."""
         self._acknowledges: CancelAcknowledged | None = None
-        self._extend(cache)
+        self._extend(cache or NOT_CACHED)
         self.state_cipher = StateCipher(name, secrets)
         self._secrets = tuple(secrets)
         self.load = Load()
         """Counters that all connections share, read by `statistics`."""
-        self._lifespan, self._tasks = lifespan, tasks
-        self.tasks = _stored_tasks(tasks)
+        self._lifespan, self._tasks = lifespan, tasks or DEFAULT_TASKS
+        self.tasks = _stored_tasks(self._tasks)
         """The tasks of all callers, for code outside of handlers that ends tasks: see `StoredTasks`. Between runs of
         the server there are only the tasks in `TaskSettings.store`."""
         self._mounted: list[Server] = []
