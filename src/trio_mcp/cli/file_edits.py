@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ..classes import frozen
-from ..hosting.json_files import without_comments, without_trailing_commas
+from ..hosting.config_files import without_comments, without_trailing_commas
 from ..protocol.fields import JSONObject
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")

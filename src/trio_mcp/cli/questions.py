@@ -11,7 +11,7 @@ import trio
 
 from ..classes import frozen
 from ..client.options import ClientOptions
-from ..hosting.member_context import current_member
+from ..hosting.member import current_member
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.fields import JSONObject, as_object
 from ..protocol.form_defaults import CHECKS_FORMATS, fitting_defaults, required_nullable

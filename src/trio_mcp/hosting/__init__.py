@@ -17,14 +17,14 @@ if TYPE_CHECKING:
         RestartPolicy,
     )
     from .group import Group, GroupSkill, GroupTask, open_group
-    from .member_context import current_member
+    from .member import current_member
 
 # fmt: off
 _NAMES: Final = {
     "..connecting.cards": "DiscoveryFailed FoundServer discover read_card",
     ".catalogue": "Catalogue CatalogueEntry Watch", ".config_files": "Config ConfigError read_config",
     ".descriptions": "MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy",
-    ".group": "Group GroupSkill GroupTask open_group", ".member_context": "current_member",
+    ".group": "Group GroupSkill GroupTask open_group", ".member": "current_member",
 }
 __all__ = [
     "Catalogue", "CatalogueEntry", "Config", "ConfigError", "DiscoveryFailed", "FoundServer", "Group", "GroupSkill",

@@ -34,8 +34,7 @@ from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
 from .catalogue import Catalogue, CatalogueEntry, ChangeFeed, ListName, Watch, catalogue_uri, parse_uri
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
-from .member import Member
-from .member_context import options_for_member
+from .member import Member, options_for_member
 
 if TYPE_CHECKING:
     from ..protocol.types.skills import Skill

@@ -1,16 +1,19 @@
 """Member: a server of a group, and the task that keeps the member connected.
 
 The `Listing` of a member reads the offers of its server, and reads again after changes.
+`current_member` is the member that asks or logs, for handlers and callbacks that all members share.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import trio
@@ -19,9 +22,10 @@ from ..auth.credentials import AuthorizationError, ClientAuth, Credentials, User
 from ..classes import frozen
 from ..client.cache import Change
 from ..client.client import Client
+from ..client.current_call import CallHandlers
 from ..client.listing import SILENT, Collected, collect_each
 from ..client.options import ClientOptions, ClientSettings
-from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.nurseries import sole_exception
 from ..connecting.bad_target import BadTarget
 from ..connecting.stdio import Command, NotReady
@@ -32,7 +36,58 @@ from ..runtime.transport import ConnectionLost
 from ..transports.process import LastLines
 from .catalogue import Catalogue, ListName
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable
-from .member_context import options_for_member
+
+_current_member: ContextVar[str | None] = ContextVar("trio_mcp.member", default=None)
+
+
+def current_member() -> str | None:
+    """Return the name of the member whose question is answered here, or whose message is taken: in the handlers and
+    callbacks that a group was opened with, their child tasks and threads included. `None` elsewhere."""
+    return _current_member.get()
+
+
+_MEMBER_CALLBACKS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots"})
+
+
+Options = TypeVar("Options", ClientOptions, CallHandlers)
+
+
+def options_for_member(name: str, options: Options) -> Options:
+    """Return ``options`` with handlers and callbacks that run for the member ``name``."""
+    return cast("Options", {key: _wrapped_option(name, key, value) for key, value in options.items()})
+
+
+def _wrapped_option(name: str, key: str, option: Any) -> Any:
+    if not callable(option) or not (key in _MEMBER_CALLBACKS or key.startswith("on_")):
+        return option
+    function = cast("Callable[..., Any]", option)
+
+    async def run(*args: Any) -> Any:
+        with _as_member(name):
+            return await function(*args)
+
+    def call(*args: Any) -> Any:
+        with _as_member(name):
+            answer = function(*args)
+        return _await_as_member(name, answer) if inspect.isawaitable(answer) else answer
+
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    return run if is_async else call
+
+
+async def _await_as_member(name: str, answer: Awaitable[Any]) -> Any:
+    with _as_member(name):
+        return await answer
+
+
+@contextmanager
+def _as_member(name: str) -> Generator[None]:
+    token = _current_member.set(name)
+    try:
+        yield
+    finally:
+        _current_member.reset(token)
+
 
 logger = logging.getLogger("trio_mcp")
 

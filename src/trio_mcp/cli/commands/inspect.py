@@ -36,9 +36,8 @@ from ...protocol.types.skills import Skill
 from ...protocol.types.tools import Tool
 from ...transports.http_client.origins import Origin, split_url
 from ..arguments import SchemaReader
-from ..offers import ServerOffers
 from ..printable import CommandError, CopiedToStderr, name_shown, on_one_line, printable, say
-from ..reporting import WITH_SERVER, say_error
+from ..reporting import WITH_SERVER, ServerOffers, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, OUT_OF_TIME
 from ..targets import NoTarget, is_file

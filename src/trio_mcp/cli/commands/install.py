@@ -11,9 +11,8 @@ import click
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
 from ..file_edits import CannotChange, EditedFile, NotEditable, parse_object, shown_change, with_value
-from ..offers import ServerOffers
 from ..printable import name_shown, say
-from ..reporting import WITH_SERVER, say_error
+from ..reporting import WITH_SERVER, ServerOffers, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, NOT_WRITTEN
 from ..targets import HOSTS, Host, command_of_file, is_file
