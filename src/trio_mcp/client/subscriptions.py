@@ -12,8 +12,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+import attrs
 import trio
 
+from ..classes import define
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..concurrency.threads import current_run
@@ -326,6 +328,7 @@ LEFT: Final = "the client listens no more"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
+@define(eq=False)
 class SubscriptionStream:
     """A ``subscriptions/listen`` request of ours.
 
@@ -333,17 +336,14 @@ class SubscriptionStream:
     the stream.
     """
 
-    def __init__(
-        self, asked: SubscriptionFilter, on_acknowledged: Callable[[SubscriptionFilter], None] | None = None
-    ) -> None:
-        self._asked = asked
-        self._on_acknowledged = on_acknowledged
-        self.acknowledged: SubscriptionFilter | None = None
-        """Changes that the server agreed to tell of; `None` before."""
-        self._settled = trio.Event()
-        self.failure: MCPError | None = None
-        """Error that ended the stream; `None` after an end in good order."""
-        self.over = trio.Event()
+    _asked: SubscriptionFilter
+    _on_acknowledged: Callable[[SubscriptionFilter], None] | None = None
+    acknowledged: SubscriptionFilter | None = attrs.field(default=None, init=False)
+    """Changes that the server agreed to tell of; `None` before."""
+    failure: MCPError | None = attrs.field(default=None, init=False)
+    """Error that ended the stream; `None` after an end in good order."""
+    over: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def run(self, ask: Ask, on_notification: OnNotification) -> None:
         """Hold the stream open until the server or the end of the connection ends the stream. ``on_notification`` gets

@@ -21,7 +21,7 @@ from ..classes import frozen
 from ..jsonrpc.codec import encode_value
 from ..protocol.fields import JSONObject
 from . import httpx2
-from .document import APIOperation, Document, items_of, legal_name, members_of
+from .document import APIOperation, Document, is_json, items_of, legal_name, members_of
 from .schemas import LateValidator, Schemas
 
 _LOCATIONS: Final = ("path", "query", "header", "cookie")
@@ -125,7 +125,7 @@ class Body:
     def parts(self, value: Any) -> JSONObject:
         """Return the keywords of `httpx2.AsyncClient.build_request` for this body. Raises `UnsendableArguments`."""
         kind = {"Content-Type": self.media_type}
-        if _is_json(self.media_type):
+        if is_json(self.media_type):
             return {"content": encode_value(value), "headers": kind}
         if self.media_type == "application/x-www-form-urlencoded":
             pairs = [pair for name, member in members_of(value).items() for pair in self._form(name, member)]
@@ -169,10 +169,6 @@ def _bytes(name: str, text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise UnsendableArguments(f"{name} is not in base64") from None
-
-
-def _is_json(media_type: str) -> bool:
-    return media_type == "application/json" or media_type.endswith("+json")
 
 
 def _is_text(media_type: str) -> bool:
@@ -376,7 +372,7 @@ def _title_and_description(schema: JSONObject) -> JSONObject:
 
 def _preference(media_type: str) -> int:
     """Return the place of a media type of bodies in the order of preference."""
-    if _is_json(media_type):
+    if is_json(media_type):
         return 0 if media_type == "application/json" else 1
     if media_type in (forms := ("application/x-www-form-urlencoded", "multipart/form-data")):
         return 2 + forms.index(media_type)

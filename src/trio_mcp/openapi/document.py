@@ -73,6 +73,12 @@ def members_of(value: Any) -> JSONObject:
     return dict(cast("JSONObject", value)) if isinstance(value, dict) else {}
 
 
+def is_json(media_type: str) -> bool:
+    """Return whether a ``media_type``, in any case and with parameters, is one of JSON."""
+    kind = media_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
+
+
 def items_of(holder: JSONObject, key: str) -> list[Any]:
     """Return the list ``holder[key]``, empty if it is missing or null. Raises `ValueError` for any other value."""
     value = holder.get(key)

@@ -32,7 +32,7 @@ from ..protocol.types.content import (
 from ..protocol.types.tools import CallToolResult
 from ..server.calling.results import error_result
 from . import httpx2
-from .document import APIOperation, Document, members_of
+from .document import APIOperation, Document, is_json, members_of
 from .schemas import LateValidator, Schemas
 
 logger = logging.getLogger("trio_mcp")
@@ -81,7 +81,7 @@ class ResponseReader:
             if status.startswith("2"):
                 answer, base = self._document.follow(value, operation.base)
                 content = members_of(answer.get("content"))
-                media = [members_of(each) for kind, each in content.items() if _is_json(kind)]
+                media = [members_of(each) for kind, each in content.items() if is_json(kind)]
                 if len(media) != 1 or len(content) != 1 or "schema" not in media[0]:
                     return OperationResponses(operation.name)
                 made = self._schemas.converted(media[0]["schema"], base)
@@ -151,7 +151,7 @@ class OperationResponses:
         kind = _kind(response)
         is_declared = self._declared is not None
         # Some APIs send JSON as text, or without a type.
-        may_be_data = _is_json(kind) or (is_declared and (not kind or kind.startswith("text/")))
+        may_be_data = is_json(kind) or (is_declared and (not kind or kind.startswith("text/")))
         value, is_data = _decoded(body) if may_be_data else (None, False)
         if not is_data:
             note = f"{status}, but the answer is not JSON, which the API declares"
@@ -250,13 +250,8 @@ def _kind(response: httpx2.Response) -> str:
     return kind if kind.isascii() and len(kind) <= 100 else ""
 
 
-def _is_json(kind: str) -> bool:
-    kind = kind.partition(";")[0].strip().lower()
-    return kind == "application/json" or kind.endswith("+json")
-
-
 def _is_readable(kind: str) -> bool:
-    return _is_json(kind) or kind.startswith(_TEXTS) or (kind.endswith("+xml") and not kind.startswith("image/"))
+    return is_json(kind) or kind.startswith(_TEXTS) or (kind.endswith("+xml") and not kind.startswith("image/"))
 
 
 def _text(response: httpx2.Response, body: bytes) -> str:

@@ -16,7 +16,7 @@ import click
 
 from ...classes import frozen
 from ...protocol.fields import as_object
-from ...protocol.types.lifecycle import Icon, Implementation
+from ...protocol.types.lifecycle import Icon
 from ...protocol.types.server_cards import check_name, check_text, check_version, domain_in, name_in
 from ...server.server import Server
 from ...transports.http_client.origins import split_url
@@ -258,7 +258,7 @@ class Package:
     url: str | None
 
     def __attrs_post_init__(self) -> None:
-        info = self.info
+        info = self.server.info
         try:
             check_version(info.version)
             check_text("description", info.description or "")
@@ -267,14 +267,9 @@ class Package:
         except ValueError as error:
             raise CommandError(f"{error}; write Server(..., version=..., description=..., title=...)") from None
 
-    @property
-    def info(self) -> Implementation:
-        """The name, version and words by which the server describes itself."""
-        return self.server.info
-
     def server_json(self, bundle: bytes) -> dict[str, Any]:
         """Return the ``server.json`` (registry, schema 2025-12-11)."""
-        info = self.info
+        info = self.server.info
         package = {
             "registryType": "mcpb",
             "identifier": self.download,
@@ -296,7 +291,7 @@ class Package:
 
     def manifest(self, author: str, runtime: Literal["uv", "python"]) -> dict[str, Any]:
         """Return the manifest of the bundle (mcpb, MANIFEST.md, version 0.4)."""
-        info, here = self.info, f"${{__dirname}}/{ENTRY}"
+        info, here = self.server.info, f"${{__dirname}}/{ENTRY}"
         if runtime == "uv":
             command: dict[str, Any] = {"command": "uv", "args": ["run", "--directory", "${__dirname}", ENTRY]}
             platforms, python = ["darwin", "linux"], ">=3.11"
