@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from html import escape
+from pathlib import Path
 from typing import Final
 
 from .reading import Tick, TimedRequest
@@ -24,22 +25,7 @@ _MOST_LABEL: Final = 38
 _MOST_TOLD: Final = 8
 """Rows beside whose marks there is room for words."""
 
-_STYLE: Final = """
-svg { --paper:#ffffff; --ink:#1f2328; --faint:#656d76; --grid:#e6e8eb; --band:#f6f8fa;
-  --call:#2f6fde; --handler:#2e9e62; --cleanup:#d9822b; --cancel:#cf222e; --failed:#8e2a9c; }
-@media (prefers-color-scheme: dark) {
-  svg { --paper:#0d1117; --ink:#e6edf3; --faint:#9198a1; --grid:#242b33; --band:#151b23;
-    --call:#6ea8fe; --handler:#4cc38a; --cleanup:#f0a35e; --cancel:#ff6b6b; --failed:#d2a8ff; } }
-text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: var(--ink); direction: ltr; unicode-bidi: isolate; }
-.small { font-size: 10px; fill: var(--faint); } .told { font-size: 11px; fill: var(--ink); } .head { font-weight: 600; }
-.paper { fill: var(--paper); } .band { fill: var(--band); } .grid { stroke: var(--grid); }
-.call { fill: var(--call); } .handler { fill: var(--handler); } .cleanup { fill: var(--cleanup); }
-.failed { fill: var(--failed); } .open { opacity: .45; }
-.cancel { stroke: var(--cancel); fill: var(--cancel); stroke-width: 1.5; }
-.finally { stroke: var(--cleanup); stroke-width: 2; }
-.tick { stroke: var(--paper); stroke-width: 2; } .log { fill: var(--paper); } .asks { fill: none; stroke: var(--ink); }
-.way { stroke: var(--cancel); stroke-dasharray: 2 2; }
-"""
+_STYLE: Final = Path(__file__).with_name("timeline.css").read_text("utf-8")
 
 
 _LEGEND: Final = (
@@ -108,7 +94,7 @@ class _Drawing:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + 18 * bool(more)}" width="{width}"'
             f' height="{height + 18 * bool(more)}" role="img">'
         )
-        yield f"<title>{shown(self._title or 'Calls on one axis', 200)}</title><style>{_STYLE}</style>"
+        yield f"<title>{shown(self._title or 'Calls on one axis', 200)}</title><style>\n{_STYLE}</style>"
         labels = width - 24 if self._is_narrow else self._left - 8
         yield f'<clipPath id="labels"><rect width="{labels}" height="{height}"/></clipPath>'
         yield f'<rect class="paper" width="{width}" height="{height + 18 * bool(more)}"/>'
