@@ -166,26 +166,9 @@ class CallOwner(Protocol):
         ...
 
 
-class SendDetached(Protocol):
-    """Sends a request to ``outbox``, and does not wait for the end, which ``poster`` gets: see
-    `Outbound.send_detached`."""
-
-    def __call__(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        revision: Revision,
-        owner: CallOwner,
-        name: str,
-        outbox: Outbox,
-    ) -> DetachedCall: ...
-
-
-class _Outcome(Protocol):
-    @property
-    def result(self) -> Any: ...
-    @property
-    def error(self) -> MCPError | None: ...
+SendDetached: TypeAlias = "Callable[[str, dict[str, Any] | None, Revision, CallOwner, str, Outbox], DetachedCall]"
+"""Sends a request of this method with these parameters to the outbox, and does not wait for the end, which the owner
+gets: see `Outbound.send_detached`."""
 
 
 class DetachedCall(Owner):
@@ -221,7 +204,7 @@ class DetachedCall(Owner):
         """Withdraw the request, or send its cancel: see `Outbound.abandon_detached`."""
         self._abandon(self, reason)
 
-    def settle(self, end: _Outcome) -> None:
+    def settle(self, end: CallOutcome) -> None:
         """Take the end, which has arrived by wire or by loss of the connection."""
         if self.finish(end.result, end.error):
             self._call_owner.receive_outcome(self, end.result, end.error)
