@@ -30,17 +30,7 @@ from .messages import (
     Unreadable,
     is_request_id,
 )
-from .sizes import (
-    LONG,
-    MOST_FAR,
-    MOST_LEVELS,
-    bytes_of,
-    few_parts,
-    has_json_form,
-    has_many_far,
-    is_too_deep,
-    weight_of,
-)
+from .sizes import LONG, MOST_FAR, MOST_LEVELS, bytes_of, few_parts, has_json_form, has_many_far, is_too_deep, weight_of
 
 if TYPE_CHECKING:
     from .salvage import Salvage

@@ -17,12 +17,7 @@ import attrs
 from .class_code import fields_of, hints_of, is_ours, reader_of
 from .fields import JSONObject, union_parts, wire_name
 from .revisions import Revision
-from .types.content import (
-    BlobResourceContents,
-    ResourceContents,
-    TextResourceContents,
-    UnknownContent,
-)
+from .types.content import BlobResourceContents, ResourceContents, TextResourceContents, UnknownContent
 from .types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits
 from .types.lifecycle import with_good_hints
 from .types.notifications import LogLevel, SubscriptionFilter, log_level_rank

@@ -287,12 +287,7 @@ class Connection:
         self._announcements.put(method, params)
 
     def request(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        revision: Revision,
-        *,
-        on_progress: OnProgress | None = None,
+        self, method: str, params: dict[str, Any] | None, revision: Revision, *, on_progress: OnProgress | None = None
     ) -> Awaitable[Any]:
         """Send a request and wait for its result, plain data.
 

@@ -313,10 +313,7 @@ def _counted(counts: StorageCounters | None, count_sent: Callable[[], int]) -> C
     found = Counter(letters=count_sent())
     if counts is not None:
         found.update(
-            round_trips=counts.round_trips,
-            reconnects=counts.reconnects,
-            gaps=counts.gaps,
-            uncertain=counts.uncertain,
+            round_trips=counts.round_trips, reconnects=counts.reconnects, gaps=counts.gaps, uncertain=counts.uncertain
         )
     return found
 

@@ -76,14 +76,7 @@ class ProgressReporter:
     )
 
     def __init__(
-        self,
-        outbox: Outbox,
-        owner: Owner,
-        token: ProgressToken,
-        interval: float,
-        alarms: Alarms,
-        *,
-        with_message: bool,
+        self, outbox: Outbox, owner: Owner, token: ProgressToken, interval: float, alarms: Alarms, *, with_message: bool
     ) -> None:
         self._outbox = outbox
         self._owner = owner

@@ -395,12 +395,7 @@ class SessionDirectorySuite(TestedStorage):
 
 
 async def open_session(
-    sessions: SessionDirectory,
-    session_id: str,
-    facts: bytes = b"facts",
-    *,
-    caller: bytes | None = None,
-    **options: Any,
+    sessions: SessionDirectory, session_id: str, facts: bytes = b"facts", *, caller: bytes | None = None, **options: Any
 ) -> bytes:
     """Open a session, by default of a caller of its own, with ``options`` of `try_open_session`. Return its mark."""
     mark = new_mark()

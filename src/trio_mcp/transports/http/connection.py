@@ -43,11 +43,7 @@ class HttpConnection(ResponseWriter):
     )
 
     def __init__(
-        self,
-        stream: trio.abc.Stream,
-        application: HttpApplication,
-        bounds: HttpBounds,
-        client: Any = None,
+        self, stream: trio.abc.Stream, application: HttpApplication, bounds: HttpBounds, client: Any = None
     ) -> None:
         super().__init__(stream, client)
         self._application = application
