@@ -32,6 +32,7 @@ from trio_mcp import (
     blocking,
     http_app,
     mistakes,
+    open_client,
     open_http,
     open_memory,
     open_stdio,
@@ -110,7 +111,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "Skills.add_folders": lambda options: Skills().add_folders("no such folder", **options),
     "assert_replays": lambda options: testing.assert_replays("no such file", SERVER, **options),
     "http_app": lambda options: http_app(SERVER, **options),
-    "open_client": lambda options: testing.open_client(None, **options),  # type: ignore[arg-type]
+    "open_client": lambda options: open_client(None, **options),  # type: ignore[arg-type]
     "open_group": lambda options: open_group({}, **options),
     "open_http": lambda options: open_http("http://127.0.0.1:1/mcp", **options),
     "open_memory": lambda options: open_memory(SERVER, **options),

@@ -83,7 +83,12 @@ async def scene(folder: Path, name: str, server: str | None = None, **behaviour:
             "from keycloak_server import auth  #": f"from {server or name + '_server'} import auth  #",
         }
         modules = imported(folder, here, "signed_in_notes", f"{name}_client")
-        options = {"auth": modules[0].auth, "origins": [], "hosts": ["127.0.0.1"], "listeners": listeners}
+        options = {
+            "auth": modules[0].auth,
+            "allowed_origins": [],
+            "allowed_hosts": ["127.0.0.1"],
+            "listeners": listeners,
+        }
         await nursery.start(lambda **more: serve_http(modules[0].server, **options, **more))
         yield Scene(f"{origin}/mcp", provider, modules[1].auth)
         nursery.cancel_scope.cancel(reason="the test is over")

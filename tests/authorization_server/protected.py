@@ -62,6 +62,6 @@ async def protected(issuer: str, verifier: Any, *, websocket: bool = False, **se
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     url = f"http://127.0.0.1:{port_of(listeners)}/mcp"
     auth = Protected(resource=url, authorization_servers=[issuer], verifier=verifier, scopes=[READ], **settings)
-    hosts = {"hosts": ["127.0.0.1"], "origins": []}
+    hosts = {"allowed_hosts": ["127.0.0.1"], "allowed_origins": []}
     async with serving(serve_http, notes(), listeners=listeners, auth=auth, websocket=websocket, **hosts):
         yield url

@@ -31,6 +31,7 @@ from trio_mcp import (
     ProtocolViolation,
     RequestContext,
     Server,
+    open_client,
 )
 from trio_mcp.runtime.transport import Transport
 from trio_mcp.testing import (
@@ -45,7 +46,6 @@ from trio_mcp.testing import (
     MessageInTransit,
     RandomFaults,
     memory_transport_pair,
-    open_client,
     open_server,
 )
 from trio_mcp.types import ClientOptions, ElicitResult, LogParams

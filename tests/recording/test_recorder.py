@@ -16,6 +16,7 @@ from trio_mcp import (
     Command,
     RequestContext,
     Server,
+    open_client,
     open_http,
     open_memory,
     open_tcp,
@@ -27,7 +28,7 @@ from trio_mcp import (
 from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.recording.entries import BadRecording, RecordedEntry, read_recording
 from trio_mcp.recording.recorder import Recorder
-from trio_mcp.testing import memory_transport_pair, open_client, open_server
+from trio_mcp.testing import memory_transport_pair, open_server
 
 DEEP = '{"t":1,"dir":"in","message":' + "[" * 200_000
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -11,12 +11,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import InMemory, RequestContext, Server, proxy
+from trio_mcp import InMemory, RequestContext, Server, open_client, proxy
 from trio_mcp.recording.entries import read_recording
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.svg import svg
 from trio_mcp.recording.timeline import Timeline, perfetto, timeline
-from trio_mcp.testing import memory_transport_pair, open_client, open_server
+from trio_mcp.testing import memory_transport_pair, open_server
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 HOSTILE = '</text><script>alert(1)</script>&"\u202egnp.\x1b[2J\x00\ud800' + "x" * 1000

@@ -107,7 +107,7 @@ OTHERS: dict[type, set[str]] = {
     Group: {"add", "close", "present", "reconnect_as_legacy", "resume_task", "statuses", "watch"},
     Skills: {
         *("add_files", "add_folder", "add_folders", "remove"),
-        *("check", "method", "notification", "register", "row_of", "serves", "settings_in"),
+        *("check", "method", "notification", "register", "serves", "settings_in"),
     },
     Changes: {"take_all"},
     ConnectedClient: {"auth", "headers", "info", "lifespan", "revision", "session_id"},

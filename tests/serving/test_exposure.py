@@ -63,7 +63,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "other machines" in record.getMessage()]
 
 
-ANYBODY: dict[str, Any] = {"origins": [], "hosts": ["mcp.example.com"]}
+ANYBODY: dict[str, Any] = {"allowed_origins": [], "allowed_hosts": ["mcp.example.com"]}
 HTTP = [serve_http, partial(serve_http, websocket=True), serve_websocket]
 
 

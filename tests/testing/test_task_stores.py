@@ -217,7 +217,7 @@ def suite_of(make: Callable[[], TaskStore]) -> TaskStoreSuite:
 def test_a_defect_of_a_store_fails_the_test_of_that_sentence(
     make: Callable[[], TaskStore], test: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(store_suite, "_PATIENCE", 2.0)
+    monkeypatch.setattr(store_suite, "PATIENCE", 2.0)
     trio.run(getattr(suite_of(MemoryTaskStore), test))
     with pytest.raises((AssertionError, trio.TooSlowError, BaseExceptionGroup)):
         trio.run(getattr(suite_of(make), test))

@@ -38,7 +38,7 @@ async def test_a_server_on_this_machine_is_called_by_no_proxy(
         url, by = server.url.replace("127.0.0.1", "localhost"), proxy.url.removesuffix("/mcp")
         monkeypatch.setenv("http_proxy", by)
         monkeypatch.setenv("all_proxy", by)
-        async with open_http(url, **way, **({"proxy": by} if is_given else {})) as client:
+        async with open_http(url, **way, **({"http_proxy": by} if is_given else {})) as client:
             assert (await client.call_tool("any")).text == "done"
     assert proxy.got == []
 

@@ -190,7 +190,7 @@ async def test_an_address_that_others_reach_needs_a_decision(host: str | None) -
 
 
 async def test_an_address_that_others_reach_is_served_after_a_decision() -> None:
-    options = {"origins": [], "hosts": ["mcp.example"]}
+    options = {"allowed_origins": [], "allowed_hosts": ["mcp.example"]}
     async with served(watched_server().server, "0.0.0.0", 0, **options) as listeners:
         port = port_of(listeners)
         async with connected(port, host="mcp.example:99"):

@@ -180,7 +180,7 @@ async def test_a_request_beyond_the_bytes_of_the_server_is_served_when_it_is_the
 
 @pytest.mark.parametrize("over_http", [False, True])
 async def test_one_caller_behind_a_trusted_proxy_gets_half_of_the_connections(over_http: bool) -> None:
-    options: dict[str, Any] = {"limits": Limits(max_connections=6), "proxies": TrustedProxies(["127.0.0.1"])}
+    options: dict[str, Any] = {"limits": Limits(max_connections=6), "trusted_proxies": TrustedProxies(["127.0.0.1"])}
     start: Any = partial(serve_http, websocket=True) if over_http else serve_websocket
     with trio.fail_after(PATIENCE):
         async with serving(start, watched_server().server, port=0, **options) as listeners:

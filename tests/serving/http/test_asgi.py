@@ -28,7 +28,7 @@ from trio_mcp import CancelCause, Cancellation, Limits, RequestContext, Server, 
 from trio_mcp.jsonrpc.errors import UnreadableAnswer
 from trio_mcp.types import HTTPApp
 
-OPEN: dict[str, Any] = {"origins": ["https://app.example.com"], "hosts": ["127.0.0.1"]}
+OPEN: dict[str, Any] = {"allowed_origins": ["https://app.example.com"], "allowed_hosts": ["127.0.0.1"]}
 user: ContextVar[str] = ContextVar("user", default="nobody")
 
 
@@ -465,7 +465,7 @@ async def test_a_websocket_is_refused(served: Served) -> None:
 
 
 async def test_origins_and_hosts_must_be_given(served: Served) -> None:
-    for given in ({}, {"origins": []}, {"hosts": ["mcp.example.com"]}):
+    for given in ({}, {"allowed_origins": []}, {"allowed_hosts": ["mcp.example.com"]}):
         with pytest.raises(ValueError, match="say which web pages may ask"):
             http_app(served.server, **given)
 

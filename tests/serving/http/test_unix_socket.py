@@ -152,9 +152,9 @@ async def test_a_request_of_a_web_page_or_by_another_name_is_refused(socket_fold
 async def test_behind_a_proxy_the_names_and_pages_are_those_that_are_given(socket_folder: Path) -> None:
     path = socket_folder / "s"
     options = {
-        "hosts": ["mcp.example.com"],
-        "origins": ["https://app.example.com"],
-        "proxies": TrustedProxies(["unix"]),
+        "allowed_hosts": ["mcp.example.com"],
+        "allowed_origins": ["https://app.example.com"],
+        "trusted_proxies": TrustedProxies(["unix"]),
     }
     with trio.fail_after(PATIENCE):
         async with serving(serve_http, asked(), unix=path, **options):

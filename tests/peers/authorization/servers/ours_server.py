@@ -36,7 +36,7 @@ async def main(issuer: str, scheme: str) -> None:
         dpop_nonces=scheme == "dpop-nonce",
     )
     async with trio.open_nursery() as nursery:
-        reached = {"listeners": listeners, "origins": [], "hosts": ["127.0.0.1"]}
+        reached = {"listeners": listeners, "allowed_origins": [], "allowed_hosts": ["127.0.0.1"]}
         await nursery.start(partial(serve_http, server, auth=auth, **reached))
         print(port, flush=True)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.fleet.redis.test_redis_shared_faults import with_faults
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.redis_use import PREFIX
+from tests.fleet.storage.redis.test_redis_shared_faults import with_faults
 
 from trio_mcp.fleet.storage.redis.storage import RedisStorage
 from trio_mcp.stores.shared import Replica

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.fleet.redis.test_redis_topologies import cluster_of, until_whole
 from tests.fleet.redis_server import RedisServer
+from tests.fleet.storage.redis.test_redis_topologies import cluster_of, until_whole
 from tests.patience import PATIENCE
 
 from trio_mcp.fleet.storage.redis import task_store
