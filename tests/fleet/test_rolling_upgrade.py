@@ -230,7 +230,7 @@ async def test_retry_is_carried_where_one_side_writes_more_fields(
         def seal(self: Any, kind: str, receiver: str, content: msgspec.Struct) -> bytes:
             packed = msgspec.msgpack.encode(content)
             about = f"{kind} {self._replica} {receiver}".encode()
-            return self._keys[0].seal(longer(packed) if self._replica == new.id else packed, about)
+            return self._keys.seal(longer(packed) if self._replica == new.id else packed, about)
 
         monkeypatch.setattr(MessageSeal, "seal", seal)
         taker, owner = (new, old) if is_taker else (old, new)

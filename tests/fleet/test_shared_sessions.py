@@ -333,13 +333,13 @@ async def test_session_whose_client_is_away_is_looked_for_at_intervals(
         await post.aclose()
         begun, looks = trio.current_time(), list[float]()
         sessions = endpoint.memory.kept.sessions
-        look = sessions.open
+        look = sessions.exists
 
         async def noted(*args: Any, **options: Any) -> Any:
             looks.append(trio.current_time() - begun)
             return await look(*args, **options)
 
-        sessions.open = noted
+        sessions.exists = noted
         await trio.sleep(4.5 * every)
         assert looks == [every, 2 * every, 3 * every, 4 * every]
         scene["long"].may_go_on.set()

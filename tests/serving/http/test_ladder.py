@@ -189,7 +189,7 @@ async def test_refused_host_and_origin_are_named_in_the_answer_and_a_few_times_i
             assert f"the {name} {value!r} is not allowed" in answers[0].body.decode()
             assert f"{name.lower()}s=" in answers[0].body.decode()
             told = [record.getMessage() for record in caplog.records if repr(value) in record.getMessage()]
-            assert told == [f"refused a request (403): its {name} {value!r} is not in {name.lower()}s="] * BURST
+            assert told == [f"refused a request (403): its {name} {value!r} is not in allowed_{name.lower()}s="] * BURST
         answer = await endpoint.ask(modern("tools/list"), {"Host": "127.0.0.1@user:secret"})
         assert answer.status == 403
         assert "secret" not in answer.body.decode() + caplog.text
