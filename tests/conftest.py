@@ -8,6 +8,7 @@ that nothing leaves, ends with the process: see ``faulthandler_timeout`` in pypr
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -36,6 +37,18 @@ settings.register_profile(  # for a failure of which nobody reads the example
     "no-shrinking", settings.get_profile("thorough"), phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("any-machine")
+
+
+# Twenty thousand tests are half a gigabyte, and nothing of that is garbage until the end. To look through it again and
+# again takes long: while it grows, and in each test that looks for garbage.
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Look for garbage among what tests make, and in nothing else."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

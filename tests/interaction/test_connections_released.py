@@ -207,7 +207,6 @@ async def garbage_of(scenario: Callable[[], Awaitable[object]]) -> list[str]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-        gc.unfreeze()
         gc.enable()
         logging.disable(logging.NOTSET)
 

@@ -105,7 +105,6 @@ async def test_bpl_04_no_call_leaves_work_for_the_garbage_collector(era: Literal
                 assert gc.collect() < 20, name
             finally:
                 gc.enable()
-                gc.unfreeze()
 
 
 @pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
