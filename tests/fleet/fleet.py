@@ -78,7 +78,7 @@ class _Counted:
             self._ways.uses[f"{self._name}.{name}"] += 1
             if self._ways.are_cut:
                 raise StoreDown("the storage is cut off")
-            if name == "post":
+            if name == "send":
                 if self._ways.chance.random() < self._ways.loses:
                     return None
                 if self._ways.chance.random() < self._ways.doubles:

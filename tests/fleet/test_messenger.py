@@ -169,7 +169,7 @@ async def test_letter_without_a_receipt_goes_out_again_after_a_quarter_of_a_seco
         async def lose(replica: str, letter: bytes, *, number: int | None = None) -> None:
             times.append(trio.current_time())
 
-        monkeypatch.setattr(one.courier, "post", lose)
+        monkeypatch.setattr(one.courier, "send", lose)
         with trio.move_on_after(10):
             await one.tell(two)
         pauses = [later - earlier for earlier, later in pairwise(times)]
