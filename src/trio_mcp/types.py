@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from .proxying.tenants import ALL_QUESTIONS
     from .runtime.calls import OnProgress
     from .runtime.limits import Statistics
-    from .runtime.requests.logs import RequestLog
+    from .runtime.requests.reports import RequestLog
     from .server.connected_clients import ConnectedClient
     from .server.context.client_data import ElicitAnswer
     from .server.context.tasks import CallerTasks, StoredTasks, TaskContext, TaskPage
@@ -112,7 +112,7 @@ _NAMES: Final = {
     ".protocol.types.server_cards": "CardRemote ServerCard SourceRepository",
     ".protocol.types.skills": "Skill SkillFile", ".protocol.types.tools": "CallToolResult Tool ToolAnnotations",
     ".proxying.gateway": "Gateway", ".proxying.proxy": "Proxy", ".proxying.tenants": "ALL_QUESTIONS",
-    ".runtime.calls": "OnProgress", ".runtime.limits": "Statistics", ".runtime.requests.logs": "RequestLog",
+    ".runtime.calls": "OnProgress", ".runtime.limits": "Statistics", ".runtime.requests.reports": "RequestLog",
     ".server.connected_clients": "ConnectedClient", ".server.context.client_data": "ElicitAnswer",
     ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskPage",
     ".server.context.worker_context": "WorkerTask WorkerTasks", ".server.offers.skill_offers": "SkillOptions",

@@ -18,7 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.runtime.outbox import Outbox, Owner
-from trio_mcp.runtime.requests.progress import ProgressReporter
+from trio_mcp.runtime.requests.reports import ProgressReporter
 
 
 class Reporting:

@@ -15,7 +15,7 @@ from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..protocol.errors import NoBackChannel
 from ..runtime.cancellation import CancelCause
-from ..runtime.requests.progress import reportable
+from ..runtime.requests.reports import reportable
 from ..stores.task_store import OnRestart, TaskRecord
 from .core_questions import decode_answer
 from .task_state import TASK_LOST, store_unreachable

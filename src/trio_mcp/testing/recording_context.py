@@ -43,8 +43,7 @@ from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.peer import Auth, Headers
-from ..runtime.requests.logs import RequestLog
-from ..runtime.requests.progress import reportable
+from ..runtime.requests.reports import RequestLog, reportable
 from ..server.context.client_data import COMPLETE, should_notify_completion
 from ..server.context.request_context import RequestContext
 from ..server.context.tasks import TaskContext

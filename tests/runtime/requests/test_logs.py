@@ -16,8 +16,8 @@ from trio_mcp.jsonrpc.errors import NotSerializable
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.protocol.types.notifications import LogLevel
 from trio_mcp.runtime.outbox import LINE_END, Outbox, Owner
-from trio_mcp.runtime.requests import logs
-from trio_mcp.runtime.requests.logs import RequestLog
+from trio_mcp.runtime.requests import reports
+from trio_mcp.runtime.requests.reports import RequestLog
 
 LEVELS = [level.value for level in LogLevel]
 
@@ -183,7 +183,7 @@ class Clock:
 @pytest.fixture
 def real_time(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(logs, "perf_counter", clock)
+    monkeypatch.setattr(reports, "perf_counter", clock)
     return clock
 
 

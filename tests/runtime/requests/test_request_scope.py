@@ -28,8 +28,8 @@ from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.peer import UNKNOWN_PEER
 from trio_mcp.runtime.requests.admission import Ticket
-from trio_mcp.runtime.requests.logs import NEVER_LOGGED
 from trio_mcp.runtime.requests.questions import Question
+from trio_mcp.runtime.requests.reports import NEVER_LOGGED
 from trio_mcp.runtime.requests.rounds import Rounds, require_input
 from trio_mcp.runtime.requests.scope import RequestScope, current_request
 from trio_mcp.state.requests import IllegalStep, Phase, Step

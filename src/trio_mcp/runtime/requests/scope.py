@@ -19,8 +19,7 @@ from ...protocol.meta import with_related_task
 from ...state.requests import PHASE_AFTER, IllegalStep, Phase, Step
 from ..cancellation import DEADLINE_PASSED, REMAINING_MS, CancelCause, Cancellation, deadline_of
 from ..outbox import LINE_END, Owner
-from .logs import RequestLog
-from .progress import ProgressReporter
+from .reports import ProgressReporter, RequestLog
 
 if TYPE_CHECKING:
     from ...concurrency.wakeups import Alarm

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from ...jsonrpc.errors import NotSerializable
-from ...runtime.requests.logs import RequestLog
+from ...runtime.requests.reports import RequestLog
 from ...runtime.requests.scope import RequestScope, current_request
 
 _LEVELS = (

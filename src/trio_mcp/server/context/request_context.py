@@ -26,7 +26,7 @@ from ...protocol.types.input_required import ASKABLE, for_elicitation
 from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult, Root, SamplingMessage
 from ...runtime.cancellation import Cancellation
 from ...runtime.peer import Auth
-from ...runtime.requests.logs import RequestLog
+from ...runtime.requests.reports import RequestLog
 from ...runtime.requests.rounds import ask_client
 from ...runtime.requests.scope import RequestScope
 from ...tasks.host import TaskHost

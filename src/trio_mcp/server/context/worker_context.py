@@ -17,7 +17,7 @@ import trio
 
 from ...concurrency.workers import await_in_nursery, await_in_worker, in_worker_thread
 from ...runtime.cancellation import Cancellation
-from ...runtime.requests.logs import RequestLog
+from ...runtime.requests.reports import RequestLog
 from ...runtime.requests.scope import RequestScope, current_request
 from ..options import ContextNames, L_co
 from .request_context import RequestContext, live_scope

@@ -1,0 +1,366 @@
+"""What a handler tells while it runs: RequestLog sends RFC 5424 log messages to the client, filtered at the source, and
+ProgressReporter sends at most one notification of progress per interval, and never loses the latest value.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Coroutine
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+
+import trio
+from trio import current_time
+from trio.lowlevel import checkpoint_if_cancelled
+
+from ...jsonrpc.codec import encode_readable, encode_value, plain_scalar
+from ...jsonrpc.errors import NotSerializable
+from ...protocol.meta import ProgressToken
+from ...protocol.types.notifications import LogLevel, log_level_rank
+from ..outbox import LINE_END
+
+if TYPE_CHECKING:
+    from ...concurrency.wakeups import Alarm, Alarms
+    from ..outbox import Outbox, Owner, Segment
+    from .scope import RequestScope
+
+NEVER_LOGGED: Final = 8
+"""A minimum above every rank."""
+
+_ALWAYS: Final = 7
+
+_LOOK_EVERY: Final = 32
+"""Number of messages that go nowhere, or that wait behind others, after which the log checks how long the handler has
+let no other task run."""
+_MUCH: Final = 16 * 1024
+_BEFORE_LEVEL: Final = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":'
+_LONGEST_TURN: Final = 0.001
+"""Seconds that a handler may log on before others run. A real checkpoint takes less than a hundredth of this time."""
+
+
+def _head(level: str, logger: str | None = None) -> bytes:
+    """Return a line up to its data."""
+    named = b"" if logger is None else b',"logger":' + encode_readable(logger)
+    return b"".join((_BEFORE_LEVEL, encode_value(level), named, b',"data":'))
+
+
+class _Heads(dict[str, bytes]):
+    """The `_head` of each line without a logger by its level, encoded once for the levels of RFC 5424."""
+
+    def __missing__(self, level: str) -> bytes:
+        return _head(level)
+
+
+_HEADS: Final = _Heads((level.value, _head(level.value)) for level in LogLevel)
+
+
+class RequestLog:
+    """The log of one request, with one method per level, least severe first.
+
+    Each method takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation; in a handler
+    that does nothing but log, one call now and then (of 32, when a millisecond has passed) lets other tasks run, too. A
+    message below the client's minimum, or after the end of the request, costs no more than this checkpoint. While the
+    client does not read, the methods wait for room. Sending a value that is no JSON value raises `NotSerializable`, and
+    nothing is sent.
+    """
+
+    __slots__ = ("_count", "_has_own_level", "_much", "_scope", "_turn_ends")
+
+    def __init__(self, scope: RequestScope) -> None:
+        self._scope = scope
+        self._count = 0
+        self._turn_ends = 0.0
+        """Time of `time.perf_counter`, and not of a test's clock, since the waiting tasks are real."""
+        self._has_own_level = not scope.runner.may_log or scope.request.revision.log_level == "request"
+        """False where the level is that of the connection, which may change at any time."""
+        self._much = min(scope.outbox.high_water, _MUCH)
+        """Bytes in the outbox from which the log checks whether other tasks can run. With fewer bytes, the writer still
+        gets its turn."""
+
+    @property
+    def minimum_rank(self) -> int:
+        """The least rank that is sent: the rank that this request names, if any, else the connection's."""
+        scope = self._scope
+        if not self._has_own_level:
+            return scope.exchange.state.log_rank
+        # 2026-07-28 logging: MUST NOT emit for a request without a logLevel.
+        level = scope.request.log_level
+        return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
+
+    def admits(self, level: str) -> bool:
+        """Return whether the client wants messages of ``level`` now."""
+        minimum = self.minimum_rank
+        return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            raise TypeError(
+                "a level is a method of the log:\n"
+                "    wrong:  ctx.log('info', text)\n"
+                "    right:  await ctx.log.info(text)"
+            )
+
+    # The methods below return the coroutine of `_log`: a coroutine of their own, only to await that of `_log`, would
+    # cost time for each message.
+    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
+        await checkpoint_if_cancelled()
+        scope = self._scope
+        minimum = self.minimum_rank if self._has_own_level else scope.exchange.state.log_rank  # spares most a call
+        if rank < minimum or not scope.sends:
+            await self._let_others_run()
+            return
+        head = _HEADS[level] if logger is None else _head(level, logger)
+        try:
+            line = head + encode_value(data, 2) + scope.line_end
+        except NotSerializable:
+            line = head + encode_readable(data, 2) + scope.line_end
+        outbox = scope.outbox
+        if outbox.size >= self._much or outbox.on_put is not None:
+            await self._let_others_run()
+            await outbox.room()
+            if not scope.sends or rank < self.minimum_rank:  # the level may have been set meanwhile
+                return
+        outbox.put(line, scope.lines)
+
+    async def _let_others_run(self) -> None:
+        """Let other tasks run now and then, when the last time was a millisecond ago or more."""
+        self._count += 1
+        if self._count >= _LOOK_EVERY:
+            self._count = 0
+            if perf_counter() >= self._turn_ends:
+                await trio.lowlevel.checkpoint()
+                self._turn_ends = perf_counter() + _LONGEST_TURN
+
+    def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
+        """Send a message without waiting. Return false when the message was dropped: filtered, no room, or after the
+        end.
+
+        ``level`` may be unknown to RFC 5424: an unknown level passes every filter.
+        """
+        scope, outbox = self._scope, self._scope.outbox
+        if not scope.runner.trio_run.is_here:  # a thread that the handler started
+            return scope.runner.trio_run.call(lambda: self.log_nowait(level, data, logger))
+        if not self.admits(level) or outbox.size >= outbox.high_water:
+            return False
+        outbox.put(_head(level, logger) + encode_readable(data, 2) + scope.line_end, scope.lines)
+        return True
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send a message of a level given by its name. A level that RFC 5424 does not know passes every minimum, but
+        does not reach a client that asked for no logs at all."""
+        rank = log_level_rank(level)
+        await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
+
+    def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send details for finding faults."""
+        return self._log("debug", 0, data, logger)
+
+    def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message about the normal course of events."""
+        return self._log("info", 1, data, logger)
+
+    def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message about an event that is normal, but worth a look."""
+        return self._log("notice", 2, data, logger)
+
+    def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that something may be wrong."""
+        return self._log("warning", 3, data, logger)
+
+    def error(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that something went wrong."""
+        return self._log("error", 4, data, logger)
+
+    def critical(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that a part of the system failed."""
+        return self._log("critical", 5, data, logger)
+
+    def alert(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that somebody must act at once."""
+        return self._log("alert", 6, data, logger)
+
+    def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that the system is unusable."""
+        return self._log("emergency", 7, data, logger)
+
+
+Report: TypeAlias = tuple[float, float | None, str | None]
+"""The progress, the total in the same unit, and words for people."""
+
+_LATE: Final = threading.Lock()
+_LARGEST: Final = sys.float_info.max
+"""Largest number that may be sent: a number further from zero is not finite in most JSON readers."""
+
+
+def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
+    """Return a report in the form that travels, with plain numbers and plain text; `None` when the report cannot
+    travel.
+
+    Reported values come from anywhere, and must not make a handler fail. A number is any finite `numbers.Real` (numpy's
+    are), booleans excepted; a message is text that UTF-8 can carry.
+    """
+    number = _plain_number(progress)
+    if number is None:
+        return None
+    plain_total = None if total is None else _plain_number(total)
+    plain_message = None if message is None else _plain_text(message)
+    if (plain_total is None) is not (total is None) or (plain_message is None) is not (message is None):
+        return None
+    return number, plain_total, plain_message
+
+
+def _plain_number(value: object) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        number = plain_scalar(value)
+    except Exception:  # no number, or of a class that only looks like a number
+        return None
+    return number if not isinstance(number, str) and -_LARGEST <= number <= _LARGEST else None
+
+
+def _plain_text(value: object) -> str | None:
+    if not isinstance(value, str):
+        return None
+    text = str.__str__(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return text
+
+
+class ProgressReporter:
+    """Reports the progress of one request, under one token.
+
+    ``interval`` in seconds is the least time between two notifications; ``alarms`` send a stored value once the
+    interval is over. ``with_message``: the revision has the ``message`` member. `report` never blocks.
+    """
+
+    __slots__ = (
+        *("_alarm", "_alarms", "_due", "_end", "_head", "_interval", "_last", "_late", "_outbox", "_owner", "_pending"),
+        *("_segment", "_total", "_with_message"),
+    )
+
+    def __init__(
+        self, outbox: Outbox, owner: Owner, token: ProgressToken, interval: float, alarms: Alarms, *, with_message: bool
+    ) -> None:
+        self._outbox = outbox
+        self._owner = owner
+        self._interval = interval
+        self._alarms = alarms
+        self._with_message = with_message
+        self._head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":' + encode_value(
+            token
+        )
+        self._end = LINE_END
+        self._last: float = -inf
+        self._total: float | None = None
+        """Total that was checked last and is fit to be sent: most handlers give the same total each time."""
+        self._due: float = -_LARGEST
+        self._pending: Report | None = None
+        self._segment: Segment | None = None
+        self._alarm: Alarm | None = None
+        self._late: list[tuple[float, float | None, str | None]] | None = None
+        """Reports from other threads, which `let_in` makes; `None` if there are none."""
+
+    def redirect(self, outbox: Outbox, owner: Owner, end: bytes) -> None:
+        """Send to ``outbox`` from now on, and end each line with ``end``: see `RequestScope.line_end`."""
+        self._outbox, self._owner, self._segment, self._end = outbox, owner, None, end
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        """Note ``progress``. Return true when a notification was put on its way now; a slow peer may read a later value
+        instead.
+
+        Return false when the value was kept for later because the interval is not over, and when the value was dropped,
+        for not exceeding the value before (2025-11-25 progress: MUST increase) or for not being `reportable`. A dropped
+        value changes nothing. Raises `RuntimeError` in another thread than trio's, with nothing reported.
+        """
+        if (
+            total is not self._total
+            or message is not None
+            or (type(progress) is not int and type(progress) is not float)
+        ):
+            plain = reportable(progress, total, message)
+            if plain is None:
+                return False
+            progress, total, message = plain
+            self._total = total
+        if not self._last < progress <= _LARGEST:
+            return False
+        if self._pending is not None and current_time() < self._due:
+            self._last = progress
+            self._pending = progress, total, message
+            return False
+        return self._report_first(progress, total, message)
+
+    def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
+        """Report a value if no value is stored, or the interval is over."""
+        if self._alarms.are_elsewhere:
+            raise RuntimeError("progress is reported in the thread of the request's run of trio")
+        now = current_time()
+        self._last = progress
+        if now >= self._due:
+            return self._send(progress, total, message)
+        self._alarm = self._alarms.set(self._due, self.let_out)
+        self._pending = progress, total, message
+        return False
+
+    def report_later(self, progress: float, total: float | None, message: str | None) -> None:
+        """Store a report for `let_in`, which `flush` calls at the latest. May be called from any thread."""
+        with _LATE:
+            if self._late is None:
+                self._late = []
+            self._late.append((progress, total, message))
+
+    def let_in(self) -> None:
+        """Make the reports from other threads, in order."""
+        with _LATE:
+            late, self._late = self._late, None
+        for report in late or ():
+            self.report(*report)
+
+    def let_out(self) -> bool:
+        """Send the kept value if its time has come. Return true when a notification went out."""
+        if self._pending is None or current_time() < self._due:
+            return False
+        return self._send(*self._pending)
+
+    @property
+    def due(self) -> float | None:
+        """Time at which the kept value may go out (`trio.current_time`), `None` when no value is kept."""
+        return self._due if self._pending is not None else None
+
+    def flush(self) -> bool:
+        """Send the kept value now, regardless of the interval. Return true when a value was kept."""
+        if self._late is not None:
+            self.let_in()
+        if self._pending is None:
+            return False
+        return self._send(*self._pending)
+
+    def forget(self) -> None:
+        """Drop the kept value: its request was cancelled, or is over."""
+        self._pending = None
+        if self._alarm is not None:
+            self._alarm.stop()
+
+    def _send(self, progress: float, total: float | None, message: str | None) -> bool:
+        self.forget()
+        line = self._line(progress, total, message)
+        self._due = current_time() + self._interval
+        # A peer that reads slowly reads the latest value only, which takes the place of the value still waiting.
+        if self._segment is None or not self._outbox.replace(self._segment, line):
+            self._segment = self._outbox.put_sealed(line, self._owner)
+        return True
+
+    def _line(self, progress: float, total: float | None, message: str | None) -> bytes:
+        line = self._head + b',"progress":' + encode_value(progress)
+        if total is not None:
+            line += b',"total":' + encode_value(total)
+        if message is not None and self._with_message:
+            line += b',"message":' + encode_value(message)
+        return line + self._end
