@@ -13,18 +13,6 @@ from trio_mcp import aio, blocking
 from trio_mcp.classes import Renamed
 
 FOR_CODE_THAT_OPENS_AND_FORWARDS = {
-    "Client": {
-        "adopt",
-        "capabilities_in",
-        "forward_to",
-        "learn_skills",
-        "meta_in",
-        "open_stream",
-        "relay",
-        "request_skills",
-        "send",
-        "streamed_extensions",
-    },
     "Group": {"close", "present", "reconnect_as_legacy"},
     "Catalogue": {"add", "close", "find", "has_any", "known", "may_name", "name_of", "remove", "replace", "show"},
     "Changes": {"run"},

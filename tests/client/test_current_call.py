@@ -32,6 +32,7 @@ from trio_mcp import (
     serve_http,
 )
 from trio_mcp.client.answers import Relay
+from trio_mcp.client.client import forward_to
 from trio_mcp.client.opening import open_client
 from trio_mcp.hosting import MemberDescription, current_member, open_group
 from trio_mcp.state.events import NotificationReceived
@@ -408,7 +409,7 @@ async def test_a_relay_is_told_of_the_next_log_of_a_call_in_progress(autojump_cl
     ):
         nursery.start_soon(call_as, client, "bob")
         await trio.testing.wait_all_tasks_blocked()
-        client.forward_to(Noted())
+        forward_to(client, Noted())
         relays.set()
     assert relayed == ["after"]
     assert seen.values("log") == ["bob", "bob"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from functools import partial
@@ -60,7 +60,7 @@ from .answers import Answers, Relay
 from .current_call import CallContexts, CallHandlers, check_handlers
 from .listing import ListMethod, Pages
 from .options import ClientSettings, UnreadableMessages
-from .requests import Requests
+from .requests import Requests, meta_in, open_stream
 from .server_messages import Callbacks, ServerMessages
 from .subscriptions import Changes, ChangeStreams
 from .timeouts import CallTimeouts
@@ -154,7 +154,7 @@ class Client(Requests):
     @property
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the client declares to the server."""
-        return self._answers.capabilities_in(self.revision)
+        return self.answers.capabilities_in(self.revision)
 
     # Calling
 
@@ -284,14 +284,14 @@ class Client(Requests):
         from ..protocol.types.skills import ListSkillsResult  # late: few servers have skills
 
         listing = ListMethod(ListSkillsResult, "skills", "uri")
-        return Pages(self, "skills/list", refresh=refresh, request=self.request_skills, listing=listing)
+        return Pages(self, "skills/list", refresh=refresh, request=self._request_skills, listing=listing)
 
     async def get_skill(self, uri: str, *, refresh: bool = False) -> Skill:
         """Return the skill whose ``SKILL.md`` has this URI, whether it is listed or not. An unknown one is a
         `PeerError` (-32602). ``refresh``: see `request`. Raises `MethodUnavailable` as `list_skills`."""
         from ..protocol.types.skills import GetSkillParams, GetSkillResult
 
-        return (await self.request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
+        return (await self._request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
 
     async def load_skill(self, skill: Skill) -> LoadedSkill:
         """Read the ``SKILL.md`` of a skill of `list_skills` or `get_skill`, and compare size, digest and front matter
@@ -314,7 +314,7 @@ class Client(Requests):
         from ..protocol.types.skills import ReadDirectoryParams, ReadDirectoryResult
 
         async def ask(method: str, page: PageParams, kind: type[Any], *, refresh: bool) -> Any:
-            return await self.request_skills(method, ReadDirectoryParams(uri, page.cursor), kind, refresh=refresh)
+            return await self._request_skills(method, ReadDirectoryParams(uri, page.cursor), kind, refresh=refresh)
 
         call = "file async for file in client.list_directory(uri)"
         listing = ListMethod(ReadDirectoryResult, "resources", "uri", call=call)
@@ -336,7 +336,7 @@ class Client(Requests):
         if isinstance(uris, str):
             raise TypeError(f"uris is a list of URIs: uris=[{uris!r}], not uris={uris!r}")
         asked = SubscriptionFilter(tools or None, prompts or None, resources or None, list(uris) or None)
-        return self.change_streams.listen(asked, self.open_stream)
+        return self.change_streams.listen(asked, partial(open_stream, self))
 
     async def subscribe(self, uri: str) -> None:
         """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream for
@@ -344,7 +344,7 @@ class Client(Requests):
         then, too, since changes may have been missed. A resource that the server cannot tell of is a `PeerError` in all
         revisions."""
         if self.revision.changes == "listen":
-            await self.change_streams.subscribe(uri, self.open_stream)
+            await self.change_streams.subscribe(uri, partial(open_stream, self))
         else:
             await self.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
             self.legacy_session.uris[uri] = None
@@ -427,7 +427,7 @@ class Client(Requests):
 
     # For code that opens clients, and code that forwards
 
-    async def request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
+    async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
         """Send a request of the extension for skills, which need not be one of the client's (SEP-2640 knows no settings
         of clients)."""
         from ..skills.loading import SKILLS
@@ -436,10 +436,10 @@ class Client(Requests):
         self._check_declared(row)
         if not SKILLS.serves(row, self.server_capabilities):
             raise MethodUnavailable(method, self.revision, f"{SKILLS.name} with directoryRead")
-        self.learn_skills()
+        self._learn_skills()
         return await self.request(method, params, kind, refresh=refresh)
 
-    def learn_skills(self) -> None:
+    def _learn_skills(self) -> None:
         """Let this client send the methods of the extension for skills, whether it declares the extension or not."""
         if self._knows_skills:
             return
@@ -450,28 +450,16 @@ class Client(Requests):
         if not any(SKILLS.name == extension.name for extension in self.settings.extensions):
             self._state.learn(_vocabulary_of(self.settings, SKILLS))
 
-    def streamed_extensions(self) -> list[str]:
-        """Return the extensions that the server has declared, and that have a notification outside of requests with a
-        callback."""
-        rows = [row for row in self.settings.on_notification if not row.of_request and row.is_in(self.revision.name)]
-        names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
-        return [name for name in names if type((self.server_capabilities.extensions or {}).get(name)) is dict]
-
-    @property
-    def relay(self) -> Relay | None:
-        """The relay that `forward_to` was called with; `None` before."""
-        return self.callbacks.relay
-
-    def forward_to(self, relay: Relay) -> None:
+    def _forward_to(self, relay: Relay) -> None:
         """From now on, pass notifications of the server to ``relay`` as well as to the callbacks, and questions to
         ``relay`` instead of the handlers where questions are forwarded. Raises `RuntimeError` when there is another
         relay."""
-        if self.relay is not None:
+        if self.callbacks.relay is not None:
             raise RuntimeError("this client forwards to another already")
-        self._answers.relay = relay
+        self.answers.relay = relay
         self.callbacks.forward_to(relay)
 
-    def adopt(
+    def _adopt(
         self,
         revision: Revision,
         info: Implementation | None,
@@ -480,13 +468,39 @@ class Client(Requests):
     ) -> None:
         """Speak ``revision`` from now on. For code that opens connections."""
         self.revision = revision
-        self._meta = {} if revision.handshake else self.meta_in(revision)
+        self.meta = {} if revision.handshake else meta_in(self, revision)
         self.tool_calls.adopt(revision, capabilities)
         self._state.revision = revision
         self.timeouts.asked_in_calls = not revision.server_requests
         self.server_info = info
         self.server_capabilities = capabilities
         self.instructions = instructions
+
+
+def request_skills(client: Client, method: str, params: Any, kind: type[T]) -> Awaitable[T]:
+    """Send a request of the extension for skills."""
+    return client._request_skills(method, params, kind)  # pyright: ignore[reportPrivateUsage] - of this file
+
+
+def learn_skills(client: Client) -> None:
+    """Let ``client`` send the methods of the extension for skills, whether it declares the extension or not."""
+    client._learn_skills()  # pyright: ignore[reportPrivateUsage] - of this file
+
+
+def forward_to(client: Client, relay: Relay) -> None:
+    """Have ``client`` pass what the server sends to ``relay``. Raises `RuntimeError` if there is another relay."""
+    client._forward_to(relay)  # pyright: ignore[reportPrivateUsage] - of this file
+
+
+def adopt(
+    client: Client,
+    revision: Revision,
+    info: Implementation | None,
+    capabilities: ServerCapabilities,
+    instructions: str | None,
+) -> None:
+    """Have ``client`` speak ``revision`` from now on."""
+    client._adopt(revision, info, capabilities, instructions)  # pyright: ignore[reportPrivateUsage] - of this file
 
 
 def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Vocabulary:

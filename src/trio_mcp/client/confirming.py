@@ -198,10 +198,9 @@ class Confirmation:
             return CancelResult("silent")
         wait = max(within - _TRANSIT, within / 2)
         params = CancelParams(token, cancel_reason(error), math.floor(wait * 1000))
-        meta = requests.meta_in(requests.revision) if not requests.revision.handshake else None
         data: JSONObject = unstructure(params, requests.revision)
-        if meta:
-            data = {**data, "_meta": meta}
+        if requests.meta:
+            data = {**data, "_meta": requests.meta}
         with trio.CancelScope(shield=True, deadline=began + within):
             try:
                 found = structure(await requests.outbound.request_ahead(CANCEL, data, requests.revision), CancelResult)

@@ -39,8 +39,9 @@ from ..protocol.types.lifecycle import (
 from ..runtime.outbound import Outbound
 from ..runtime.transport import ConnectionLost, FramedTransport, HTTPError, Transport, framed
 from ..state.events import NotificationReceived
-from .client import Client
+from .client import Client, adopt
 from .options import ClientOptions, ClientSettings
+from .requests import capabilities_in, meta_in, open_stream
 from .results import check_result_type, structured
 from .timeouts import CallTimeouts
 
@@ -123,11 +124,13 @@ async def open_over(
                 await (_negotiate(client, legacy_first) if negotiate is None else negotiate(client))
                 if client.revision.changes == "listen" and settings.on_list_changed is not None:
                     await client.change_streams.follow_lists(
-                        client.server_capabilities, settings.probe_timeout, client.open_stream
+                        client.server_capabilities, settings.probe_timeout, partial(open_stream, client)
                     )
                 if client.revision.changes == "listen" and settings.on_notification:
-                    names = client.streamed_extensions()
-                    await client.change_streams.follow_extensions(names, settings.probe_timeout, client.open_stream)
+                    names = _streamed_extensions(client)
+                    await client.change_streams.follow_extensions(
+                        names, settings.probe_timeout, partial(open_stream, client)
+                    )
             if settings.keep_alive is not None:
                 nursery.start_soon(settings.keep_alive.run, client.connection, client.ping)
             yield client
@@ -137,6 +140,14 @@ async def open_over(
                 client.question_tasks.host.shut_down(hurry=True)
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
                 await client.connection.close("the client was closed")
+
+
+def _streamed_extensions(client: Client) -> list[str]:
+    """Return the extensions that the server has declared, and that have a notification outside of requests with a
+    callback."""
+    rows = [row for row in client.settings.on_notification if not row.of_request and row.is_in(client.revision.name)]
+    names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
+    return [name for name in names if type((client.server_capabilities.extensions or {}).get(name)) is dict]
 
 
 async def _negotiate(client: Client, legacy_first: bool) -> None:
@@ -261,7 +272,7 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
         raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server discovers, but serves legacy revisions only")
     info: Any = (result.meta or {}).get(SERVER_INFO)
     server_info = structured(_DISCOVER, info, Implementation, client.faults) if info is not None else None
-    return partial(client.adopt, common[-1], server_info, result.capabilities, result.instructions)
+    return partial(adopt, client, common[-1], server_info, result.capabilities, result.instructions)
 
 
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:
@@ -278,7 +289,7 @@ async def _discovery(client: Client, revision: Revision, attempt: _Attempt | Non
 
 
 def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
-    return client.connection.request(_DISCOVER, {"_meta": client.meta_in(revision)}, revision)
+    return client.connection.request(_DISCOVER, {"_meta": meta_in(client, revision)}, revision)
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
@@ -318,7 +329,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
     refusal: MCPError | None = None
     while offered is not None:
         tried.append(offered)
-        params = InitializeParams(offered.name, client.capabilities_in(offered), client.settings.info)
+        params = InitializeParams(offered.name, capabilities_in(client, offered), client.settings.info)
         try:
             data = await client.connection.request("initialize", unstructure(params, offered), offered)
             offered = None
@@ -343,11 +354,11 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
             f"the server chose the revision {result.protocol_version[:40]!r}, which we do not speak"
         )
 
-    def adopt() -> None:
-        client.adopt(revision, result.server_info, result.capabilities, result.instructions)
+    def adopt_session() -> None:
+        adopt(client, revision, result.server_info, result.capabilities, result.instructions)
         client.connection.notify("notifications/initialized")
 
-    return adopt
+    return adopt_session
 
 
 def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revision | None:

@@ -82,9 +82,11 @@ class Requests:
         self._urls = callbacks.urls
         self.outbound = outbound
         """Sender of the requests."""
-        self._answers = answers
-        self._rounds = InputRounds(outbound, answers, settings)
-        self.tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings, contexts)
+        self.answers = answers
+        """The answers to the questions of the server."""
+        self.rounds = InputRounds(outbound, answers, settings)
+        """The rounds of requests that a modern server answers with questions."""
+        self.tool_calls = ToolCalls(outbound, self.rounds, answers, timeouts, settings, contexts)
         """The calls of tools, which may become tasks of the server."""
         self.output_schemas = OutputSchemas()
         """The output schemas of the tools that were listed."""
@@ -99,23 +101,9 @@ class Requests:
         everywhere but over HTTP. See `trio_mcp.protocol.meta.CLIENT`."""
         self.faults = FaultLog()
         """What the client couldn't read of the server's results."""
-        self._meta: JSONObject = {}
+        self.meta: JSONObject = {}
+        """The ``_meta`` of each request in a modern revision."""
         self._log_level: JSONObject = {}
-
-    def meta_in(self, revision: Revision) -> JSONObject:
-        """Return ``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
-        meta: JSONObject = {
-            PROTOCOL_VERSION: revision.name,
-            CLIENT_INFO: unstructure(self.settings.info, revision),
-            CLIENT_CAPABILITIES: unstructure(self.capabilities_in(revision), revision),
-        }
-        if self.tag is not None:
-            meta[CLIENT] = self.tag
-        return meta
-
-    def capabilities_in(self, revision: Revision) -> ClientCapabilities:
-        """Return the capabilities that are declared to a server that speaks ``revision``."""
-        return self._answers.capabilities_in(revision)
 
     def _check_declared(self, row: Method) -> None:
         """Raise `MethodUnavailable` for a method of an extension that the server has not declared."""
@@ -193,14 +181,14 @@ class Requests:
             confirmation, scope = None, confirming.get()
             if scope is not None and (confirmation := scope.track(self, method, data)) is not None:
                 meta = confirmation.meta(meta)
-            if self._meta or meta:
+            if self.meta or meta:
                 data = self._with_meta(data, meta)
             if revision.cache_hints and method in self._cacheable:
                 sent = self._send_unless_kept(method, data, revision, on_progress, refresh=refresh)
             elif self.tool_calls.may_become_tasks and method == "tools/call":
                 sent = self.tool_calls.call(data, revision, on_progress, on_task)
             elif revision.result_type:
-                sent = self._rounds.result(method, data, revision, on_progress)
+                sent = self.rounds.result(method, data, revision, on_progress)
             else:
                 sent = self.outbound.request(method, data or None, revision, on_progress)
             if confirmation is not None:
@@ -227,7 +215,7 @@ class Requests:
 
     def _with_meta(self, data: JSONObject, meta: JSONObject | None = None) -> JSONObject:
         check_meta_keys(meta)
-        whole = {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}
+        whole = {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self.meta}
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
@@ -246,34 +234,6 @@ class Requests:
             if turn is not None:
                 await turn.resume()
 
-    async def send(
-        self,
-        method: str,
-        params: JSONObject,
-        on_progress: OnProgress | None = None,
-        on_task: Callable[[str], None] | None = None,
-    ) -> Any:
-        """Send a request for code that forwards: ``params`` are complete, in modern revisions with all fields of
-        `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the result
-        of a tool, unless ``on_task`` is given, which gets the id of the task: see `ToolCalls.call`. The result of a
-        method of an extension is of any type."""
-        confirmation = None if (scope := confirming.get()) is None else scope.track(self, method, params)
-        if confirmation is not None and (meta := confirmation.meta(params.get("_meta"))):
-            params = {**params, "_meta": meta}
-        revision = self.revision
-        with self.timeouts.around_call():
-            if on_task is not None:
-                sent = self.tool_calls.call(params, revision, on_progress, on_task)
-            elif revision.result_type and method == "tools/call":
-                sent = self.tool_calls.send(params, revision, on_progress)
-            elif revision.result_type and method not in METHODS:
-                sent = self._rounds.result(method, params, revision, on_progress, of_any_type=True)
-            elif revision.result_type:
-                sent = self._rounds.result(method, params, revision, on_progress)
-            else:
-                sent = self.outbound.request(method, params or None, revision, on_progress)
-            return await (sent if confirmation is None else confirmation.follow(sent))
-
     async def _send_unless_kept(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
     ) -> Any:
@@ -287,7 +247,7 @@ class Requests:
         partition = self.settings.cache
         key = None if partition is None else _key_of(method, params)
         if partition is None or key is None:
-            return (await self._rounds.request(method, params, revision, on_progress)).result
+            return (await self.rounds.request(method, params, revision, on_progress)).result
         cache = partition.cache
         if len(cache) and not refresh:
             with self.outbound.while_connected():
@@ -297,7 +257,7 @@ class Requests:
                 return kept
         with cache.fetching(partition, key) as fetch:
             try:
-                completed = await self._rounds.request(method, params, revision, on_progress)
+                completed = await self.rounds.request(method, params, revision, on_progress)
             except PeerError as error:
                 fetch.record_error(error.code)
                 raise
@@ -366,14 +326,64 @@ class Requests:
     def _checked(self, call: CallRecord | None, result: CallToolResult) -> CallToolResult:
         return result if call is None else self.output_schemas.checked(call[1]["name"], result)
 
-    def open_stream(
-        self, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None
-    ) -> Awaitable[Any]:
-        """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends the stream, and no
-        message of the stream is kept; see `Outbound.request` for ``on_notification``. ``meta``: the fields of `meta_in`
-        for code that forwards."""
-        params = {**unstructure(ListenParams(asked), self.revision), "_meta": meta or self._meta}
-        return self.outbound.request("subscriptions/listen", params, self.revision, on_notification=on_notification)
+
+# For code that opens clients, and code that forwards
+
+
+def meta_in(requests: Requests, revision: Revision) -> JSONObject:
+    """Return ``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
+    meta: JSONObject = {
+        PROTOCOL_VERSION: revision.name,
+        CLIENT_INFO: unstructure(requests.settings.info, revision),
+        CLIENT_CAPABILITIES: unstructure(capabilities_in(requests, revision), revision),
+    }
+    if requests.tag is not None:
+        meta[CLIENT] = requests.tag
+    return meta
+
+
+def capabilities_in(requests: Requests, revision: Revision) -> ClientCapabilities:
+    """Return the capabilities that are declared to a server that speaks ``revision``."""
+    return requests.answers.capabilities_in(revision)
+
+
+async def forward_request(
+    requests: Requests,
+    method: str,
+    params: JSONObject,
+    on_progress: OnProgress | None = None,
+    on_task: Callable[[str], None] | None = None,
+) -> Any:
+    """Send a request for code that forwards: ``params`` are complete, in modern revisions with all fields of
+    `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the result
+    of a tool, unless ``on_task`` is given, which gets the id of the task: see `ToolCalls.call`. The result of a
+    method of an extension is of any type."""
+    confirmation = None if (scope := confirming.get()) is None else scope.track(requests, method, params)
+    if confirmation is not None and (meta := confirmation.meta(params.get("_meta"))):
+        params = {**params, "_meta": meta}
+    revision = requests.revision
+    with requests.timeouts.around_call():
+        if on_task is not None:
+            sent = requests.tool_calls.call(params, revision, on_progress, on_task)
+        elif revision.result_type and method == "tools/call":
+            sent = requests.tool_calls.send(params, revision, on_progress)
+        elif revision.result_type and method not in METHODS:
+            sent = requests.rounds.result(method, params, revision, on_progress, of_any_type=True)
+        elif revision.result_type:
+            sent = requests.rounds.result(method, params, revision, on_progress)
+        else:
+            sent = requests.outbound.request(method, params or None, revision, on_progress)
+        return await (sent if confirmation is None else confirmation.follow(sent))
+
+
+def open_stream(
+    requests: Requests, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None
+) -> Awaitable[Any]:
+    """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends the stream, and no
+    message of the stream is kept; see `Outbound.request` for ``on_notification``. ``meta``: the fields of `meta_in`
+    for code that forwards."""
+    params = {**unstructure(ListenParams(asked), requests.revision), "_meta": meta or requests.meta}
+    return requests.outbound.request("subscriptions/listen", params, requests.revision, on_notification=on_notification)
 
 
 CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)

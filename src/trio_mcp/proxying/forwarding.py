@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import attrs
 
 from ..auth.credentials import AuthorizationError
+from ..client.requests import forward_request, meta_in
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..protocol.converters import NotExpressible, repaired_result, unstructure
@@ -133,7 +134,7 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
         extensions[TASKS_EXTENSION] = {}
         params = {**params, "_meta": {**meta, CLIENT_CAPABILITIES: {**declared, "extensions": extensions}}}
     with upstream.tasks.waiting_in(call) as on_task:
-        return await upstream.client.send("tools/call", params, on_progress, on_task)
+        return await forward_request(upstream.client, "tools/call", params, on_progress, on_task)
 
 
 def _requires_tasks(error: PeerError) -> bool:
@@ -257,7 +258,7 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
     spoken, client = upstream.revision, upstream.client
     if spoken.handshake:
         return {}
-    fields: JSONObject = client.meta_in(spoken)
+    fields: JSONObject = meta_in(client, spoken)
     if client.settings.forwards is not None:  # declare the capabilities of the client that can be asked now
         declared: Any = (
             unstructure(request.capabilities, spoken)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import attrs
 import trio
 
-from ..client.client import Client
+from ..client.client import Client, request_skills
 from ..hosting.catalogue import catalogue_uri, parse_uri
 from ..jsonrpc.base64url import decode_base64url
 from ..jsonrpc.codec import decode_value, encode_value
@@ -113,7 +113,7 @@ class GatewaySkills(SkillsExtension):
         """Return the result of a member. Raises `CodedError`."""
         client = await self._forwarder.client(member)
         try:
-            return await client.request_skills(method, params, kind)
+            return await request_skills(client, method, params, kind)
         except MethodUnavailable:
             raise CodedError(INVALID_PARAMS, f"{member!r} behind this gateway cannot do that") from None
         except UPSTREAM_ERRORS as error:

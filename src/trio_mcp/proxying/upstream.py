@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 import trio
 
 from ..client.answers import Relay
-from ..client.client import Client
+from ..client.client import Client, forward_to, learn_skills
+from ..client.requests import forward_request, open_stream
 from ..client.subscriptions import Changes
 from ..connecting.http.outgoing import ToolHeaders
 from ..jsonrpc.codec import frame_notification
@@ -87,13 +88,13 @@ class Upstream(Relay):
         self._levels: dict[Downstream, str] = {}
         self._level: str | None = None
         self._follows_lists = client.settings.on_list_changed is not None
-        client.forward_to(self)
+        forward_to(client, self)
         client.connection.outbound.on_request = record_request
 
     @classmethod
     def shared_through(cls, client: Client) -> Self:
         """Return the upstream for all clients that share ``client``, of any proxy."""
-        relay = client.relay
+        relay = client.callbacks.relay
         return relay if isinstance(relay, cls) else cls(client)
 
     @property
@@ -238,11 +239,11 @@ class Upstream(Relay):
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Return the result of a client's request, plain data. Raises as `Client.request`."""
         if method in SKILLS_METHODS:
-            self.client.learn_skills()
+            learn_skills(self.client)
         if method != "tools/list":
-            return await self.client.send(method, params, on_progress)
+            return await forward_request(self.client, method, params, on_progress)
         listing = self.listed_tools.listing()
-        result = await self.client.send(method, params, on_progress)
+        result = await forward_request(self.client, method, params, on_progress)
         self.listed_tools.learn(result, listing)
         return result
 
@@ -268,8 +269,8 @@ class Upstream(Relay):
     ) -> AbstractAsyncContextManager[Changes]:
         """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`. Its
         request has ``meta``; ``on_task`` gets the states of tasks, ``on_extension`` the notifications of extensions."""
-        open_stream = partial(self.client.open_stream, meta=meta)
-        return self.client.change_streams.listen(asked, open_stream, on_task, on_extension)
+        opening = partial(open_stream, self.client, meta=meta)
+        return self.client.change_streams.listen(asked, opening, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
         """Send the server a notification that belongs to no request, when there is room."""
@@ -287,7 +288,7 @@ class Upstream(Relay):
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
             await client.change_streams.follow_lists(
-                self.capabilities, client.settings.probe_timeout, client.open_stream
+                self.capabilities, client.settings.probe_timeout, partial(open_stream, client)
             )
 
     # Subscriptions and log levels of several clients on one connection

@@ -23,6 +23,7 @@ from rich.text import Text
 from ...auth.credentials import Bearer
 from ...auth.fetching import FetchFailed, UrlRules
 from ...client.client import Client
+from ...client.requests import meta_in
 from ...connecting.cards import DiscoveryFailed, FoundServer, discover, read_card
 from ...connecting.credentials import is_confidential
 from ...connecting.targets import Address, Target
@@ -381,5 +382,5 @@ async def _live_versions(client: Client) -> set[str]:
     revision = client.revision
     if revision.handshake:
         return {revision.name}
-    result = await client.connection.request("server/discover", {"_meta": client.meta_in(revision)}, revision)
+    result = await client.connection.request("server/discover", {"_meta": meta_in(client, revision)}, revision)
     return set(structure_result("server/discover", result, DiscoverResult).supported_versions)

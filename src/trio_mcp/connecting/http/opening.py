@@ -175,9 +175,7 @@ async def open_http_messages(
         via: str | Dial | None = unix
         if hooks is not None and hooks.dial is not None:
             if unix is not None or isinstance(http_proxy, str):
-                raise BadTarget(
-                    "dial= opens connections in place of an HTTP proxy or a Unix socket: give one of them"
-                )
+                raise BadTarget("dial= opens connections in place of an HTTP proxy or a Unix socket: give one of them")
             by, via = None, hooks.dial
         http = HttpClient(
             at,
