@@ -44,6 +44,12 @@ def test_files_of_lanes_exist_and_are_in_one_lane() -> None:
     assert set() == COMMANDS & SCHEDULES
 
 
+def test_files_and_folders_that_ci_names_exist() -> None:
+    named = re.findall(r"\btests/[\w/.]+", (TESTS.parent / ".ci" / "run").read_text(encoding="utf-8"))
+    assert len(named) > 20
+    assert [path for path in named if not (TESTS.parent / path).exists()] == []
+
+
 def test_files_that_start_commands_are_in_the_lane_of_commands_or_say_why_they_are_not() -> None:
     quick = {
         file.relative_to(TESTS).as_posix()
