@@ -1,6 +1,6 @@
 """Opening of a client: finding out the era of the server, and settling the revision.
 
-`open_over` opens a client over any channel. `renew_session` opens a new session with a legacy server that has
+An `Opening` opens a client over any channel. `renew_session` opens a new session with a legacy server that has
 forgotten the last one, and `notify_changes` makes good what the client may not have heard meanwhile.
 `LegacyServers` remembers the servers that turned out to be legacy ones, so that these are not asked again.
 """
@@ -17,10 +17,10 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 import attrs
 import trio
 
-from ..classes import define
+from ..classes import define, frozen
 from ..concurrency.bounded import BoundedDict
 from ..concurrency.contexts import asynccontextmanager, contextmanager
-from ..concurrency.misuse import async_with_only
+from ..concurrency.misuse import async_with_only, check_opened_under_trio
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ..protocol.converters import unstructure
@@ -73,73 +73,87 @@ def open_client(transport: Transport, **options: Unpack[ClientOptions]) -> Abstr
     Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
     `PeerError` when the server refuses, and `ProtocolViolation` when the two have no revision in common.
     """
-    return open_over(framed(transport), ClientSettings(**options), trio.current_time())
+    return Opening(ClientSettings(**options)).open_over(framed(transport))
 
 
-@contextmanager
-def connecting(
-    settings: ClientSettings, begun: float, timeouts: CallTimeouts, outbound: Outbound | None = None
-) -> Generator[None]:
-    """Limit the time to connect in the block. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``.
-    Time in which the ``timeouts`` of the client are paused doesn't count. The error quotes the server's last line that
-    answers no request of ``outbound``."""
-    passed = trio.current_time() - begun - timeouts.paused_seconds
-    with timeouts.move_on_after(settings.connect_timeout - passed) as scope:
-        yield
-    if scope.cancelled_caught:
-        also = "" if outbound is None else outbound.strays_since(0)
-        raise trio.TooSlowError(
-            f"the server was not ready within {settings.connect_timeout:g} s (connect_timeout){also}"
-        )
+@frozen
+class Opening:
+    """The opening of one client: its settings, and the time to connect, which runs from here on."""
 
+    settings: ClientSettings
+    timeouts: CallTimeouts = attrs.field(
+        default=attrs.Factory(lambda self: CallTimeouts(self.settings.call_timeout), takes_self=True)
+    )
+    begun: float = attrs.field(factory=trio.current_time)
+    """When connecting began, on trio's clock."""
 
-@asynccontextmanager
-async def open_over(
-    channel: FramedTransport,
-    settings: ClientSettings,
-    begun: float,
-    watch: Callable[[Client], Awaitable[None]] | None = None,
-    *,
-    legacy_first: bool = False,
-    negotiate: Negotiate | None = None,
-    timeouts: CallTimeouts | None = None,
-) -> AsyncGenerator[Client]:
-    """Open a client as `open_client` does, over a connected ``channel``; connecting began at ``begun``, on trio's
-    clock. ``watch`` runs beside the client, from before the opening on, until the block is left. ``legacy_first``: with
-    ``era="auto"`` the server is tried as a legacy one first. ``negotiate`` settles the revision instead, where the
-    transport tells the era in its own way. ``timeouts`` are those under which connecting has begun, if any. Raises
-    `LostInProbe`, which is a `ConnectionLost`, too."""
-    if settings.record is not None:
-        channel = settings.record.recorded(channel, "client")
-    client = Client(channel, settings, timeouts)
-    async with open_service_nursery("the client was closed") as nursery:
-        client.change_streams.services = nursery
-        await nursery.start(client.host.run_while, client.connection.run)
-        if client.question_tasks is not None:
-            await nursery.start(client.question_tasks.host.run)
-        if watch is not None:
-            nursery.start_soon(watch, client)
-        try:
-            with connecting(settings, begun, client.timeouts, client.outbound):
-                await (_negotiate(client, legacy_first) if negotiate is None else negotiate(client))
-                if client.revision.changes == "listen" and settings.on_list_changed is not None:
-                    await client.change_streams.follow_lists(
-                        client.server_capabilities, settings.probe_timeout, partial(open_stream, client)
-                    )
-                if client.revision.changes == "listen" and settings.on_notification:
-                    names = _streamed_extensions(client)
-                    await client.change_streams.follow_extensions(
-                        names, settings.probe_timeout, partial(open_stream, client)
-                    )
-            if settings.keep_alive is not None:
-                nursery.start_soon(settings.keep_alive.run, client.connection, client.ping)
-            yield client
-        finally:
-            client.tool_calls.leave()
+    @classmethod
+    def under_trio(cls, name: str, options: ClientOptions) -> Opening:
+        """Begin to open a client by the function ``name``. Raises `RuntimeError` unless trio runs the caller."""
+        check_opened_under_trio(name)
+        return cls(ClientSettings(**options))
+
+    @contextmanager
+    def connecting(self, outbound: Outbound | None = None) -> Generator[None]:
+        """Limit the time to connect in the block. Raises `trio.TooSlowError` ``connect_timeout`` seconds after the
+        beginning. Time in which the timeouts of the client are paused doesn't count. The error quotes the server's last
+        line that answers no request of ``outbound``."""
+        passed = trio.current_time() - self.begun - self.timeouts.paused_seconds
+        with self.timeouts.move_on_after(self.settings.connect_timeout - passed) as scope:
+            yield
+        if scope.cancelled_caught:
+            also = "" if outbound is None else outbound.strays_since(0)
+            raise trio.TooSlowError(
+                f"the server was not ready within {self.settings.connect_timeout:g} s (connect_timeout){also}"
+            )
+
+    @asynccontextmanager
+    async def open_over(
+        self,
+        channel: FramedTransport,
+        watch: Callable[[Client], Awaitable[None]] | None = None,
+        *,
+        legacy_first: bool = False,
+        negotiate: Negotiate | None = None,
+    ) -> AsyncGenerator[Client]:
+        """Open a client as `open_client` does, over a connected ``channel``. ``watch`` runs beside the client, from
+        before the opening on, until the block is left. ``legacy_first``: with ``era="auto"`` the server is tried as a
+        legacy one first. ``negotiate`` settles the revision instead, where the transport tells the era in its own way.
+        Raises `LostInProbe`, which is a `ConnectionLost`, too."""
+        settings = self.settings
+        if settings.record is not None:
+            channel = settings.record.recorded(channel, "client")
+        client = Client(channel, settings, self.timeouts)
+        async with open_service_nursery("the client was closed") as nursery:
+            client.change_streams.services = nursery
+            await nursery.start(client.host.run_while, client.connection.run)
             if client.question_tasks is not None:
-                client.question_tasks.host.shut_down(hurry=True)
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
-                await client.connection.close("the client was closed")
+                await nursery.start(client.question_tasks.host.run)
+            if watch is not None:
+                nursery.start_soon(watch, client)
+            try:
+                with self.connecting(client.outbound):
+                    await (_negotiate(client, legacy_first) if negotiate is None else negotiate(client))
+                    await _follow_changes(client)
+                if settings.keep_alive is not None:
+                    nursery.start_soon(settings.keep_alive.run, client.connection, client.ping)
+                yield client
+            finally:
+                client.tool_calls.leave()
+                if client.question_tasks is not None:
+                    client.question_tasks.host.shut_down(hurry=True)
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
+                    await client.connection.close("the client was closed")
+
+
+async def _follow_changes(client: Client) -> None:
+    """Have a modern server tell of the changes that the settings of ``client`` want to hear of."""
+    settings, streams = client.settings, client.change_streams
+    if client.revision.changes == "listen" and settings.on_list_changed is not None:
+        await streams.follow_lists(client.server_capabilities, settings.probe_timeout, partial(open_stream, client))
+    if client.revision.changes == "listen" and settings.on_notification:
+        names = _streamed_extensions(client)
+        await streams.follow_extensions(names, settings.probe_timeout, partial(open_stream, client))
 
 
 def _streamed_extensions(client: Client) -> list[str]:

@@ -6,20 +6,22 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Unpack
+from typing import TypeAlias, Unpack
 
 import trio
 
 from ..client.client import Client
-from ..client.opening import connecting, open_over
-from ..client.options import ClientOptions, ClientSettings
-from ..client.timeouts import CallTimeouts
+from ..client.opening import Opening
+from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import async_with_only, check_opened_under_trio
+from ..concurrency.misuse import async_with_only
 from ..runtime.transport import ConnectionLost
 from ..transports.lines import LineTransport
 from ..transports.sockets import connect_unix, keep_alive, socket_path
 from .bad_target import BadTarget, check_address
+
+Connect: TypeAlias = Callable[[], Awaitable[trio.SocketStream]]
+"""Connects to a server that listens."""
 
 
 @async_with_only("client")
@@ -45,19 +47,22 @@ def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) ->
 
 
 @asynccontextmanager
-async def _open_lines(
-    name: str, where: str, connect: Callable[[], Awaitable[trio.SocketStream]], options: ClientOptions
-) -> AsyncGenerator[Client]:
-    check_opened_under_trio(name)
-    begun, settings = trio.current_time(), ClientSettings(**options)
-    timeouts = CallTimeouts(settings.call_timeout)
-    with connecting(settings, begun, timeouts):
+async def _open_lines(name: str, where: str, connect: Connect, options: ClientOptions) -> AsyncGenerator[Client]:
+    opening = Opening.under_trio(name, options)
+    async with open_lines(where, connect, opening) as transport, opening.open_over(transport) as client:
+        yield client
+
+
+@asynccontextmanager
+async def open_lines(where: str, connect: Connect, opening: Opening) -> AsyncGenerator[LineTransport]:
+    """Open the bare messages to and from the server at ``where``, to which ``connect`` connects. Raises
+    `ConnectionLost` when nobody listens."""
+    with opening.connecting():
         try:
             stream = await connect()
         except OSError as error:
             raise ConnectionLost(f"no connection to {where}: {error}") from error
-    limits = settings.limits
+    limits = opening.settings.limits
     keep_alive(stream, limits.ping_interval, limits.ping_timeout)
-    transport = LineTransport(stream, limits.max_message_bytes)
-    async with stream, open_over(transport, settings, begun, timeouts=timeouts) as client:
-        yield client
+    async with stream:
+        yield LineTransport(stream, limits.max_message_bytes)

@@ -17,11 +17,11 @@ import trio
 
 from ..classes import frozen
 from ..client.client import Client
-from ..client.opening import LegacyServers, LostInProbe, open_over
-from ..client.options import ClientOptions, ClientSettings, check_revision, speaking
+from ..client.opening import LegacyServers, LostInProbe, Opening
+from ..client.options import ClientOptions, check_revision, speaking
 from ..client.timeouts import has_answered, in_progress
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import async_with_only, check_keywords, check_opened_under_trio
+from ..concurrency.misuse import async_with_only, check_keywords
 from ..concurrency.nurseries import open_service_nursery
 from ..concurrency.time_limits import call_limits
 from ..jsonrpc.errors import ProtocolViolation
@@ -145,13 +145,12 @@ class Command:
     @trio.lowlevel.enable_ki_protection
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
         """Start the child and connect to it: see `open_stdio`."""
-        check_opened_under_trio("open_stdio")
         check_keywords(Command.open, options)
-        begun, settings = trio.current_time(), ClientSettings(**speaking(self.revision, options))
-        legacy_first = settings.era == "auto" and _LEGACY_COMMANDS.is_known(self.identity)
+        opening = Opening.under_trio("open_stdio", speaking(self.revision, options))
+        legacy_first = opening.settings.era == "auto" and _LEGACY_COMMANDS.is_known(self.identity)
         opened = False
         try:
-            async with self._open(settings, begun, legacy_first) as client:
+            async with self._open(opening, legacy_first) as client:
                 opened = True
                 yield client
             return
@@ -159,20 +158,20 @@ class Command:
             if opened:
                 raise  # it is the body's own
             logger.info("%s ended when asked for its era, and is restarted: %s", self.words[0], error.reason)
-        async with self._open(settings, begun, not legacy_first) as client:
+        async with self._open(opening, not legacy_first) as client:
             yield client
 
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
-    async def _open(self, settings: ClientSettings, begun: float, legacy_first: bool) -> AsyncGenerator[Client]:
+    async def _open(self, opening: Opening, legacy_first: bool) -> AsyncGenerator[Client]:
         opened, transport = False, None
         try:
-            async with open_process(self, settings.limits) as transport:
+            async with open_process(self, opening.settings.limits) as transport:
                 transport.keep_input(open=True)
                 exited = partial(watch_exit, transport)
                 try:
-                    async with open_over(transport, settings, begun, exited, legacy_first=legacy_first) as client:
-                        if settings.era == "auto":
+                    async with opening.open_over(transport, exited, legacy_first=legacy_first) as client:
+                        if opening.settings.era == "auto":
                             _LEGACY_COMMANDS.record(self.identity, is_legacy=client.revision.handshake)
                         transport.keep_input(open=False)  # an end before the body asks the child to exit
                         transport.stop_recording_output()

@@ -16,21 +16,20 @@ import trio
 from ..auth.credentials import ClientAuth
 from ..classes import frozen
 from ..client.client import Client
+from ..client.opening import Opening
 from ..client.options import ClientOptions, ClientSettings, check_revision, speaking
-from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_keywords
-from ..runtime.transport import ConnectionLost, FramedTransport
+from ..runtime.transport import FramedTransport
 from ..server.server import Server
 from ..transports.http_client.hooks import Dial, OnRequest, OnResponse
 from ..transports.http_client.origins import split_socket_url
-from ..transports.lines import LineTransport
 from ..transports.memory import memory_transport_pair
 from ..transports.sockets import connect_unix, socket_path
 from .bad_target import BadTarget, check_server_url
 from .credentials import check_authorization
 from .http.opening import open_http, open_http_messages
-from .lines import open_tcp, open_unix
+from .lines import open_lines, open_tcp, open_unix
 from .memory import open_memory, open_server
 from .stdio import Command, open_process
 from .websocket import open_websocket, open_websocket_messages
@@ -167,31 +166,23 @@ async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[Fr
 
 @asynccontextmanager
 async def _open_address(address: Address, modern: str | None) -> AsyncGenerator[FramedTransport]:
-    settings, begun, parts = ClientSettings(), trio.current_time(), urlsplit(address.url)
+    opening, url, scheme = Opening(ClientSettings()), address.url, urlsplit(address.url).scheme
     headers, ssl_context, auth = address.headers, address.ssl_context, address.auth
-    timeouts = CallTimeouts(settings.call_timeout)
-    if parts.scheme in ("tcp", "unix"):
-        async with await _connect(address.url) as stream:
-            yield LineTransport(stream, settings.limits.max_message_bytes)
-    elif parts.scheme in ("ws", "wss"):
-        async with open_websocket_messages(
-            address.url, ssl_context, headers, auth, settings, begun, timeouts
-        ) as transport:
+    if scheme in ("tcp", "unix"):
+        async with open_lines(url, partial(_connect, url), opening) as transport:
+            yield transport
+    elif scheme in ("ws", "wss"):
+        async with open_websocket_messages(url, ssl_context, headers, auth, opening) as transport:
             yield transport
     else:
-        async with open_http_messages(
-            address.url, headers, ssl_context, True, auth, settings, timeouts, address.cookies
-        ) as opened:
-            transport, sessions = opened
+        opened = open_http_messages(url, headers, ssl_context, True, auth, address.cookies, opening)
+        async with opened as (transport, sessions):
             sessions.modern = modern
             yield transport
 
 
 async def _connect(url: str) -> trio.SocketStream:
     parts = urlsplit(url)
-    try:
-        if parts.scheme == "unix":
-            return await connect_unix(socket_path(unquote(parts.path)))
-        return await trio.open_tcp_stream(cast("str", parts.hostname), cast("int", parts.port))
-    except OSError as error:
-        raise ConnectionLost(f"no connection to {url}: {error}") from error
+    if parts.scheme == "unix":
+        return await connect_unix(socket_path(unquote(parts.path)))
+    return await trio.open_tcp_stream(cast("str", parts.hostname), cast("int", parts.port))

@@ -12,11 +12,10 @@ import trio
 from ..auth.credentials import ClientAuth, Credentials, RefusedRequest
 from ..classes import frozen
 from ..client.client import Client
-from ..client.opening import connecting, open_over
-from ..client.options import ClientOptions, ClientSettings
-from ..client.timeouts import CallTimeouts
+from ..client.opening import Opening
+from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import async_with_only, check_opened_under_trio
+from ..concurrency.misuse import async_with_only
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
@@ -50,12 +49,10 @@ async def open_websocket(
     and the explanation; `AuthorizationError`; `ProtocolViolation` when the server speaks WebSocket but not MCP (the
     subprotocol ``mcp`` was not selected); `BadTarget` for an invalid URL.
     """
-    check_opened_under_trio("open_websocket")
-    begun, settings = trio.current_time(), ClientSettings(**options)
-    timeouts = CallTimeouts(settings.call_timeout)
+    opening = Opening.under_trio("open_websocket", options)
     async with (
-        open_websocket_messages(url, ssl_context, headers, auth, settings, begun, timeouts) as transport,
-        open_over(transport, settings, begun, timeouts=timeouts) as client,
+        open_websocket_messages(url, ssl_context, headers, auth, opening) as transport,
+        opening.open_over(transport) as client,
     ):
         yield client
 
@@ -66,11 +63,9 @@ async def open_websocket_messages(
     ssl_context: ssl.SSLContext | None,
     headers: Mapping[str, str] | None,
     auth: ClientAuth | None,
-    settings: ClientSettings,
-    begun: float,
-    timeouts: CallTimeouts,
+    opening: Opening,
 ) -> AsyncGenerator[WebSocketTransport]:
-    """Open the bare messages to and from the server at ``url``; connecting began at ``begun``: see `open_websocket`."""
+    """Open the bare messages to and from the server at ``url``: see `open_websocket`."""
     check_server_url(url, "ws://127.0.0.1:8765/mcp")
     where = _WebSocketTarget.of(url)
     check_authorization(auth, headers or {}, url)
@@ -78,11 +73,11 @@ async def open_websocket_messages(
     if not any(name.lower() == b"user-agent" for name, _ in given):
         given.append((b"User-Agent", default_user_agent().encode("ascii")))
     async with (
-        open_credentials(auth, url, timeouts) as credentials,
+        open_credentials(auth, url, opening.timeouts) as credentials,
         open_service_nursery("the connection was closed") as nursery,
     ):
-        with connecting(settings, begun, timeouts):
-            upgrading = _UpgradeRequest(where, ssl_context, given, settings.limits, nursery)
+        with opening.connecting():
+            upgrading = _UpgradeRequest(where, ssl_context, given, opening.settings.limits, nursery)
             transport = await (upgrading.run() if credentials is None else upgrading.run_authorized(credentials))
         yield transport
 

@@ -11,7 +11,7 @@ from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, ConnectionLost, PeerError, Progress, fail_after_silence, open_stdio
-from trio_mcp.client.opening import open_over
+from trio_mcp.client.opening import Opening
 from trio_mcp.client.options import ClientSettings
 from trio_mcp.testing import ScriptedServer, open_scripted_server
 from trio_mcp.transports.memory import memory_transport_pair
@@ -180,7 +180,7 @@ async def test_tmo_06_what_came_before_the_opening_counts(autojump_clock: object
     begun = trio.current_time()
     await trio.sleep(3)
     with pytest.raises(trio.TooSlowError, match=r"the server was not ready within 5 s \(connect_timeout\)"):
-        async with open_over(ours, ClientSettings(connect_timeout=5), begun):
+        async with Opening(ClientSettings(connect_timeout=5), begun=begun).open_over(ours):
             pytest.fail("nobody answered")
     assert trio.current_time() == pytest.approx(begun + 5)
 

@@ -21,18 +21,17 @@ from ...auth.credentials import ClientAuth
 from ...client.client import Client
 from ...client.opening import (
     LegacyServers,
+    Opening,
     discover,
     initialize,
     legacy_offer,
     negotiate_modern,
     notify_changes,
-    open_over,
     renew_session,
 )
-from ...client.options import ClientOptions, ClientSettings
-from ...client.timeouts import CallTimeouts
+from ...client.options import ClientOptions
 from ...concurrency.contexts import asynccontextmanager
-from ...concurrency.misuse import async_with_only, check_opened_under_trio
+from ...concurrency.misuse import async_with_only
 from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
@@ -133,18 +132,16 @@ async def open_http(
     Raises as `open_client`, and also: `ConnectionLost` when nobody listens, `HTTPError` for a refusal by HTTP status,
     `AuthorizationError`, and `BadTarget` for an invalid URL.
     """
-    check_opened_under_trio("open_http")
-    begun, settings = trio.current_time(), ClientSettings(**options)
-    timeouts = CallTimeouts(settings.call_timeout)
-    told = attrs.evolve(settings, send_cancels=True)  # the transport itself is told of every cancel
+    opening = Opening.under_trio("open_http", options)
+    # The transport itself is told of every cancel.
+    telling = attrs.evolve(opening, settings=attrs.evolve(opening.settings, send_cancels=True))
     hooks = None
     if not (on_request is on_response is dial is None):
         hooks = Hooks(on_request, on_response, dial, given_headers)
-    opening = open_http_messages(url, headers, ssl_context, http_proxy, auth, settings, timeouts, cookies, hooks)
-    async with opening as (transport, sessions):
-        renewing = partial(_renew, sessions)
-        settling = partial(_settle, transport, sessions, url)
-        async with open_over(transport, told, begun, renewing, negotiate=settling, timeouts=timeouts) as client:
+    messages = open_http_messages(url, headers, ssl_context, http_proxy, auth, cookies, opening, hooks)
+    async with messages as (transport, sessions):
+        renewing, settling = partial(_renew, sessions), partial(_settle, transport, sessions, url)
+        async with telling.open_over(transport, renewing, negotiate=settling) as client:
             yield client
 
 
@@ -155,14 +152,13 @@ async def open_http_messages(
     ssl_context: ssl.SSLContext | None,
     http_proxy: str | Literal[True] | None,
     auth: ClientAuth | None,
-    settings: ClientSettings,
-    timeouts: CallTimeouts,
     cookies: bool,
+    opening: Opening,
     hooks: Hooks | None = None,
 ) -> AsyncGenerator[tuple[HttpTransport, Sessions]]:
     """Open the bare messages to and from the server at ``url``, with the sessions that they belong to: see
     `open_http`."""
-    limits = settings.limits
+    settings, limits = opening.settings, opening.settings.limits
     check_server_url(url, "http://127.0.0.1:8000/mcp")
     check_authorization(auth, headers or {}, url)
     request_headers = RequestHeaders(headers or {})
@@ -191,7 +187,7 @@ async def open_http_messages(
         raise BadTarget(str(error)) from None
     async with (
         http,
-        open_credentials(auth, url, timeouts) as credentials,
+        open_credentials(auth, url, opening.timeouts) as credentials,
         open_service_nursery("the connection was closed") as nursery,
     ):
         endpoint = Endpoint(http, request_headers, Inbox(limits.high_water), limits, credentials)
