@@ -273,7 +273,7 @@ async def calls(request: ServerRequest, next: Next) -> Any:
     return await next(request)
 
 
-server.middleware("tools/call")(rate_limit(3, per=1.0))
+server.middleware("tools/call")(rate_limit(3, period=1.0))
 server.mount(other, prefix="other")
 server.searchable(pinned=["plain"])
 assert_type(plain, "Callable[[int], Any]")  # fails here: a decorator leaves the function as it is

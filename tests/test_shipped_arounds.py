@@ -177,7 +177,7 @@ async def test_a_thread_learns_of_the_limit(autojump_clock: MockClock) -> None:
 
 async def test_a_stream_has_no_limit(server: Server, autojump_clock: MockClock) -> None:
     server.middleware(time_limit(5))
-    server.middleware(rate_limit(3, per=1000))
+    server.middleware(rate_limit(3, period=1000))
     server.middleware(concurrency_limit(1))
     async with open_memory(server, era="modern") as client, client.listen(tools=True) as changes:
         await trio.sleep(100)
@@ -186,7 +186,7 @@ async def test_a_stream_has_no_limit(server: Server, autojump_clock: MockClock) 
             assert await anext(aiter(changes))
 
 
-@pytest.mark.parametrize("limit", [time_limit(5), rate_limit(1, per=1e6), concurrency_limit(1)])
+@pytest.mark.parametrize("limit", [time_limit(5), rate_limit(1, period=1e6), concurrency_limit(1)])
 async def test_questions_about_tasks_have_no_limit(limit: Any, autojump_clock: MockClock) -> None:
     server = Server("s")
     server.middleware("tasks/get", "tasks/result", "tasks/cancel")(limit)
@@ -216,7 +216,7 @@ async def test_questions_about_tasks_have_no_limit(limit: Any, autojump_clock: M
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_refused_caller_learns_when_to_come_back(server: Server, era: Era, autojump_clock: MockClock) -> None:
-    server.middleware("tools/call")(rate_limit(2, per=10))
+    server.middleware("tools/call")(rate_limit(2, period=10))
     async with open_memory(server, era=era) as client:
         await client.call_tool("other")
         await client.call_tool("other")
@@ -230,7 +230,7 @@ async def test_a_refused_caller_learns_when_to_come_back(server: Server, era: Er
 
 
 async def test_the_seconds_are_enough_to_come_back(server: Server, autojump_clock: MockClock) -> None:
-    server.middleware("tools/call")(rate_limit(7, per=3, burst=2))
+    server.middleware("tools/call")(rate_limit(7, period=3, burst=2))
     async with open_memory(server) as client:
         for _ in range(2):
             await client.call_tool("other")
@@ -240,7 +240,7 @@ async def test_the_seconds_are_enough_to_come_back(server: Server, autojump_cloc
 
 
 async def test_each_caller_has_a_bucket_over_all_connections(server: Server, autojump_clock: MockClock) -> None:
-    server.middleware("tools/call")(rate_limit(2, per=10))
+    server.middleware("tools/call")(rate_limit(2, period=10))
     async with clients_of(server, "ann", "ann", "bob") as (first, second, bob):
         await first.call_tool("other")
         await second.call_tool("other")
@@ -250,7 +250,7 @@ async def test_each_caller_has_a_bucket_over_all_connections(server: Server, aut
 
 
 async def test_a_caller_that_connects_anew_finds_the_same_bucket(server: Server, autojump_clock: MockClock) -> None:
-    server.middleware("tools/call")(rate_limit(1, per=10))
+    server.middleware("tools/call")(rate_limit(1, period=10))
     async with clients_of(server, "ann") as (ann,):
         await ann.call_tool("other")
     async with clients_of(server, "ann") as (ann,):
@@ -266,7 +266,7 @@ async def test_a_bucket_by_tool_is_shared_by_callers_and_unknown_tools_have_one_
         keys.append(request.offer)
         return request.offer
 
-    server.middleware("tools/call", "resources/read")(rate_limit(1, per=10, key=by_tool))
+    server.middleware("tools/call", "resources/read")(rate_limit(1, period=10, key=by_tool))
     async with clients_of(server, "ann", "bob") as (ann, bob):
         await ann.call_tool("other")
         await busy(bob.call_tool("other"))
@@ -280,7 +280,7 @@ async def test_a_bucket_by_tool_is_shared_by_callers_and_unknown_tools_have_one_
 
 
 async def test_a_refused_request_takes_no_token(server: Server, autojump_clock: MockClock) -> None:
-    server.middleware("tools/call")(rate_limit(1, per=10))
+    server.middleware("tools/call")(rate_limit(1, period=10))
     async with open_memory(server) as client:
         await client.call_tool("other")
         for _ in range(10):
@@ -313,7 +313,7 @@ async def ask_as(member: Member, token: str = "alice-1") -> Answer:
 
 
 async def test_replicas_share_the_bucket_of_a_caller(autojump_clock: MockClock) -> None:
-    async with fleet(limited(partial(rate_limit, 2, per=10)), auth=guarded) as (one, two):
+    async with fleet(limited(partial(rate_limit, 2, period=10)), auth=guarded) as (one, two):
         for member in (one, two):
             assert "result" in (await ask_as(member)).json
         for member in (one, two):
@@ -328,7 +328,7 @@ async def test_replicas_share_the_bucket_of_a_caller(autojump_clock: MockClock) 
 
 
 async def test_replicas_tell_limits_apart_by_their_places(autojump_clock: MockClock) -> None:
-    both = limited(partial(rate_limit, 5, per=10), partial(rate_limit, 5, per=10))
+    both = limited(partial(rate_limit, 5, period=10), partial(rate_limit, 5, period=10))
     async with fleet(both, auth=guarded) as (one, two):
         for number in range(5):
             assert "result" in (await ask_as((one, two)[number % 2])).json
@@ -338,8 +338,8 @@ async def test_replicas_tell_limits_apart_by_their_places(autojump_clock: MockCl
 async def test_replicas_tell_limits_apart_by_their_names(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         if number:  # a newer version of the program
-            server.middleware("tools/call")(rate_limit(1000, per=1))
-        limited(partial(rate_limit, 2, per=10, name="calls"))(server, members, number)
+            server.middleware("tools/call")(rate_limit(1000, period=1))
+        limited(partial(rate_limit, 2, period=10, name="calls"))(server, members, number)
 
     async with fleet(add, auth=guarded) as (one, two):
         await ask_as(one)
@@ -349,7 +349,7 @@ async def test_replicas_tell_limits_apart_by_their_names(autojump_clock: MockClo
 
 @pytest.mark.parametrize("key", ["text", b"bytes", 7, -(2**70), None, ("a", PrincipalId("i", "s"), ("b",)), "\udc80"])
 async def test_keys_that_replicas_share(key: Any, autojump_clock: MockClock) -> None:
-    async with fleet(limited(partial(rate_limit, 1, per=10, key=lambda _: key)), auth=guarded) as (one, two):
+    async with fleet(limited(partial(rate_limit, 1, period=10, key=lambda _: key)), auth=guarded) as (one, two):
         assert "result" in (await ask_as(one)).json
         assert (await ask_as(two, "bob-1")).code == -31000
 
@@ -357,7 +357,7 @@ async def test_keys_that_replicas_share(key: Any, autojump_clock: MockClock) -> 
 async def test_keys_that_differ_have_buckets_of_their_own(autojump_clock: MockClock) -> None:
     different = ["1", b"1", 1, ("1",), ("1", "1"), ("11",), (("1",), "1"), "", b"", (), None, "n"]
     keys = iter(different)
-    async with fleet(limited(partial(rate_limit, 1, per=1e6, key=lambda _: next(keys))), 1, auth=guarded) as (one,):
+    async with fleet(limited(partial(rate_limit, 1, period=1e6, key=lambda _: next(keys))), 1, auth=guarded) as (one,):
         for _ in different:
             assert "result" in (await ask_as(one)).json
 
@@ -365,7 +365,7 @@ async def test_keys_that_differ_have_buckets_of_their_own(autojump_clock: MockCl
 async def test_other_keys_count_in_each_process_with_one_warning(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limit = partial(rate_limit, 1, per=10, key=lambda _: 1.5)
+    limit = partial(rate_limit, 1, period=10, key=lambda _: 1.5)
     async with fleet(limited(limit), auth=guarded) as (one, two):
         for member in (one, two):
             assert "result" in (await ask_as(member)).json
@@ -379,7 +379,7 @@ async def test_other_keys_count_in_each_process_with_one_warning(
 async def test_limits_count_in_each_process_while_the_place_is_away(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fleet(limited(partial(rate_limit, 1, per=10)), auth=guarded) as (one, two):
+    async with fleet(limited(partial(rate_limit, 1, period=10)), auth=guarded) as (one, two):
         await ask_as(one)
         one.ways.are_cut = True
         assert "result" in (await ask_as(one)).json
@@ -392,7 +392,7 @@ async def test_limits_count_in_each_process_while_the_place_is_away(
 async def test_limit_that_an_around_calls_counts_in_its_process(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         limited()(server, members, number)
-        limit = rate_limit(1, per=10)
+        limit = rate_limit(1, period=10)
 
         @server.middleware("tools/call")
         async def some(request: ServerRequest, next: Any) -> Any:
@@ -407,7 +407,7 @@ async def test_limit_that_an_around_calls_counts_in_its_process(autojump_clock: 
 async def test_limit_that_is_declared_twice_takes_two_tokens_of_one_bucket(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         limited()(server, members, number)
-        limit = rate_limit(3, per=10)
+        limit = rate_limit(3, period=10)
         server.middleware("tools/call")(limit)
         server.middleware("tools/call")(limit)
 
@@ -428,11 +428,11 @@ def test_buckets_are_bounded_and_the_oldest_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: rate_limit(0, per=1), "most must be greater than 0"),
-        (lambda: rate_limit(1, per=float("nan")), "per must be greater than 0"),
-        (lambda: rate_limit(1, per=1, burst=0), "burst must be greater than 0"),
+        (lambda: rate_limit(0, period=1), "limit must be greater than 0"),
+        (lambda: rate_limit(1, period=float("nan")), "period must be greater than 0"),
+        (lambda: rate_limit(1, period=1, burst=0), "burst must be greater than 0"),
         (lambda: time_limit(0), "seconds must be greater than 0"),
-        (lambda: concurrency_limit(-1), "most must be greater than 0"),
+        (lambda: concurrency_limit(-1), "limit must be greater than 0"),
     ],
 )
 def test_a_limit_is_greater_than_0(make: Callable[[], Any], words: str) -> None:
@@ -450,7 +450,7 @@ async def test_a_task_that_runs_again_was_admitted_before(autojump_clock: MockCl
 
     def made() -> Server:
         server = Server("s", tasks=settings(store), limits=Limits(drain_timeout=0.01))
-        server.middleware("tools/call")(rate_limit(1, per=1e6))
+        server.middleware("tools/call")(rate_limit(1, period=1e6))
         server.middleware("tools/call")(concurrency_limit(1))
 
         @server.tool(task="required", on_restart="again")
@@ -478,7 +478,7 @@ async def test_over_http_the_address_is_the_caller_where_nobody_is_known(server:
         keys.append((request.caller, request.caller_name))
         return request.caller
 
-    server.middleware("tools/call")(rate_limit(1, per=1e6, key=by_caller))
+    server.middleware("tools/call")(rate_limit(1, period=1e6, key=by_caller))
     async with trio.open_nursery() as nursery:
         (listener, *_) = await nursery.start(partial(serve_http, server, port=0))
         url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"

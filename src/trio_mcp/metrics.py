@@ -39,12 +39,12 @@ _COUNTERS: Final = {
     "dropped_logs": ("trio_mcp.logs.dropped", "{message}", "Messages of Python's logging without room."),
     "takeovers": ("trio_mcp.tasks.takeovers", "{task}", "Tasks without a living holder that were taken over here."),
     "refused_writes": ("trio_mcp.tasks.refused_writes", "{write}", "Changes of tasks that had another holder."),
-    "carried": ("trio_mcp.shared.carried", "{request}", "Retries that were carried to other replicas."),
-    "carried_here": ("trio_mcp.shared.carried_here", "{request}", "Retries that other replicas carried here."),
-    "letters": ("trio_mcp.shared.letters", "{letter}", "Letters to other replicas."),
+    "forwarded_retries": ("trio_mcp.shared.carried", "{request}", "Retries that were carried to other replicas."),
+    "received_retries": ("trio_mcp.shared.carried_here", "{request}", "Retries that other replicas carried here."),
+    "replica_messages": ("trio_mcp.shared.letters", "{letter}", "Letters to other replicas."),
     "round_trips": ("trio_mcp.shared.round_trips", "{round_trip}", "Round trips to Redis."),
     "reconnects": ("trio_mcp.shared.reconnects", "{reconnect}", "Times that Redis could be used again."),
-    "gaps": ("trio_mcp.shared.gaps", "{gap}", "Times that messages of Redis may have been lost."),
+    "hints_lost": ("trio_mcp.shared.gaps", "{gap}", "Times that messages of Redis may have been lost."),
     "uncertain": ("trio_mcp.shared.uncertain", "{call}", "Calls to Redis that may have been carried out, or not."),
 }
 

@@ -1,6 +1,6 @@
-"""Arounds that are ready for use: limits of time, of rate and of concurrency, and a log of who did what.
+"""Middleware that is ready for use: limits of time, of rate and of concurrency, and a log of who did what.
 
-    server.middleware("tools/call")(rate_limit(60, per=60.0))
+    server.middleware("tools/call")(rate_limit(60, period=60.0))
 
 Each is a function for `Server.middleware`, with a state of its own: given to two servers or twice to one, its limit is
 shared. Limits hold for calls, reads, prompts, completions, listings and requests of extensions. Streams, questions
@@ -45,12 +45,12 @@ def _by_caller(request: ServerRequest) -> Hashable:
 
 
 def time_limit(seconds: float) -> Middleware:
-    """Return an around that cancels a request after ``seconds``, and tells the client why: in a call by a result with
+    """Return middleware that cancels a request after ``seconds``, and tells the client why: in a call by a result with
     ``isError``, else by `CodedError` (-32603).
 
-    The time counts from the start of the around, waits in further arounds included, but without the time in which the
-    user is asked by `RequestContext.elicit`; for a task until its end. Raises `ValueError` for a limit that is not
-    greater than 0.
+    The time counts from the start of the middleware, waits in further middleware included, but without the time in
+    which the user is asked by `RequestContext.elicit`; for a task until its end. Raises `ValueError` for a limit that
+    is not greater than 0.
     """
     _check_positive("seconds", seconds)
 
@@ -69,48 +69,53 @@ def time_limit(seconds: float) -> Middleware:
 
 
 def rate_limit(
-    most: int,
+    limit: int,
     *,
-    per: float,
+    period: float,
     burst: int | None = None,
     key: Key = _by_caller,
     keys: int = 10_000,
     name: str | None = None,
 ) -> Middleware:
-    """Return an around that lets ``most`` requests per ``per`` seconds pass, and refuses others by `CodedError`
+    """Return middleware that lets ``limit`` requests per ``period`` seconds pass, and refuses others by `CodedError`
     (-31000), with the seconds after which to come back as ``retryAfter`` in its ``data``.
 
     A token bucket for each ``key``, of `ServerRequest.caller` by default; ``key=lambda request: request.offer`` is by
-    tool. Up to ``burst`` requests may come at once, by default ``most``. Refused requests take no token. Of at most
+    tool. Up to ``burst`` requests may come at once, by default ``limit``. Refused requests take no token. Of at most
     ``keys`` buckets the one is forgotten, and full again, that was longest without a request. Raises `ValueError` for
     numbers that are not greater than 0.
 
     Replicas that share a storage (``shared=``) share the buckets of a server, for one round trip per request: of limits
-    with equal ``name``, or, without a name, at the same place among the arounds of the server. A key that replicas
-    share is text, bytes, an integer, `None`, a `PrincipalId`, or a tuple of keys; requests with any other key are
-    counted in each process alone, and the log says so once. So are all requests while the storage cannot be reached:
-    the limit of the whole fleet is then as many times as high as there are replicas."""
-    for what, number in (("most", most), ("per", per), ("keys", keys), ("burst", most if burst is None else burst)):
+    with equal ``name``, or, without a name, at the same position among the middleware of the server. A key that
+    replicas share is text, bytes, an integer, `None`, a `PrincipalId`, or a tuple of keys; requests with any other key
+    are counted in each process alone, and the log says so once. So are all requests while the storage cannot be
+    reached: the limit of the whole fleet is then as many times as high as there are replicas."""
+    for what, number in (
+        ("limit", limit),
+        ("period", period),
+        ("keys", keys),
+        ("burst", limit if burst is None else burst),
+    ):
         _check_positive(what, number)
-    return _RateLimit(most, per, most if burst is None else burst, key, keys, name)
+    return _RateLimit(limit, period, limit if burst is None else burst, key, keys, name)
 
 
-def concurrency_limit(most: int, *, key: Key = _by_caller) -> Middleware:
-    """Return an around that lets ``most`` requests run at a time for each ``key``, of `ServerRequest.caller` by
+def concurrency_limit(limit: int, *, key: Key = _by_caller) -> Middleware:
+    """Return middleware that lets ``limit`` requests run at a time for each ``key``, of `ServerRequest.caller` by
     default; further requests wait, in the order of their arrival, within the bounds of `Limits`.
 
     A handler that is parked, and a task until its end, keeps its place. Raises `ValueError` for a limit that is not
     greater than 0, `TypeError` for one that is no integer.
     """
-    _check_positive("most", most)
-    trio.CapacityLimiter(most)  # raises here, and not at the first request, for what is no number of places
+    _check_positive("limit", limit)
+    trio.CapacityLimiter(limit)  # raises here, and not at the first request, for what is no number of places
     limiters: dict[Hashable, trio.CapacityLimiter] = {}
 
     async def limit_concurrency(request: ServerRequest, next: Next) -> Any:
         if _is_unlimited(request):
             return await next(request)
         name, borrower = key(request), object()
-        limiter = limiters.setdefault(name, trio.CapacityLimiter(most))
+        limiter = limiters.setdefault(name, trio.CapacityLimiter(limit))
         try:
             try:
                 limiter.acquire_on_behalf_of_nowait(borrower)  # no checkpoint, which would change the order of handlers
@@ -132,7 +137,7 @@ audit: Final = unlimited_logger("trio_mcp.audit")
 
 
 def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -> Middleware:
-    """Return an around that writes a record at level info for each request that has ended: who, what, how long, with
+    """Return middleware that writes a record at level info for each request that has ended: who, what, how long, with
     which outcome and cause.
 
     ``log`` is the logger ``trio_mcp.audit`` by default, whose records a thread writes, so that no request waits; the
@@ -184,7 +189,7 @@ def _check_positive(name: str, number: float) -> None:
 
 
 class _RateLimit(PositionedMiddleware):
-    """The around that `rate_limit` returns, with one state for all its places."""
+    """The middleware that `rate_limit` returns, with one state for all its positions."""
 
     def __init__(self, most: int, per: float, burst: int, key: Key, keys: int, name: str | None) -> None:
         self._most = most
@@ -202,7 +207,7 @@ class _RateLimit(PositionedMiddleware):
         return await self._limit(None, request, next)
 
     def at_position(self, position: int) -> Middleware:
-        """Return the around for a server: see `PositionedMiddleware`."""
+        """Return the middleware for a server: see `PositionedMiddleware`."""
         kind = ("name", self._name) if self._name is not None else ("place", position)
         return partial(self._limit, _plain((*kind, repr((self._most, self._per, self._burst)))))
 

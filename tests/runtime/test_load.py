@@ -14,7 +14,7 @@ from trio_mcp.protocol.methods import METHODS
 from trio_mcp.runtime.limits import Limits, Load, Statistics
 from trio_mcp.runtime.requests.admission import Admission
 
-OF_LINKS = {"letters": 1, "round_trips": 2, "reconnects": 3, "gaps": 4, "uncertain": 5}
+OF_LINKS = {"replica_messages": 1, "round_trips": 2, "reconnects": 3, "hints_lost": 4, "uncertain": 5}
 COUNTS = {
     field.name: number for number, field in enumerate(attrs.fields(Statistics), start=6) if field.name not in OF_LINKS
 }
@@ -25,7 +25,7 @@ class Linked:
 
     def __init__(self, **counts: int) -> None:
         self.__dict__.update(counts)
-        self.sent_count = counts["letters"]
+        self.sent_count = counts["replica_messages"]
         self.is_up = True
 
 
@@ -42,10 +42,10 @@ def test_statistics_have_each_count_as_it_is_at_the_moment() -> None:
     with load.links.counting(link, lambda: link.sent_count):
         statistics = load.statistics()
         load.in_flight += 1
-        link.gaps += 1
+        link.hints_lost += 1
         assert attrs.asdict(statistics) == {**COUNTS, **OF_LINKS}
         assert load.statistics().in_flight == COUNTS["in_flight"] + 1
-        assert load.statistics().gaps == OF_LINKS["gaps"] + 1
+        assert load.statistics().hints_lost == OF_LINKS["hints_lost"] + 1
 
 
 def test_counts_of_links_are_kept_when_they_end_and_those_of_several_are_added() -> None:
@@ -53,14 +53,14 @@ def test_counts_of_links_are_kept_when_they_end_and_those_of_several_are_added()
     first, second = (Linked(**OF_LINKS) for _ in range(2))
     for link in (first, second):
         linked: Any = link
-        with load.links.counting(linked, lambda: linked.sent_count):
-            link.gaps = 7
+        with load.links.counting(linked, lambda link=link: link.sent_count):
+            link.hints_lost = 7
     one: Any = first
     other: Any = second
     with load.links.counting(one, lambda: one.sent_count), load.links.counting(other, lambda: other.sent_count):
-        assert load.statistics().gaps == 4 * 7
-        assert load.statistics().letters == 4
-    assert load.statistics().gaps == 4 * 7
+        assert load.statistics().hints_lost == 4 * 7
+        assert load.statistics().replica_messages == 4
+    assert load.statistics().hints_lost == 4 * 7
 
 
 def test_links_are_up_while_all_are_and_nobody_knows_of_a_place_that_does_not_tell() -> None:

@@ -57,7 +57,7 @@ async def test_program_serves_until_an_interrupt_and_goes_on(transport: str, tmp
             process: trio.Process = await nursery.start(
                 partial(trio.run_process, command, capture_stderr=True, check=False)
             )
-            while not path.exists():
+            while not path.exists():  # noqa: ASYNC110 - another process makes it
                 await trio.sleep(0.01)
             url = f"http+unix://{quote(str(path), safe='')}/mcp"
             async with open_http(url) if transport == "http" else open_unix(path) as client:

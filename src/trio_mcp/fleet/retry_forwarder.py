@@ -174,7 +174,7 @@ class RetryForwarder:
         fails.
         """
         self._last += 1
-        self._host.load.carried += 1
+        self._host.load.forwarded_retries += 1
         number, call = self._last, _ForwardedCall(retry.replica)
         self._forwarded[number] = call
         self._check_wakeup.wake()

@@ -187,7 +187,7 @@ class RetryReceiver:
             message.refuse("it has another version")
             return
         message.ack()
-        self._host.load.carried_here += 1
+        self._host.load.received_retries += 1
         request = event.request
         exchange = ForwardedExchange(self._state, Outbox(self._host.limits.high_water), message.sender, retry.number)
         self.exchanges[exchange.key] = exchange

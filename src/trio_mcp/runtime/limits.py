@@ -263,17 +263,18 @@ class Statistics:
     """Tasks without a living holder so far that this process has taken over: to run them again, or to end them."""
     refused_writes: int
     """Changes of tasks so far that were refused here, since the task had another holder meanwhile."""
-    carried: int
-    """Retries of modern clients so far that came here, and were carried to the replicas where their handlers waited."""
-    carried_here: int
-    """Retries so far that came to other replicas, and were carried to handlers that waited here."""
-    letters: int
-    """Letters to other replicas so far."""
+    forwarded_retries: int
+    """Retries of modern clients so far that came here, and were forwarded to the replicas where their handlers
+    waited."""
+    received_retries: int
+    """Retries so far that came to other replicas, and were forwarded to handlers that waited here."""
+    replica_messages: int
+    """Messages to other replicas so far."""
     round_trips: int
     """Round trips to Redis so far; 0 where nothing is shared by Redis, as for the next three."""
     reconnects: int
     """Times so far that Redis could be used again, after a time in which that was not so."""
-    gaps: int
+    hints_lost: int
     """Times so far that messages of Redis may have been lost, so that readers looked again."""
     uncertain: int
     """Calls to Redis so far of which nobody knows whether they were carried out."""
@@ -310,10 +311,13 @@ class LinkCounts:
 
 
 def _counted(counts: StorageCounters | None, count_sent: Callable[[], int]) -> Counter[str]:
-    found = Counter(letters=count_sent())
+    found = Counter(replica_messages=count_sent())
     if counts is not None:
         found.update(
-            round_trips=counts.round_trips, reconnects=counts.reconnects, gaps=counts.gaps, uncertain=counts.uncertain
+            round_trips=counts.round_trips,
+            reconnects=counts.reconnects,
+            hints_lost=counts.hints_lost,
+            uncertain=counts.uncertain,
         )
     return found
 
@@ -335,8 +339,8 @@ class Load:
     dropped_logs: int = 0
     takeovers: int = 0
     refused_writes: int = 0
-    carried: int = 0
-    carried_here: int = 0
+    forwarded_retries: int = 0
+    received_retries: int = 0
     links: LinkCounts = attrs.Factory(LinkCounts)
     callers: Callers = attrs.Factory(Callers)
     """The parties that the bounds are shared by."""

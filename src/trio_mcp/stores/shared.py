@@ -36,7 +36,7 @@ FINISHED_STREAMS_LIMIT: Final = 1000
 CHANGES_LIMIT: Final = 10_000
 """Number of the things of which a log of changes knows the last change."""
 MAX_MESSAGE_BYTES: Final = 64 * 2**20
-"""Bytes of the longest letter."""
+"""Bytes of the longest message."""
 
 
 def new_replica_id() -> str:
@@ -199,15 +199,15 @@ class EventLog(Protocol):
 
 
 ChangeCursor: TypeAlias = str
-"""A reader's place in the log of changes. Its text means something to the log alone."""
+"""A reader's position in the log of changes. Its text means something to the log alone."""
 
 
 @frozen
 class ChangesSince:
-    """The changes behind a place."""
+    """Changes recorded after a given position in the log."""
 
     cursor: ChangeCursor
-    """The place behind these changes."""
+    """The position after these changes."""
     changed: Collection[str]
     """The things that have changed, each once; none where everything may have."""
     everything: bool = False
@@ -216,7 +216,7 @@ class ChangesSince:
 
 @frozen
 class ChangeHint:
-    """A hint with its contents: between the places ``previous`` and ``cursor`` nothing else than ``changed`` has
+    """A hint with its contents: between the positions ``previous`` and ``cursor`` nothing else than ``changed`` has
     changed, so a reader at ``previous`` need not ask."""
 
     previous: ChangeCursor
@@ -234,9 +234,9 @@ class ChangeLog(Protocol):
         ...
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes behind ``cursor``; for `None`, the present place and no changes. `ChangesSince.everything`
-        is true for a place that is too long ago, is ahead, or was in a log that was lost since, and for any other
-        text."""
+        """Return the changes behind ``cursor``; for `None`, the present position and no changes.
+        `ChangesSince.everything` is true for a position that is too long ago, is ahead, or was in a log that was lost
+        since, and for any other text."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
@@ -246,18 +246,18 @@ class ChangeLog(Protocol):
 
 
 class Courier(Protocol):
-    """Carries letters between replicas, and knows which replicas are alive. A letter may be lost, come late or come
+    """Carries messages between replicas, and knows which replicas are alive. A message may be lost, come late or come
     twice: `Messenger` makes of that a service to rely on."""
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
         """Send ``content``, of any length up to 64 MiB, to a replica: any text, for replicas that never were. Nothing
         is told about an arrival; `ValueError` for a longer one. What this replica sends with one ``number`` is one
-        letter, sent again: of its copies, the storage needs to keep one."""
+        message, sent again: of its copies, the storage needs to keep one."""
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | HintsLost]]:
-        """Open the stream of the letters that are sent to this replica from then on. Unread ones are lost beyond
-        1,000 letters, and a gap is told in its place. Raises `RuntimeError` while another such stream is open."""
+        """Open the stream of the messages that are sent to this replica from then on. Unread ones are lost beyond
+        1,000 messages, and `HINTS_LOST` is in their place. Raises `RuntimeError` while another such stream is open."""
         ...
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
@@ -314,8 +314,8 @@ class StorageCounters(Protocol):
         ...
 
     @property
-    def gaps(self) -> int:
-        """Number of gaps that readers of hints and letters were told of."""
+    def hints_lost(self) -> int:
+        """Number of times that readers got `HINTS_LOST` in place of hints or messages."""
         ...
 
     @property
@@ -342,7 +342,7 @@ class Replica:
     changes: ChangeLog
     """The changes of offers."""
     courier: Courier
-    """The carrier of letters to other replicas."""
+    """Carries messages to other replicas."""
     replay_guard: ReplayGuard
     """The values that were used."""
     rate_limits: RateLimits

@@ -139,7 +139,7 @@ class _LinkCounters:
         return self._link.reconnects
 
     @property
-    def gaps(self) -> int:
+    def hints_lost(self) -> int:
         return self._link.gaps
 
     @property
