@@ -330,18 +330,8 @@ class Server(Offering):
                 host.endings = Endings(host.alarms, host.limits, self._acknowledges.max_wait)
             info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
             replies = Replies(info, expose_errors=self.expose_errors)
-            for part in self.all_servers():
-                try:
-                    await parts.enter_async_context(part.open_lifespan(host))
-                except OSError as error:
-                    error.add_note(FROM_LIFESPAN)
-                    raise
-                part.completions.check()
+            await self._enter_lifespans(host, parts)
             value = self._lifespans[host]
-            if once := [provider for part in self.all_servers() for provider in part.server_providers()]:
-                from .calling.provided import open_server_providers  # late: few servers need it
-
-                await parts.enter_async_context(open_server_providers(once, host))
             services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
             fleet = None
@@ -360,6 +350,20 @@ class Server(Offering):
             await tasks.host.drain()
             if fleet is not None:
                 await fleet.drain()
+
+    async def _enter_lifespans(self, host: RequestHost, parts: AsyncExitStack) -> None:
+        """Enter the lifespans of this server and of the mounted ones, and their providers for all of the run."""
+        for part in self.all_servers():
+            try:
+                await parts.enter_async_context(part.open_lifespan(host))
+            except OSError as error:
+                error.add_note(FROM_LIFESPAN)
+                raise
+            part.completions.check()
+        if once := [provider for part in self.all_servers() for provider in part.server_providers()]:
+            from .calling.provided import open_server_providers  # late: few servers need it
+
+            await parts.enter_async_context(open_server_providers(once, host))
 
     @asynccontextmanager
     async def open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
