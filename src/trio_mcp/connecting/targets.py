@@ -109,8 +109,8 @@ class Address:
         parts = urlsplit(self.url)
         if parts.scheme in ("http", "https", "http+unix"):
             opening = partial(open_http, self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth)
-            hooks = {"on_request": self.on_request, "on_response": self.on_response, "dial": self.dial}
-            return opening(cookies=self.cookies, **hooks, **options)
+            hooked = partial(opening, on_request=self.on_request, on_response=self.on_response, dial=self.dial)
+            return hooked(cookies=self.cookies, **options)
         if parts.scheme == "unix":
             return open_unix(unquote(parts.path), **options)
         if parts.scheme == "tcp":
