@@ -11,6 +11,7 @@ import trio
 import trio_mcp
 import trio_mcp.testing
 from trio_mcp import Server
+from trio_mcp.testing import memory_transport_pair
 
 SERVER = Server("s")
 OPENED = {name for module in (trio_mcp, trio_mcp.testing) for name in module.__all__ if name.startswith("open_")}
@@ -22,7 +23,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "open_websocket": ("ws://127.0.0.1:1/mcp",),
     "open_memory": (SERVER,),
     "open_group": ({},),
-    "open_client": (None,),
+    "open_client": (memory_transport_pair()[0],),
     "open_server": (SERVER, None),
     "open_scripted_client": (SERVER,),
     "open_scripted_process": (["server"],),
