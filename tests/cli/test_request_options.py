@@ -7,10 +7,7 @@ import inspect
 import click
 import pytest
 
-from trio_mcp.cli.commands.call import call
-from trio_mcp.cli.commands.complete import complete
-from trio_mcp.cli.commands.prompt import prompt
-from trio_mcp.cli.commands.read import read
+from trio_mcp.cli.commands.requests import call, complete, prompt, read
 
 SHARED = [
     "log_level",

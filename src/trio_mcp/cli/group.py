@@ -27,6 +27,11 @@ SUMMARIES: Final = {
     "timeline": "Draw recordings on one axis: calls, questions, cancels and cleanup, as seen by both sides.",
 }
 """The commands by their names, each with the first sentence of its help."""
+_MODULES: Final = {
+    **dict.fromkeys(("call", "complete", "prompt", "read"), "requests"),
+    **dict.fromkeys(("record", "replay", "timeline"), "recordings"),
+}
+"""The modules of commands that share one. Each of the others has a module of its name."""
 
 
 class _LazyGroup(click.Group):
@@ -40,7 +45,7 @@ class _LazyGroup(click.Group):
         """Import a command: see `click.Group.get_command`."""
         if cmd_name not in SUMMARIES:
             return None
-        return getattr(import_module(f".commands.{cmd_name}", __package__), cmd_name)
+        return getattr(import_module(f".commands.{_MODULES.get(cmd_name, cmd_name)}", __package__), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands: see `click.Group.format_commands`."""

@@ -1,0 +1,232 @@
+"""``trio-mcp record``, which stands between a host and a server on stdio; ``replay`` and ``timeline``, which read
+recordings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import click
+import trio
+
+from ...connecting.bad_target import BadTarget
+from ...connecting.targets import Target, open_messages
+from ...diagnostics.log import ThreadedSink
+from ...jsonrpc.errors import MCPError
+from ...recording.comparing import Difference
+from ...recording.entries import BadRecording, Recorded, Recording, read_recording
+from ...recording.recorder import Recorder
+from ...recording.replay import opening_of
+from ...recording.replay import replay as play
+from ...recording.svg import svg
+from ...recording.timeline import perfetto
+from ...recording.timeline import timeline as timeline_of
+from ...runtime.limits import DEFAULT_LIMITS
+from ...transports.stdio import own_stdio
+from ..printable import CommandError, CopiedToStderr, printable, say
+from ..statuses import ENDED_WELL, NO_CONNECTION, SIGNALLED, TOOL_FAILED
+from ..targets import target_typed, with_extras
+
+_CHUNK = 65536
+_MOST_LINE = 16 * 1024 * 1024
+"""Bytes of a message that are kept for the recording; of a longer one only the length is noted."""
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.option(
+    "-o", "--output", default="recording.jsonl", show_default=True, help="File of the recording; replaced if there."
+)
+@click.option("--max-bytes", type=click.IntRange(min=1000), default=100_000_000, show_default=True, help="Most bytes.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def record(output: str, max_bytes: int, command: tuple[str, ...]) -> int:
+    """Record all messages between a host and a server on standard input and output.
+
+    Put the words of this command before the server's COMMAND in the configuration of the host. Every byte is passed on
+    unchanged, in both directions, and standard error is the server's. Secrets are masked in the recording, which
+    `trio-mcp timeline` draws and `trio-mcp replay` plays again. A failure of the recording ends the recording alone.
+
+    \b
+        trio-mcp record -o calls.jsonl -- npx -y some-server
+
+    The exit status is the server's.
+    """
+    try:
+        recorder = Recorder(Path(output), max_bytes=max_bytes)
+    except OSError as error:
+        raise CommandError(str(error)) from None
+    return trio.run(_relay, recorder, command)
+
+
+async def _relay(recorder: Recorder, command: tuple[str, ...]) -> int:
+    recording = recorder.start("relay", "pipe")
+    assert recording is not None, "the first one"
+    try:
+        child = await trio.lowlevel.open_process(list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError as error:
+        await recording.aclose()
+        raise CommandError(f"cannot start {command[0]}: {error}") from None
+    assert child.stdin is not None, "a pipe"
+    assert child.stdout is not None, "a pipe"
+    async with trio.open_nursery() as nursery:
+        host = trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))
+        nursery.start_soon(_pass_on, host, child.stdin, _Lines(recording, "out"))
+        try:
+            await _pass_on(child.stdout, trio.lowlevel.FdStream(os.dup(sys.stdout.fileno())), _Lines(recording, "in"))
+            status = await child.wait()
+        finally:
+            nursery.cancel_scope.cancel(reason="the server has ended")
+            await recording.aclose()
+    return status if status >= 0 else SIGNALLED - status
+
+
+async def _pass_on(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, lines: _Lines) -> None:
+    """Pass all bytes on, and then the end."""
+    async with source, sink:
+        try:
+            while data := await source.receive_some(_CHUNK):
+                lines.feed(data)
+                await sink.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return  # the reader is gone, so there is nobody to pass anything on to
+
+
+class _Lines:
+    """The messages of one direction, for the recording."""
+
+    def __init__(self, recording: Recording, direction: str) -> None:
+        self._recording = recording
+        self._direction = direction
+        self._rest = bytearray()
+        self._is_long = False
+
+    def feed(self, data: bytes | bytearray) -> None:
+        *whole, rest = bytes(data).split(b"\n")
+        for line in whole:
+            self._rest += line
+            if self._is_long:
+                self._recording.event("unreadable", reason="a message of more than 16 MiB")
+            elif self._rest and not self._rest.isspace():
+                self._recording.frame("out" if self._direction == "out" else "in", self._rest)
+            self._rest = bytearray()
+            self._is_long = False
+        self._rest += rest
+        if len(self._rest) > _MOST_LINE:
+            self._rest.clear()
+            self._is_long = True
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("recordings", metavar="RECORDING...", nargs=-1, required=True, type=_FILE)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, writable=True), help="Write to this file.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["svg", "perfetto"]),
+    help="svg, a picture; perfetto, trace events for ui.perfetto.dev. By default as the file's name says, else svg.",
+)
+@click.option("--title", default="", help="Title of the picture.")
+@click.option(
+    "--width",
+    type=click.IntRange(320, 10_000),
+    default=1000,
+    show_default=True,
+    help="Width of the picture in pixels. Below 640 names stand above the bars.",
+)
+def timeline(
+    recordings: tuple[Path, ...], output: str | None, form: Literal["svg", "perfetto"] | None, title: str, width: int
+) -> int:
+    """Draw recordings on one axis: calls, questions, cancels and cleanup, as seen by both sides.
+
+    Each RECORDING was written by `record=` or `trio-mcp record`. Two recordings of one connection, one of each side,
+    make one picture: requests are found by their ids, and the clocks of the two processes are compared by round trips.
+
+    \b
+        trio-mcp timeline client.jsonl server.jsonl -o cancel.svg
+        trio-mcp timeline client.jsonl --format perfetto -o trace.json
+    """
+    try:
+        found = timeline_of([read_recording(path) for path in recordings])
+    except BadRecording as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(f"cannot read a recording: {error}") from None
+    is_trace = form == "perfetto" or (form is None and output is not None and output.endswith(".json"))
+    data = perfetto(found) if is_trace else svg(found, title, width=width).encode()
+    if output is None:
+        sys.stdout.buffer.write(data)
+        return ENDED_WELL
+    try:
+        Path(output).write_bytes(data)
+    except OSError as error:
+        raise CommandError(f"cannot write {output}: {error}") from None
+    return ENDED_WELL
+
+
+@click.command()
+@click.argument("recording", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("server", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--as-server",
+    is_flag=True,
+    help="Play the server of the recording, on standard input and output, to the client that has started this command.",
+)
+@click.option("-H", "--header", "headers", multiple=True, help="A header for a URL, like 'Name: value'.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Seconds that each message of the other side may take.",
+)
+def replay(recording: Path, server: tuple[str, ...], as_server: bool, headers: tuple[str, ...], patience: float) -> int:
+    """Play one side of a recording again, and report each message of the other side that differs.
+
+    SERVER is a URL, a Python file, a name in the file of a host, or a command, which is started with your whole
+    environment. It gets the messages of the recorded client. A client is tested the other way round: give it this
+    command, with --as-server, as the command of its server; differences are written to standard error.
+
+    The messages go in their order, each behind those of the other side that had come before; a cancel goes after as
+    long as in the recording. Ids and times are no differences, nor are the steps of progress but for the last. Masked
+    secrets are sent masked, unless the secret came from the other side itself.
+
+    \b
+        trio-mcp replay calls.jsonl -- python server.py
+        trio-mcp replay calls.jsonl http://127.0.0.1:8000/mcp
+        trio-mcp replay calls.jsonl --as-server
+
+    Exit status: 0 without a difference, 1 with one, 2 for wrong usage, 3 when the server could not be reached.
+    """
+    if as_server == bool(server):
+        raise click.UsageError("name a server, or play the server with --as-server")
+    try:
+        recorded = read_recording(recording)
+        if as_server:
+            differences = trio.run(_play_server, recorded, patience)
+        else:
+            sink = ThreadedSink(CopiedToStderr().write)
+            target = with_extras(target_typed(server[0] if len(server) == 1 else server, stderr=sink), headers, ())
+            differences = trio.run(_play_client, recorded, target, patience)
+    except (BadRecording, BadTarget) as error:
+        raise CommandError(str(error)) from None
+    except MCPError as error:
+        say(str(error))
+        return NO_CONNECTION
+    for each in differences:
+        print(printable(str(each)), file=sys.stderr if as_server else sys.stdout)
+    return TOOL_FAILED if differences else ENDED_WELL
+
+
+async def _play_client(recorded: Recorded, target: Target, patience: float) -> list[Difference]:
+    async with open_messages(target, opening_of(recorded).modern) as transport:
+        return await play(recorded, transport, patience=patience)
+
+
+async def _play_server(recorded: Recorded, patience: float) -> list[Difference]:
+    with own_stdio(DEFAULT_LIMITS.max_message_bytes) as transport:
+        return await play(recorded, transport, side="server", patience=patience)

@@ -1,0 +1,305 @@
+"""``trio-mcp call``, ``read``, ``prompt`` and ``complete``, which send one request to a server."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from ...classes import define
+from ...client.client import Client
+from ...client.listing import Collected, collect
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ...protocol.types.content import ResourceContents, TextResourceContents
+from ...protocol.types.prompts import Completion, GetPromptResult, PromptReference, ResourceTemplateReference
+from ...protocol.types.resources import ReadResourceResult
+from ...protocol.types.tools import CallToolResult
+from ...runtime.calls import OnProgress
+from ..arguments import WrongArgument, arguments_typed, no_such_argument, object_typed, texts_typed
+from ..printable import say
+from ..request import CommandRequest, block_text, found, not_offered, print_line, resource_text, show_result
+from ..statuses import ENDED_WELL, SERVER_ERROR, TOOL_FAILED
+from .options import PROMPT, REFERENCE, TARGET, TOOL, URI, TargetCommand, request_options
+
+
+@click.command(cls=TargetCommand)
+@click.argument("target", type=TARGET)
+@click.argument("tool", type=TOOL)
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE overrides a member.")
+@click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Save images, sounds and files of the result in this folder, which is made if need be.",
+)
+@click.option("--task", "as_task", is_flag=True, help="Start a task, print its id, and do not wait for its end.")
+@request_options
+def call(
+    tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, save: Path | None, as_task: bool
+) -> CallTool | StartTask:
+    """Call a tool of a server and print its result.
+
+    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
+
+    \b
+        trio-mcp call server.py pack files=30
+        trio-mcp call ws://127.0.0.1:8765/mcp search --json '{"words": ["a", "b"]}'
+        trio-mcp call add a=1 b=2 -- python server.py
+
+    Values are converted by the tool's schema: strings are taken literally, other values are JSON. Progress, log lines
+    and questions go to standard error, the result to standard output. In a terminal, you answer the server's questions;
+    otherwise the server is told beforehand that nobody can be asked. Ctrl-C cancels the call, and reports whether the
+    server knows; a second Ctrl-C leaves at once. When the tool crashes in a server that was started for the call, the
+    server's traceback is shown.
+
+    A tool that is run as a task is waited for, and the messages of the task are shown as progress; Ctrl-C cancels the
+    task. With --task the command ends as soon as the task has begun, and `trio-mcp tasks` looks after the task, with
+    the id that was printed; its questions wait for `trio-mcp tasks result`. A server that is started for the call ends
+    with the call, and its tasks with the server, unless `trio-mcp run --tasks` keeps them.
+
+    Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument is wrong; 3 when there is no connection,
+    or the connection was lost; 4 when the server answers with an error; 5 when the time is over; 6 when the server
+    wants a token, and there is no good one; 130 after Ctrl-C, 128 plus the number of any other signal.
+    """
+    typed = None if given is None else object_typed(given)
+    calling = CallTool(tool=tool, pairs=arguments, given=typed, as_json=raw, save=save)
+    return StartTask(calling=calling) if as_task else calling
+
+
+@define(kw_only=True)
+class CallTool(CommandRequest[CallToolResult]):
+    """The request that calls a tool. `prepare` raises `NotOffered` and `WrongArgument`."""
+
+    tool: str
+    pairs: Sequence[str]
+    given: JSONObject | None
+    save: Path | None = None
+    """The folder for images, sounds and files."""
+    arguments: JSONObject = attrs.field(init=False)
+    """The arguments, once `prepare` has converted them."""
+
+    async def prepare(self, client: Client) -> None:
+        """Find the tool, and convert the arguments as its schema requires."""
+        declared = client.server_capabilities.tools is not None
+        tool = await found("tool", self.tool, client.list_tools(), declared)
+        self.arguments = arguments_typed(self.pairs, tool.input_schema, self.given)
+
+    async def send(self, client: Client, on_progress: OnProgress) -> CallToolResult:
+        """Call the tool."""
+        return await client.call_tool(self.tool, self.arguments, on_progress=on_progress)
+
+    def show(self, result: CallToolResult, revision: Revision) -> int:
+        """Print the result; the result of a failed tool goes to standard error."""
+        show_result(result, revision, raw=self.as_json, save=self.save, name=self.tool)
+        if not result.is_error:
+            return ENDED_WELL
+        say(f"the tool {self.tool!r} failed")
+        return TOOL_FAILED
+
+
+@define(kw_only=True)
+class StartTask(CommandRequest["str | CallToolResult"]):
+    """The request that calls a tool and does not wait for the end of the task. `prepare` raises as that of
+    ``calling``."""
+
+    calling: CallTool
+    answers_tasks = False
+
+    async def prepare(self, client: Client) -> None:
+        """Find the tool: see `CallTool.prepare`."""
+        await self.calling.prepare(client)
+
+    async def send(self, client: Client, on_progress: OnProgress) -> str | CallToolResult:
+        """Call the tool. Return the id of the task, or the result where the server answers at once."""
+        task = await client.start_task(self.calling.tool, self.calling.arguments)
+        return await task.result() if task.id is None else task.id
+
+    def show(self, result: str | CallToolResult, revision: Revision) -> int:
+        """Print the id, or the result."""
+        if not isinstance(result, str):
+            say("the server answered at once, without a task")
+            return self.calling.show(result, revision)
+        print_line(result)
+        return ENDED_WELL
+
+
+@click.command(cls=TargetCommand)
+@click.argument("target", type=TARGET)
+@click.argument("uri", type=URI)
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@request_options
+def read(uri: str, as_json: bool) -> ReadResource:
+    """Read a resource of a server, to standard output.
+
+    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
+
+    \b
+        trio-mcp read server.py note://today
+        trio-mcp read ws://127.0.0.1:8765/mcp file:///logo.png > logo.png
+        trio-mcp read note://today -- python server.py
+
+    A terminal shows text, and describes other contents. A file or another program gets the contents byte for byte, one
+    part after another.
+
+    Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
+    """
+
+    return ReadResource(uri=uri, as_json=as_json)
+
+
+@define(kw_only=True)
+class ReadResource(CommandRequest[ReadResourceResult]):
+    """The request that reads a resource, which servers need not list."""
+
+    uri: str
+
+    async def send(self, client: Client, on_progress: OnProgress) -> ReadResourceResult:
+        """Read the resource."""
+        return await client.read_resource(self.uri, on_progress=on_progress)
+
+    def show(self, result: ReadResourceResult, revision: Revision) -> int:
+        """Print the contents: to a terminal as text, elsewhere byte for byte."""
+        if self.as_json or sys.stdout.isatty():
+            return super().show(result, revision)
+        try:
+            data = [_bytes(contents) for contents in result.contents]
+        except binascii.Error as error:
+            say(f"the server violated the protocol: a blob is not valid base64: {error}")
+            return SERVER_ERROR
+        sys.stdout.buffer.writelines(data)
+        sys.stdout.flush()
+        return ENDED_WELL
+
+    def lines(self, result: ReadResourceResult) -> Iterable[str]:
+        """Return the texts of the contents, and descriptions of the others."""
+        return map(resource_text, result.contents)
+
+
+def _bytes(contents: ResourceContents) -> bytes:
+    if isinstance(contents, TextResourceContents):
+        return contents.text.encode()
+    return base64.b64decode(contents.blob, validate=True)
+
+
+@click.command(cls=TargetCommand)
+@click.argument("target", type=TARGET)
+@click.argument("name", metavar="PROMPT", type=PROMPT)
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@request_options
+def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> GetPrompt:
+    """Fill in a prompt of a server and print its messages.
+
+    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
+
+    \b
+        trio-mcp prompt server.py praise dish=soup
+        trio-mcp prompt praise dish=soup --json -- python server.py
+
+    Values are strings, taken literally.
+
+    Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
+    """
+
+    return GetPrompt(prompt=name, pairs=arguments, as_json=as_json)
+
+
+@define(kw_only=True)
+class GetPrompt(CommandRequest[GetPromptResult]):
+    """The request that fills in a prompt. `prepare` raises `NotOffered` and `WrongArgument`."""
+
+    prompt: str
+    pairs: Sequence[str]
+    _arguments: dict[str, str] = attrs.field(init=False)
+
+    async def prepare(self, client: Client) -> None:
+        """Find the prompt, and check that it has these arguments."""
+        declared = client.server_capabilities.prompts is not None
+        prompt = await found("prompt", self.prompt, client.list_prompts(), declared)
+        self._arguments = texts_typed(self.pairs)
+        known = [argument.name for argument in prompt.arguments or ()]
+        for stray in self._arguments.keys() - set(known):
+            raise no_such_argument("prompt", stray, known)
+
+    async def send(self, client: Client, on_progress: OnProgress) -> GetPromptResult:
+        """Get the prompt. Arguments are left out if there are none."""
+        return await client.get_prompt(self.prompt, self._arguments or None, on_progress=on_progress)
+
+    def lines(self, result: GetPromptResult) -> Iterable[str]:
+        """Return the messages, each behind its role."""
+        return (f"{message.role}: {block_text(message.content)}" for message in result.messages)
+
+
+@click.command(cls=TargetCommand)
+@click.argument("target", type=TARGET)
+@click.argument("name", metavar="NAME", type=REFERENCE)
+@click.argument("arguments", nargs=-1, metavar="ARGUMENT=BEGINNING [KEY=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="Print the suggestions and their total as JSON.")
+@request_options
+def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> CompleteArgument:
+    """Ask a server for the values of an argument, and print its suggestions, one a line.
+
+    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --. NAME is a prompt, or a resource
+    template as shown by `trio-mcp inspect`. The first argument is the one to complete: BEGINNING is typed already, and
+    may be empty. The other arguments are settled.
+
+    \b
+        trio-mcp complete server.py praise dish=so
+        trio-mcp complete server.py 'menu://{day}/{dish}' dish= day=monday
+
+    Log lines, Ctrl-C and the exit status are those of `trio-mcp call`.
+    """
+
+    return CompleteArgument(name=name, pairs=arguments, as_json=as_json)
+
+
+@define(kw_only=True)
+class CompleteArgument(CommandRequest[Completion]):
+    """The request that asks for suggestions: the first of ``pairs`` is to be completed, the others are settled.
+    `prepare` raises `NotOffered` and `WrongArgument`."""
+
+    name: str
+    pairs: Sequence[str]
+    _reference: PromptReference | ResourceTemplateReference = attrs.field(init=False)
+    _typed: dict[str, str] = attrs.field(init=False)
+
+    async def prepare(self, client: Client) -> None:
+        """Find the prompt or the resource template."""
+        self._typed = texts_typed(self.pairs)
+        if not self._typed:
+            raise WrongArgument("what is to be completed is like ARGUMENT=BEGINNING, or ARGUMENT= for all there is")
+        declared = client.server_capabilities
+        kinds = (
+            (PromptReference, declared.prompts, client.list_prompts(), "name"),
+            (ResourceTemplateReference, declared.resources, client.list_resource_templates(), "uri_template"),
+        )
+        names: list[str] = []
+        error: Exception | None = None
+        for kind, declaration, pages, member in kinds:
+            found: Collected[Any] = await collect(pages) if declaration is not None else Collected([])
+            names += [getattr(item, member) for item in found.items]
+            if self.name in names:
+                self._reference = kind(self.name)
+                return
+            error = error or found.error
+        raise error or not_offered("prompt or resource template", self.name, names)
+
+    async def send(self, client: Client, on_progress: OnProgress) -> Completion:
+        """Ask for suggestions. The request has no progress."""
+        (argument, beginning), *settled = self._typed.items()
+        return await client.complete(self._reference, argument, beginning, settled=dict(settled) if settled else None)
+
+    def lines(self, result: Completion) -> Iterable[str]:
+        """Return the suggestions."""
+        yield from result.values
+        if result.has_more or (result.total is not None and result.total > len(result.values)):
+            say(f"there are more: {result.total}" if result.total is not None else "there are more")
