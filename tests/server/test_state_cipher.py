@@ -9,6 +9,7 @@ import pytest
 from trio_mcp import Server
 from trio_mcp.runtime.peer import PrincipalId
 from trio_mcp.server.request_state import BadRequestState, SealedState, StateCipher
+from trio_mcp.server.server import share_secret
 
 OLD, NEW = b"o" * 32, b"n" * 40
 CONTENT = SealedState(
@@ -43,7 +44,7 @@ def test_the_first_secret_seals_and_all_open() -> None:
 def test_a_shared_secret_counts_where_the_author_has_given_none() -> None:
     one, other, own = Server("s"), Server("s"), Server("s", secrets=[OLD])
     for each in (one, other, own):
-        each.share_secret(NEW)
+        share_secret(each, NEW)
     assert other.state_cipher.open(one.state_cipher.seal(CONTENT)) == CONTENT
     with pytest.raises(BadRequestState):
         own.state_cipher.open(one.state_cipher.seal(CONTENT))

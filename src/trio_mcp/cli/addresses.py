@@ -17,7 +17,7 @@ import trio
 from ..classes import define, frozen
 from ..concurrency.nurseries import open_service_nursery
 from ..server.servable import Servable
-from ..server.server import FROM_LIFESPAN, Server
+from ..server.server import FROM_LIFESPAN, Server, share_secret
 from ..serving.process import exclusive_process, tune_gc
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path
@@ -140,7 +140,7 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
 
     async def work(server: Servable) -> None:
         assert isinstance(server, Server), "run and gateway serve one"
-        server.share_secret(link.secret)
+        share_secret(server, link.secret)
         listeners = [WorkerListener(each) for each in link.listeners]
         start = partial(
             serve, listeners=listeners, allowed_origins=checks.allowed_origins, allowed_hosts=checks.allowed_hosts

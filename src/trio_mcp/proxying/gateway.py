@@ -142,9 +142,9 @@ class Gateway(Server):
         )
 
     @asynccontextmanager
-    async def open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Follow the group while the gateway runs: see `Server.open_lifespan`."""
-        async with super().open_lifespan(host), open_service_nursery("the gateway has ended") as nursery:
+    async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
+        """Follow the group while the gateway runs: see `Server._open_lifespan`."""
+        async with super()._open_lifespan(host), open_service_nursery("the gateway has ended") as nursery:
             for name in LISTS:
                 self._update_list(name)
             self._update_instructions()

@@ -237,13 +237,13 @@ class Server(Offering):
         """
         if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance] - as authors call it
             raise TypeError(f"a server is mounted, not {repr(other)[:200]}")
-        if self in other.all_servers():
+        if self in other._all_servers():
             raise ValueError(f"{self!r} cannot be mounted in itself")
         if self._lifespans:
             raise RuntimeError(f"{self!r} runs already, and {other!r} would have no lifespan: mount before serving")
         from .offers.mounting import mount_offers  # late: most servers stand alone
 
-        mount_offers(other.offers, self.offers, prefix, other.lifespan_in)
+        mount_offers(other.offers, self.offers, prefix, other._lifespan_in)
         self._mounted.append(other)
         other.observers.add_server(self)
 
@@ -258,11 +258,11 @@ class Server(Offering):
         self.tools.replace_listing(search.listed, search.resolve_call)
         self.list_changed("notifications/tools/list_changed")
 
-    def all_servers(self) -> list[Server]:
+    def _all_servers(self) -> list[Server]:
         """Return this server, and each server that is mounted here or in one of these, once."""
-        return list(dict.fromkeys([self, *(part for each in self._mounted for part in each.all_servers())]))
+        return list(dict.fromkeys([self, *(part for each in self._mounted for part in each._all_servers())]))
 
-    def server_providers(self) -> Iterator[Provider]:
+    def _server_providers(self) -> Iterator[Provider]:
         """Return the providers that are entered with the server, for parameters of what the server itself offers."""
         registries = (self.tools.registry, self.resources.registry, self.resources.templates, self.prompts.registry)
         for handler in (
@@ -271,22 +271,9 @@ class Server(Offering):
         ):
             yield from handler.once
 
-    def lifespan_in(self, host: RequestHost) -> Any:
+    def _lifespan_in(self, host: RequestHost) -> Any:
         """Return the value that the lifespan yielded for the server that runs with ``host``."""
         return self._lifespans[host]
-
-    @in_active_run
-    def share_secret(self, secret: bytes) -> None:
-        """Seal the state of modern clients with ``secret``, which other processes have, too. Does nothing where the
-        author has given ``secrets``."""
-        if not self._secrets:
-            self.state_cipher = StateCipher(self.info.name, [secret])
-
-    @in_active_run
-    def store_tasks_in(self, store: TaskStore) -> None:
-        """Keep the records of tasks in ``store``, from the next start of the server on."""
-        self._tasks = attrs.evolve(self._tasks, store=store)
-        self.tasks = _stored_tasks(self._tasks)
 
     if not TYPE_CHECKING:  # type checkers know what there is
 
@@ -344,7 +331,7 @@ class Server(Offering):
             outcomes, arounds = OutcomeReplies(expose_errors=self.expose_errors), self._middleware_chains()
             tasks = RunningTasks(self.tools, host, outcomes, settings, value, arounds)
             await services.start(tasks.host.run)
-            for part in self.all_servers():
+            for part in self._all_servers():
                 parts.enter_context(part.tasks.running(tasks.records))
             yield RunningServer(self, value, host, replies, tasks, arounds, cipher, fleet)
             await tasks.host.drain()
@@ -353,20 +340,20 @@ class Server(Offering):
 
     async def _enter_lifespans(self, host: RequestHost, parts: AsyncExitStack) -> None:
         """Enter the lifespans of this server and of the mounted ones, and their providers for all of the run."""
-        for part in self.all_servers():
+        for part in self._all_servers():
             try:
-                await parts.enter_async_context(part.open_lifespan(host))
+                await parts.enter_async_context(part._open_lifespan(host))
             except OSError as error:
                 error.add_note(FROM_LIFESPAN)
                 raise
             part.completions.check()
-        if once := [provider for part in self.all_servers() for provider in part.server_providers()]:
+        if once := [provider for part in self._all_servers() for provider in part._server_providers()]:
             from .calling.provided import open_server_providers  # late: few servers need it
 
             await parts.enter_async_context(open_server_providers(once, host))
 
     @asynccontextmanager
-    async def open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
+    async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
         """Run the lifespan, for the server that runs with ``host``: this one, or one that this one is mounted in."""
         with self.active_runs.register():
             async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
@@ -379,7 +366,7 @@ class Server(Offering):
     def _middleware_chains(self) -> MiddlewareChains | None:
         """Return the arounds of all methods, composed; `None` where there are none. Raises `RuntimeError` for those of
         a mounted server, which would not run here, though its authors may rely on the checks."""
-        if skipped := [part for part in self.all_servers() if part is not self and part._middleware]:
+        if skipped := [part for part in self._all_servers() if part is not self and part._middleware]:
             raise RuntimeError(f"{skipped[0]!r} is mounted, and has arounds of its own: declare them on {self!r}")
         if not self._middleware:
             return None
@@ -391,6 +378,22 @@ class Server(Offering):
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
         export."""
         return self.load.statistics()
+
+
+@in_active_run
+def share_secret(server: Server, secret: bytes) -> None:
+    """Seal the state of modern clients with ``secret``, which other processes have, too. Does nothing if the author has
+    given ``secrets``."""
+    if not server._secrets:  # pyright: ignore[reportPrivateUsage] - of this file
+        server.state_cipher = StateCipher(server.info.name, [secret])
+
+
+@in_active_run
+def store_tasks_in(server: Server, store: TaskStore) -> None:
+    """Keep the records of the server's tasks in ``store``, from the next start of the server on."""
+    tasks = attrs.evolve(server._tasks, store=store)  # pyright: ignore[reportPrivateUsage] - of this file
+    server._tasks = tasks  # pyright: ignore[reportPrivateUsage] - of this file
+    server.tasks = _stored_tasks(tasks)
 
 
 def _check_usable(version: str, lifespan: object, page_size: int | None, foreign: Mapping[str, Any]) -> None:

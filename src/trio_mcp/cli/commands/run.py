@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import trio
 
-from ...server.server import Server
+from ...server.server import Server, store_tasks_in
 from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, serving_on
 from ..loading import LoadingFailed, load_server
@@ -118,4 +118,4 @@ async def _keep_tasks(server: Server, path: Path) -> None:
 
     async with SQLiteTaskStore(path) as store:  # opened again by the server
         await store.expire(limit=0)
-    server.store_tasks_in(store)
+    store_tasks_in(server, store)
