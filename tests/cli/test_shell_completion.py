@@ -63,7 +63,7 @@ async def completed(home: Path, words: str) -> list[str]:
         ("trio-mcp inspect --config mine.json de", ["devil"]),
         ("trio-mcp call desk pa", [""]),
         ("trio-mcp call -- ", [""]),
-        ("trio-mcp run server.py --h", ["--http", "--allowed-host", "--health", "--help"]),
+        ("trio-mcp run server.py --h", ["--http", "--health", "--help"]),
         ("trio-mcp run server.py --s", ["--stateless", "--shared", "--scope"]),
         ("trio-mcp demo --h", ["--http", "--help"]),
     ],
