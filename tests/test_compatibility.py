@@ -18,6 +18,7 @@ import click
 import pytest
 from tests.public import FACE, NAMESPACES, names
 
+from trio_mcp.classes import Renamed
 from trio_mcp.cli.group import trio_mcp as command_line
 from trio_mcp.types import REVISIONS
 
@@ -72,7 +73,8 @@ def members(thing: Any) -> Iterator[str]:
     names = {name for base in thing.__mro__ if base.__module__.startswith("trio_mcp") for name in vars(base)}
     names |= {field.name for field in attrs.fields(thing)} if attrs.has(thing) else set()
     names |= thing.__required_keys__ | thing.__optional_keys__ if is_typeddict(thing) else set()
-    yield from (f".{name}" for name in sorted(names) if not name.startswith("_"))
+    is_there = (name for name in sorted(names) if not isinstance(inspect.getattr_static(thing, name, None), Renamed))
+    yield from (f".{name}" for name in is_there if not name.startswith("_"))
 
 
 def broken(before: dict[str, list[str]], now: dict[str, list[str]]) -> Iterator[str]:
@@ -94,6 +96,18 @@ def broken(before: dict[str, list[str]], now: dict[str, list[str]]) -> Iterator[
 def test_what_was_public_in_the_last_release_is_there_and_is_called_as_it_was() -> None:
     found = list(broken(json.loads(FILE.read_text()), public()))
     assert found == [], "where this is meant, say so in the changelog, and run python -m tests.test_compatibility"
+
+
+def test_what_is_public_is_what_the_reference_explains() -> None:
+    sections = (ROOT / "docs" / "reference.md").read_text().split("\n## ")[1:]
+    explained = {
+        f"{section if section.startswith('trio_mcp.') else 'trio_mcp'}.{name}"
+        for section, _, rows in (each.partition("\n") for each in sections)
+        for name in re.findall(r"^\| `(\w+)` \|", rows, flags=re.MULTILINE)
+    }
+    recorded = json.loads(FILE.read_text())
+    assert explained == {f"{space}.{name}" for space in FACE for name in names(space)}
+    assert explained <= recorded.keys()
 
 
 @pytest.mark.parametrize(
