@@ -81,7 +81,7 @@ class Answers:
     _workers: WorkerShare
     _graces: Graces
     _limits: CallTimeouts
-    _check_forms: bool = attrs.field(default=True, kw_only=True, alias="check_forms")
+    _check_forms: bool = attrs.field(default=True, alias="check_forms")
     _turns: dict[str, Turns] = attrs.field(init=False)
     relay: Relay | None = attrs.field(default=None, init=False)
     """The relay that takes the questions which the client declared to forward."""
