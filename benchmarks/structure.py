@@ -44,7 +44,7 @@ _LONG_FUNCTION = 45
 _MANY_PARAMETERS = 9
 _PASSAGES = 10
 """Passages of which the shortest one counts: trio runs ready tasks in either order."""
-_FOR_USERS = {"Fetcher"}
+_FOR_USERS = {"Fetcher", "StorageCounters"}
 """Protocols with one implementation in the package, which users may give another: ``JWTVerifier(fetcher=...)``."""
 
 

@@ -174,13 +174,7 @@ async def open_http_messages(
                 raise BadTarget("dial= opens connections in place of an HTTP proxy or a Unix socket: give one of them")
             by, via = None, hooks.dial
         http = HttpClient(
-            at,
-            ssl_context=ssl_context,
-            http_proxy=by,
-            bounds=bounds,
-            user_agent=agent,
-            via=via,
-            cookies=cookies,
+            at, ssl_context=ssl_context, http_proxy=by, bounds=bounds, user_agent=agent, via=via, cookies=cookies
         )
         http.hooks = hooks
     except ValueError as error:

@@ -155,8 +155,8 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
 
     hosts = [connection.TCPLocation(host, port) for host, port in address.hosts]
     secured: dict[str, Any] = {} if address.ssl_context is None else {"ssl_context": address.ssl_context}
-    options: dict[str, Any] = {"connect_timeout": limit, "max_idle_time": math.ceil(max_idle)}
-    options |= {**secured, **address.credentials}
+    timing = {"connect_timeout": limit, "max_idle_time": math.ceil(max_idle)}
+    options: dict[str, Any] = {**timing, **secured, **address.credentials}
     if address.kind is AddressKind.CLUSTER:
         nodes = ClusterConnectionPool(
             hosts,
