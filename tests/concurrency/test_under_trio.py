@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import trio_mcp
+import trio_mcp.hosting
 from trio_mcp import (
     Address,
     Command,
     Server,
+    open_client,
     open_http,
     open_memory,
     open_stdio,
@@ -24,10 +26,12 @@ from trio_mcp import (
     serve_http,
     serve_stdio,
     serve_tcp,
+    serve_transport,
     serve_unix,
     serve_websocket,
 )
 from trio_mcp.hosting import open_group
+from trio_mcp.testing import memory_transport_pair
 
 SERVING: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (serve_stdio, ()),
@@ -35,6 +39,7 @@ SERVING: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (serve_websocket, ()),
     (serve_tcp, ()),
     (serve_unix, ("socket",)),
+    (serve_transport, (memory_transport_pair()[0],)),
 ]
 OPENING: list[tuple[str, Callable[[], AbstractAsyncContextManager[Any]]]] = [
     ("open_stdio", lambda: open_stdio(["server"])),
@@ -45,6 +50,7 @@ OPENING: list[tuple[str, Callable[[], AbstractAsyncContextManager[Any]]]] = [
     ("open_unix", lambda: open_unix("socket")),
     ("open_unix", lambda: Address("unix:///socket").open()),
     ("open_memory", lambda: open_memory(Server("s"))),
+    ("open_client", lambda: open_client(memory_transport_pair()[0])),
     ("open_group", open_group),
 ]
 
@@ -76,4 +82,5 @@ def test_opening_with_asyncio_says_what_to_write(
 
 def test_all_that_serves_and_opens_is_tried_here() -> None:
     names = {serve.__name__ for serve, _ in SERVING} | {name for name, _ in OPENING}
-    assert names == {name for name in trio_mcp.__all__ if name.startswith(("serve_", "open_"))}
+    public = {*trio_mcp.__all__, *trio_mcp.hosting.__all__}
+    assert names == {name for name in public if name.startswith(("serve_", "open_"))}

@@ -145,7 +145,7 @@ class Load:
                 seconds = self._random.choice((0, 0.01, 0.2))
                 result = await self._bounded("a call", client.call_tool("pid", {"seconds": seconds}))
                 if result is not None:
-                    self.replay_guard.add(int(result.text))
+                    self.seen.add(int(result.text))
 
     async def _count(self, client: Client) -> None:
         """Read a stream, of which nothing may come twice or out of order, also where it is resumed elsewhere. Progress

@@ -81,7 +81,7 @@ class Answers:
     _workers: WorkerShare
     _graces: Graces
     _limits: CallTimeouts
-    _check_forms: bool = attrs.field(default=True, alias="check_forms")
+    check_forms: bool = True
     _turns: dict[str, Turns] = attrs.field(init=False)
     relay: Relay | None = attrs.field(default=None, init=False)
     """The relay that takes the questions which the client declared to forward."""
@@ -236,7 +236,7 @@ class Answers:
             if isinstance(answer, dict):
                 answer = ElicitResult("accept", cast("dict[str, Any]", answer))
             answer = with_defaults(_expect(ElicitResult, answer, "an elicitation handler"), params.requested_schema)
-            if self._check_forms:
+            if self.check_forms:
                 _check_form(answer, params.requested_schema)
             return answer
 

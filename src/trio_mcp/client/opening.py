@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Iterator
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, Unpack, cast
@@ -66,14 +65,16 @@ class LostInProbe(ConnectionLost):
 
 
 @async_with_only("client")
-def open_client(transport: Transport, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
+@asynccontextmanager
+async def open_client(transport: Transport, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
     """Open a client over a ``transport`` of your own, ready for calls; closed with the block. ``options``: see
     `ClientSettings`.
 
     Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
     `PeerError` when the server refuses, and `ProtocolViolation` when the two have no revision in common.
     """
-    return Opening(ClientSettings(**options)).open_over(framed(transport))
+    async with Opening.under_trio("open_client", options).open_over(framed(transport)) as client:
+        yield client
 
 
 @frozen

@@ -100,7 +100,7 @@ def test_notification_for_all_that_is_lost_is_found(monkeypatch: pytest.MonkeyPa
         if next(turns) % 50 != 49:
             told(self, row, params)
 
-    monkeypatch.setattr(ClientSubscriptions, "told", tell_most)
+    monkeypatch.setattr(ClientSubscriptions, "send_extension_notification", tell_most)
     assert found("all were told")
 
 
