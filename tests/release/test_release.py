@@ -92,8 +92,9 @@ def test_the_wheel_has_the_package_its_types_and_its_licence_and_nothing_else(wh
     assert "trio_mcp/py.typed" in names
     served = (ROOT / "src/trio_mcp/inspecting/page").iterdir()
     assert {f"trio_mcp/inspecting/page/{file.name}" for file in served} <= set(names)
-    scripts = (ROOT / "src/trio_mcp/fleet/storage/redis").glob("*.lua")
-    assert {f"trio_mcp/fleet/storage/redis/{file.name}" for file in scripts} <= set(names)
+    scripts = {str(file.relative_to(ROOT / "src")) for kind in ("lua", "sql") for file in ROOT.glob(f"src/**/*.{kind}")}
+    assert {file.rpartition(".")[2] for file in scripts} == {"lua", "sql"}
+    assert scripts <= set(names)
     assert "trio_mcp/recording/timeline.css" in names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 

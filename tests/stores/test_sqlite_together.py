@@ -19,7 +19,11 @@ from trio_mcp.stores.sqlite_database import Database, Location, Schema
 from trio_mcp.stores.task_store import StoreDown
 
 NOTES = Schema(
-    "notebook", 7, 1, "CREATE TABLE notes (text TEXT UNIQUE NOT NULL, CHECK (text <> 'refused'));", "DELETE FROM notes"
+    "notebook",
+    7,
+    1,
+    lambda: "CREATE TABLE notes (text TEXT UNIQUE NOT NULL, CHECK (text <> 'refused'));",
+    "DELETE FROM notes",
 )
 INSERT = "INSERT INTO notes VALUES (?)"
 
