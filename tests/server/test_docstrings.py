@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from trio_mcp import RequestContext, Server
-from trio_mcp.server.calling.docstrings import parameters_in
+from trio_mcp.server.annotations import parameters_in
 from trio_mcp.server.calling.signature import UserFunction
 
 pytest.importorskip("griffe", reason="the extra docstrings is not installed")

@@ -8,8 +8,7 @@ import attrs
 import msgspec
 import pytest
 
-from trio_mcp.stores.decoding import decode_columns, decode_stored
-from trio_mcp.stores.record_codec import RecordCodec, decoded
+from trio_mcp.stores.record_codec import RecordCodec, decode_columns, decode_stored, decoded
 from trio_mcp.stores.task_store import UnknownForm, UnreadableRecord
 from trio_mcp.testing.stores.task_store_records import record
 

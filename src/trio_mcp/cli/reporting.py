@@ -1,5 +1,4 @@
-"""Reports on a server: its offers, as far as its lists can be had, with what is wrong with each list; and each failure
-of the server, as a sentence on standard error and an exit status."""
+"""What a server offers, as data, and its failures, as sentences on standard error and as exit statuses."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ..concurrency.wakeups import ChangeSignal, Sleeper
 from ..jsonrpc.base64url import decode_base64url
 from ..protocol.converters import structure, unstructure
 from ..protocol.revisions import LATEST_MODERN
-from ..stores.decoding import decode_stored
+from ..stores.record_codec import decode_stored
 from ..stores.shared import CHANGES_LIMIT, ChangeHint
 from ..stores.task_store import UnreadableRecord
 

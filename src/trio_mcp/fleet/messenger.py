@@ -23,7 +23,7 @@ from ..concurrency.bounded import BoundedDict
 from ..concurrency.time_limits import growing_delay
 from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import clean
-from ..stores.decoding import decode_stored
+from ..stores.record_codec import decode_stored
 from ..stores.shared import Replica
 from ..stores.task_store import HintsLost, UnreadableRecord
 

@@ -22,7 +22,7 @@ from ..jsonrpc.messages import ErrorResponse, Response
 from ..protocol.errors import REPLICA_LOST
 from ..protocol.revisions import CORE, Vocabulary
 from ..runtime.cancellation import REMAINING_MS, CancelCause
-from ..stores.decoding import decode_stored
+from ..stores.record_codec import decode_stored
 from ..stores.task_store import UnreadableRecord
 from .messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage
 from .retry_messages import (

@@ -13,7 +13,7 @@ import msgspec
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.messages import RequestId
 from ..runtime.peer import Auth, Principal, PrincipalId
-from ..stores.decoding import decode_stored
+from ..stores.record_codec import decode_stored
 from ..stores.sealing import BadSeal
 from ..stores.task_store import UnreadableRecord
 from .messenger import ReplicaMessage

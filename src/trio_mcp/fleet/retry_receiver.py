@@ -25,7 +25,7 @@ from ..runtime.requests.rounds import Retry
 from ..runtime.requests.runner import unknown_state
 from ..state.events import RequestReceived
 from ..state.stateless import StatelessState
-from ..stores.decoding import decode_stored
+from ..stores.record_codec import decode_stored
 from ..stores.task_store import UnreadableRecord
 from .messenger import LEASE_SECONDS, MessageRefused, Messenger, ReplicaDead, ReplicaMessage
 from .retry_messages import CANCEL, LINES, RETRY, CancelMessage, LinesMessage, MessageSeal, RetryMessage

@@ -37,9 +37,16 @@ from ..server.subscriptions import notify_everything_changed, too_many_subscript
 from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .acknowledging import cancel_abandoned, wait_for_call_end, with_cancels
 from .downstream import ProxyClient
-from .extensions import VOCABULARY, ExtensionFilter, SharedExtensions, is_unknown
+from .extensions import (
+    VOCABULARY,
+    ExtensionFilter,
+    SharedExtensions,
+    cancel_abandoned,
+    is_unknown,
+    wait_for_call_end,
+    with_cancels,
+)
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered_capabilities, upstream_error
 from .listening import listen
 from .tenants import Tenants, UpstreamPool

@@ -38,9 +38,8 @@ from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
 from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TASK_LOST, TaskCancelled
-from .acknowledging import asking_behind, with_cancels
 from .downstream import Downstream, ForwardedCall
-from .extensions import is_unknown
+from .extensions import asking_behind, is_unknown, with_cancels
 from .server_requests import translated, translated_result, without_meta
 from .tasks import LONGEST_TASK_ID, Owner
 from .upstream import Upstream

@@ -34,9 +34,8 @@ from ..runtime.transport import ConnectionLost, HTTPError
 from ..server.offers.prompts import Completions
 from ..server.offers.registration import Registry
 from ..server.server import Server
-from .acknowledging import CANCELS
-from .gateway_skills import GatewaySkills
-from .member_offers import MemberCompletions, MemberOffers, MemberResources
+from .extensions import CANCELS
+from .member_offers import GatewaySkills, MemberCompletions, MemberOffers, MemberResources
 from .members import Forwarder, MemberUpstream
 
 logger = logging.getLogger("trio_mcp")

@@ -22,9 +22,8 @@ from ..server.request_state import StateCipher
 from ..server.servable import RunningCustomServer
 from ..server.server import Server
 from ..state.connection import ConnectionState
-from .acknowledging import remember_endings
 from .connection import ProxyConnection
-from .extensions import VOCABULARY, SharedExtensions
+from .extensions import VOCABULARY, SharedExtensions, remember_endings
 from .gateway import Gateway, gateway
 from .tasks import TaskOwners
 from .tenants import OpenUpstream, UpstreamPool

@@ -30,9 +30,8 @@ from ..runtime.connection import Connection
 from ..runtime.peer import PrincipalId
 from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
-from .acknowledging import CANCELS
 from .downstream import ProxyClient
-from .extensions import SharedExtensions
+from .extensions import CANCELS, SharedExtensions
 from .tasks import TaskOwners
 from .upstream import Upstream
 

@@ -37,8 +37,7 @@ from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream, ForwardedCall, record_request
 from .extensions import SKILLS_METHODS, ExtensionFilter, is_unknown
-from .parties import Parties
-from .server_requests import Respondent, ask
+from .server_requests import Parties, Respondent, ask
 from .tasks import KnownTasks, TaskOwners, WorkingTasks
 
 _COMPLETE: Final = "notifications/elicitation/complete"

@@ -1,11 +1,17 @@
 """Annotations are examined once, where a function is declared: their types, and the notes beside the types.
 
 Notes that other packages read and this package does not are refused, since nobody would check them.
+
+Docstrings with sections, in the style of Google, NumPy or Sphinx: the section about parameters goes into the schema.
+griffe reads the sections, and is imported for a docstring that has some (extra ``trio-mcp[docstrings]``). Without it
+such a docstring stays whole in the description.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from inspect import Parameter, signature
 from operator import is_
@@ -16,6 +22,7 @@ import attrs
 import msgspec
 from msgspec import inspect as kinds
 
+from ..lazy import lazy_pattern
 from ..protocol.fields import hint_parts
 from ..protocol.foreign_types import is_model, readable
 from ..protocol.plain_classes import is_plain_class
@@ -262,3 +269,47 @@ def _is_field(note: Any) -> bool:
 
 def _package_of(note: Any) -> str:
     return cast("type[Any]", type(note)).__module__.partition(".")[0]
+
+
+_STYLES: Final = {
+    "google": lazy_pattern(r"^(?:Args|Arguments|Params|Parameters):[ \t]*$", re.MULTILINE),
+    "numpy": lazy_pattern(r"^Parameters[ \t]*\n-{3,}[ \t]*$", re.MULTILINE),
+    "sphinx": lazy_pattern(r"^:param ", re.MULTILINE),
+}
+
+
+def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
+    """Return ``doc`` without its section about parameters, and the descriptions of the parameters by name."""
+    style = next((name for name, section in _STYLES.items() if doc is not None and section.search(doc)), None)
+    if doc is None or style is None:
+        return doc, {}
+    try:
+        from griffe import Docstring, Parser  # late: most docstrings have no sections
+    except ImportError:
+        return doc, {}
+
+    parts: list[str] = []
+    found: dict[str, str] = {}
+    for section in Docstring(doc).parse(Parser(style), warnings=False):
+        if section.kind.value in ("parameters", "other parameters"):
+            found |= {each.name: " ".join(each.description.split()) for each in section.value if each.description}
+        else:
+            parts += _words(section.kind.value, section.title, section.value)
+    return "\n\n".join(parts) or None, found
+
+
+def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
+    """Yield the words of another section, for a description."""
+    match kind:
+        case "text":
+            yield value
+        case "returns" | "yields":
+            yield "\n".join(f"{kind.capitalize()}: {each.description}" for each in value)
+        case "raises" | "warns":
+            yield "\n".join(f"{kind.capitalize()} {each.annotation}: {each.description}" for each in value)
+        case "examples":
+            yield "\n".join(("Examples:", *(text for _, text in value)))
+        case "admonition":
+            yield f"{title}: {value.contents}"
+        case _:  # attributes, classes and the like are no matter of a function
+            pass

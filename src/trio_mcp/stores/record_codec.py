@@ -1,19 +1,53 @@
-"""RecordCodec turns records of tasks into rows of bytes and numbers, sealed if so wished, and back."""
+"""RecordCodec turns records of tasks into rows of bytes and numbers, sealed if so wished, and back.
+
+Each failure of decoding raises `UnreadableRecord`. Anyone who can write to the storage chooses the bytes, and decoders
+raise more exceptions than they document: msgspec also raises `UnicodeDecodeError` and `RecursionError`, and a value of
+another type raises `TypeError`.
+"""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any, Final, TypeVar
 
 import attrs
 import msgspec
 
 from ..classes import frozen
-from .decoding import decode_columns, decode_stored
+from ..jsonrpc.errors import clean
 from .sealing import BadSeal, SealingKey, check_secrets, derived_key
 from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord, UnknownForm, UnreadableRecord
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+SESSION: Final = tuple[bytes, bytes]
+"""Types of the columns of a session: facts and mark."""
+STREAM: Final = tuple[bytes, bytes, int, int, bytes, int]
+"""Types of the columns of a stream: holder, request id, last and dropped number, note, end time."""
+LINES: Final = list[bytes]
+"""Type of the events of a stream."""
+_MAX_REASON_LENGTH: Final = 200
+
+
+def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
+    """Return ``decode(data)``. Raises `UnreadableRecord` for any failure, with ``what`` as the name of the data."""
+    try:
+        return decode(data)
+    except UnreadableRecord:
+        raise
+    except Exception as error:
+        words = clean(str(error)[:_MAX_REASON_LENGTH]) or type(error).__name__
+        raise UnreadableRecord(f"{what} cannot be read: {words}") from None
+
+
+def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
+    """Return ``row``, a sequence of values, as a tuple of the type ``kinds``. Raises `UnreadableRecord` for other
+    values: SQLite keeps values of any type in any column, and a hash in Redis may lack fields."""
+    return decode_stored(what, partial(msgspec.convert, type=kinds), row)
+
 
 _FORMAT: Final = b"\x01"
 """Version of `_Content`. A field at its end, with a default, needs no other version: an older process, which does not

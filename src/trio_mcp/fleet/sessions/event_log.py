@@ -24,7 +24,7 @@ from ...jsonrpc.messages import RequestId, is_request_id
 from ...protocol.errors import REPLICA_LOST
 from ...serving.callers import token_expiry
 from ...serving.http.exchanges import HttpRequest
-from ...stores.decoding import decode_stored
+from ...stores.record_codec import decode_stored
 from ...stores.sealing import BadSeal, KeyRing
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
 from ...stores.task_store import UnreadableRecord

@@ -24,8 +24,7 @@ from ...concurrency.fair_share import Caller
 from ...concurrency.wakeups import ChangeSignal
 from ...runtime.peer import PrincipalId
 from ...server.server import RunningServer
-from ...stores.decoding import decode_stored
-from ...stores.record_codec import encoded
+from ...stores.record_codec import decode_stored, encoded
 from ...stores.sealing import BadSeal
 from ...stores.task_store import HintsLost, Uncertain, UnreadableRecord, new_mark
 from ..change_replicator import ChangeReplicator

@@ -20,7 +20,7 @@ from ...protocol.converters import structure_params
 from ...protocol.revisions import REVISIONS
 from ...protocol.types.lifecycle import InitializeParams
 from ...protocol.types.notifications import DEFAULT_LOG_LEVEL
-from ...stores.decoding import decode_stored
+from ...stores.record_codec import decode_stored
 from ...stores.task_store import UnreadableRecord
 
 T = TypeVar("T")

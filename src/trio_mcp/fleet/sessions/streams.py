@@ -17,7 +17,7 @@ from ...classes import define
 from ...concurrency.wakeups import Sleeper
 from ...runtime.outbox import Outbox
 from ...serving.http.responses import unavailable
-from ...stores.decoding import decode_stored
+from ...stores.record_codec import decode_stored
 from ...stores.shared import StoredStream
 from ...transports.http.application import ResponseHandle, do_nothing
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, numbered_events, priming_event, retry_line

@@ -34,11 +34,11 @@ from ..annotations import (
     check_metadata,
     hashed_items_limit,
     needs_options,
+    parameters_in,
 )
 from ..context.request_context import LiveContext
 from ..context.worker_context import WorkerContext, is_context
 from ..options import PromptOptions
-from .docstrings import parameters_in
 
 if TYPE_CHECKING:
     from .provider import Provide, Provider

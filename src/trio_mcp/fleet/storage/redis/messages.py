@@ -22,8 +22,7 @@ import msgspec
 import trio
 
 from ....concurrency.contexts import asynccontextmanager
-from ....stores.decoding import LINES, decode_columns, decode_stored
-from ....stores.record_codec import decoded, encoded
+from ....stores.record_codec import LINES, decode_columns, decode_stored, decoded, encoded
 from ....stores.shared import CHANGES_LIMIT, MAX_MESSAGE_BYTES, ChangeCursor, ChangeHint, ChangesSince
 from ....stores.task_store import HINTS_LOST, HintQueue, HintQueues, HintsLost, UnreadableRecord
 from .client import load_scripts

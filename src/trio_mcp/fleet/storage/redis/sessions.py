@@ -19,8 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from ....concurrency.contexts import asynccontextmanager
-from ....stores.decoding import LINES, SESSION, STREAM, decode_columns, decode_stored
-from ....stores.record_codec import decoded, encoded
+from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, decode_stored, decoded, encoded
 from ....stores.shared import StoredEvents, StoredSession, StoredStream
 from ....stores.task_store import HintQueues, HintsLost, StoreFull
 from .client import Script, Value, load_scripts

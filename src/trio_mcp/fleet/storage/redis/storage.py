@@ -18,8 +18,7 @@ from ....concurrency.contexts import asynccontextmanager
 from ....concurrency.nurseries import open_service_nursery
 from ....concurrency.time_limits import growing_delay
 from ....concurrency.wakeups import ChangeSignal
-from ....stores.decoding import decode_columns, decode_stored
-from ....stores.record_codec import decoded
+from ....stores.record_codec import decode_columns, decode_stored, decoded
 from ....stores.sealing import check_secrets
 from ....stores.shared import SECRET_BYTES, ChangeHint, Replica, new_replica_id
 from ....stores.task_store import HINTS_LOST, HintQueues, HintsLost, UnreadableRecord

@@ -22,8 +22,7 @@ import attrs
 import trio
 
 from ....concurrency.contexts import asynccontextmanager, contextmanager
-from ....stores.decoding import decode_stored
-from ....stores.record_codec import RecordCodec, StoredRecord, decoded, encoded
+from ....stores.record_codec import RecordCodec, StoredRecord, decode_stored, decoded, encoded
 from ....stores.task_store import (
     HINTS_LOST,
     Hint,

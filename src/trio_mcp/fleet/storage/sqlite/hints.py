@@ -18,8 +18,7 @@ import trio
 from ....classes import frozen
 from ....concurrency.contexts import asynccontextmanager
 from ....concurrency.wakeups import Sleeper
-from ....stores.decoding import decode_columns
-from ....stores.record_codec import decoded, encoded
+from ....stores.record_codec import decode_columns, decoded, encoded
 from ....stores.shared import ChangeCursor, ChangeHint
 from ....stores.sqlite_database import Database, snapshot
 from ....stores.sqlite_store import DatabaseTaskStore, sweep_changes

@@ -11,8 +11,7 @@ import trio
 
 from ....concurrency.contexts import asynccontextmanager
 from ....concurrency.wakeups import Sleeper
-from ....stores.decoding import decode_columns
-from ....stores.record_codec import encoded
+from ....stores.record_codec import decode_columns, encoded
 from ....stores.shared import CHANGES_LIMIT, MAX_MESSAGE_BYTES, ChangeCursor, ChangeHint, ChangesSince
 from ....stores.sqlite_database import Database, snapshot
 from ....stores.task_store import HINTS_LOST, HintsLost

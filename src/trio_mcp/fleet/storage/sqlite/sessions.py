@@ -12,8 +12,7 @@ import attrs
 from ....classes import frozen
 from ....concurrency.contexts import asynccontextmanager
 from ....concurrency.fair_share import leaves_enough
-from ....stores.decoding import LINES, SESSION, STREAM, decode_columns
-from ....stores.record_codec import decoded, encoded
+from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, decoded, encoded
 from ....stores.shared import FINISHED_STREAMS_LIMIT, StoredEvents, StoredSession, StoredStream
 from ....stores.sqlite_database import Database
 from ....stores.task_store import HintsLost, StoreFull
