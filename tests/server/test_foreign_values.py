@@ -16,8 +16,7 @@ import pytest
 
 from trio_mcp import Server, open_memory
 from trio_mcp.protocol.type_schemas import schema_of
-from trio_mcp.server.calling.encoders import Encoders
-from trio_mcp.server.calling.results import result_maker, to_plain
+from trio_mcp.server.calling.results import Encoders, result_maker, to_plain
 from trio_mcp.server.calling.signature import UserFunction
 
 DAY = datetime.date(2026, 7, 28)

@@ -15,8 +15,8 @@ from .offers.tools import Tools
 from .options import CacheHints, PromptOptions, ResourceOptions, ToolOptions, check_options
 
 if TYPE_CHECKING:
-    from .calling.encoders import Encoders
     from .calling.extension_handlers import ExtensionHandlers
+    from .calling.results import Encoders
     from .middleware import Middleware
 
     A = TypeVar("A", bound=Middleware)

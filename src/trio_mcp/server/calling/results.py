@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import sys
 import types
+import typing
 from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, singledispatch
 from inspect import Parameter
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
 import msgspec
+from msgspec import inspect as kinds
 
 from ...jsonrpc.codec import encode_readable
 from ...jsonrpc.errors import NotSerializable
@@ -36,8 +39,48 @@ from ...protocol.types.tools import CallToolResult
 from ..annotations import fielded_classes
 from ..context.input_required import InputRequired
 
-if TYPE_CHECKING:
-    from .encoders import Encoders
+
+class Encoders:
+    """The functions by the classes whose values they write as JSON data; one of a class holds for its subclasses.
+
+    Raises `TypeError` for what is no class, for a class that has a JSON form without a function, and for a function
+    that is async.
+    """
+
+    def __init__(self, functions: Mapping[type, Callable[[Any], Any]]) -> None:
+        self._write = singledispatch(write_foreign)
+        for kind, function in functions.items():
+            _check(kind, function)
+            self._write.register(kind, function)
+
+    def write(self, value: Any) -> Any:
+        """Return a value of a class that msgspec does not know as data, which may hold such values again."""
+        return self._write(value)
+
+    def returned(self, kind: type) -> Any:
+        """Return the annotation of what the function for ``kind`` returns; `None` for a class without a function."""
+        function = self._write.dispatch(kind)
+        if function is write_foreign:
+            return None
+        if isinstance(function, type):
+            return cast("Any", function)
+        try:
+            return typing.get_type_hints(function).get("return", Any)
+        except NameError as error:
+            raise TypeError(f"the encoder of {kind.__name__}: an annotation could not be resolved: {error}") from None
+
+
+def _check(kind: Any, function: Any) -> None:
+    if not isinstance(kind, type) or not callable(function):
+        raise TypeError(
+            "encoders are functions by classes:\n    wrong:  encoders=[encode_frame]\n"
+            "    right:  encoders={Frame: encode_frame}"
+        )
+    if not isinstance(kinds.type_info(cast("Any", kind)), kinds.CustomType):
+        raise TypeError(f"{kind.__name__} has a JSON form already: an encoder is for a class that has none")
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"the encoder of {kind.__name__} is async: write a plain function, which does not wait")
+
 
 T = TypeVar("T")
 ToResult: TypeAlias = Callable[[Any], CallToolResult]
@@ -57,7 +100,7 @@ def encoders_of(functions: Mapping[type, Callable[[Any], Any]]) -> Encoders | No
     """Return the encoders that ``functions`` are, `None` where there are none. See `Encoders` for the errors."""
     if not functions:
         return None
-    from .encoders import Encoders  # late: few servers have any
+    from .results import Encoders  # late: few servers have any
 
     return Encoders(functions)
 

@@ -39,7 +39,7 @@ from .uris import LONGEST_URI, UriTemplate, check_length, checked_uri, normal_ur
 
 if TYPE_CHECKING:
     from ...protocol.types.apps import AppPolicy
-    from ..calling.encoders import Encoders
+    from ..calling.results import Encoders
 
 
 class ResourceNotFound(MCPError):

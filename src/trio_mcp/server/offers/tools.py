@@ -50,7 +50,7 @@ from .registration import Registry
 
 if TYPE_CHECKING:
     from ...protocol.schema_validator import SchemaValidator
-    from ..calling.encoders import Encoders
+    from ..calling.results import Encoders
 
 _NAME: Final = lazy_pattern(r"[A-Za-z0-9_.-]{1,128}")
 _LARGE: Final = 1024 * 1024
