@@ -80,8 +80,8 @@ def test_modules_below_can_be_inspected(site: Path) -> None:
 import inspect, pydoc
 from trio_mcp.auth.resource_server import jwt, keys, proof_checks
 from trio_mcp.openapi import arguments, document, responses, tools
-from trio_mcp.skills import folder, front_matter
-for module in (jwt, keys, proof_checks, arguments, document, responses, tools, folder, front_matter):
+from trio_mcp.skills import folder
+for module in (jwt, keys, proof_checks, arguments, document, responses, tools, folder):
     for name, value in inspect.getmembers(module):
         inspect.getmembers(value), inspect.unwrap(value) if callable(value) else None
     pydoc.render_doc(module)

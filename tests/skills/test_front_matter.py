@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from trio_mcp import Skills
 from trio_mcp.extras import extra
-from trio_mcp.skills import front_matter
-from trio_mcp.skills.front_matter import LONGEST, front_matter_of
+from trio_mcp.skills import folder
+from trio_mcp.skills.folder import LONGEST, front_matter_of
 
 
 def read(yaml: str) -> dict[str, Any]:
@@ -148,6 +148,6 @@ def test_any_text_gives_a_mapping_or_an_error(text: str) -> None:
 
 
 def test_skills_raise_import_error_at_once_where_pyyaml_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_matter, "yaml", extra("no_such_module", "install trio-mcp[skills]"))
+    monkeypatch.setattr(folder, "yaml", extra("no_such_module", "install trio-mcp[skills]"))
     with pytest.raises(ImportError, match=r"install trio-mcp\[skills\]"):
         Skills()

@@ -90,7 +90,7 @@ class LoadedSkill:
 
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
     """Read and compare the ``SKILL.md`` of ``entry``: see `Client.load_skill`."""
-    from .front_matter import front_matter_of  # late: needs PyYAML, which few clients have
+    from .folder import front_matter_of  # late: needs PyYAML, which few clients have
 
     try:
         files = entry.files()

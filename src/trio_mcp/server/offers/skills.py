@@ -14,8 +14,7 @@ import trio
 from ...classes import define
 from ...concurrency.misuse import check_keywords
 from ...protocol.types.skills import SKILL_FILE
-from ...skills.folder import SkillSource, read_files, read_folder, skill_folders, stamps_of
-from ...skills.front_matter import check_extra
+from ...skills.folder import SkillSource, check_extra, read_files, read_folder, skill_folders, stamps_of
 from ...skills.loading import SkillsExtension
 from .resources import ResourceNotFound
 from .skill_offers import SkillOffers, SkillOptions
