@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .client.current_call import current_call
     from .client.opening import open_client
     from .client.timeouts import KeepAlive
-    from .concurrency.interrupts import cancel_on_interrupt
+    from .concurrency.contexts import cancel_on_interrupt
     from .concurrency.time_limits import fail_after_silence, fail_after_work
     from .connecting.bad_target import BadTarget
     from .connecting.http.opening import open_http

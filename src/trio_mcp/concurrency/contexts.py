@@ -10,11 +10,15 @@ collector runs.
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from functools import wraps
-from types import TracebackType
-from typing import ParamSpec, TypeVar
+from functools import partial, wraps
+from types import FrameType, TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+import trio
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,3 +81,36 @@ class _AsyncContext(AbstractAsyncContextManager[T, bool | None]):
         finally:
             if value is not None:
                 value.__traceback__ = traceback
+
+
+@contextmanager
+def cancel_on_interrupt() -> Generator[trio.CancelScope]:
+    """Open a scope that the first Ctrl-C (SIGINT) inside cancels. The second one does what it did before the block:
+    raise `KeyboardInterrupt`, usually.
+
+        with cancel_on_interrupt() as scope:
+            result = await client.call_tool("search", {"text": "trio"})
+        if scope.cancelled_caught:
+            print("cancelled")
+
+    For the main thread; elsewhere `RuntimeError`. Blocks of several tasks must be nested, as the handlers of a signal
+    are: the innermost gets the interrupt.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("interrupts come to the main thread: open cancel_on_interrupt() where trio runs there")
+    token, scope = trio.lowlevel.current_trio_token(), trio.CancelScope()
+    interrupted = False
+
+    def interrupt(number: int, frame: FrameType | None) -> Any:
+        nonlocal interrupted
+        if interrupted and callable(before):
+            return before(number, frame)
+        interrupted = True
+        return token.run_sync_soon(partial(scope.cancel, reason="the user pressed Ctrl-C"))
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with scope:
+            yield scope
+    finally:
+        signal.signal(signal.SIGINT, before)
