@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     ".client.cache": "ResponseCache", ".client.client": "Client", ".client.confirming": "confirm_cancels",
     ".client.current_call": "current_call", ".client.opening": "open_client", ".client.timeouts": "KeepAlive",
-    ".concurrency.interrupts": "cancel_on_interrupt", ".concurrency.time_limits": "fail_after_silence fail_after_work",
+    ".concurrency.contexts": "cancel_on_interrupt", ".concurrency.time_limits": "fail_after_silence fail_after_work",
     ".connecting.bad_target": "BadTarget", ".connecting.http.opening": "open_http",
     ".connecting.lines": "open_tcp open_unix", ".connecting.memory": "open_memory",
     ".connecting.stdio": "Command open_stdio", ".connecting.targets": "Address InMemory",
