@@ -19,7 +19,7 @@ from .entries import Reference
 if TYPE_CHECKING:
     from ..protocol.meta import TraceContext
     from ..runtime.limits import Load
-    from ..runtime.observing import CallSpan, HandlerSpan, Tracer, Tracing
+    from ..runtime.transport import CallSpan, HandlerSpan, Tracer, Tracing
     from ..state.requests import InboundRequest, OutboundRequest
     from .entries import ExchangeReference, Recording
 

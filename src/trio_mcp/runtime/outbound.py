@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from .calls import CallOwner
     from .limits import Limits
     from .notifications import NotificationQueue
-    from .observing import Tracer
     from .outbox import Outbox
+    from .transport import Tracer
 
 
 _ANSWER_ONLY: Final = (

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...state.requests import InboundRequest
     from ...stores.shared import Replica
     from ..exchange import Exchange
-    from ..observing import Tracing
+    from ..transport import Tracing
     from .endings import Endings
     from .rounds import Retry, Seal
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ...state.requests import InboundRequest
     from ..calls import Ask, SendDetached
     from ..exchange import Exchange
-    from ..observing import HandlerSpan, Tracer
     from ..peer import Peer
     from ..replies import Replies
+    from ..transport import HandlerSpan, Tracer
     from .host import RequestHandler, RequestHost
     from .questions import Question
     from .rounds import Retry

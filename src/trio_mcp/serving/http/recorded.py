@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...recording.entries import ExchangeReference, Recording
     from ...recording.recorder import Recorder
     from ...runtime.limits import Load
-    from ...runtime.observing import Tracer, Tracing
+    from ...runtime.transport import Tracer, Tracing
     from ...server.servable import Running
     from ...state.requests import InboundRequest, OutboundRequest
     from ...transports.http.heads import RequestHead
