@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from .serving.http.serve import HTTPAppOptions, HTTPOptions
     from .skills.loading import LoadedSkill
     from .tasks.task_state import TaskState
-    from .transports.http_client.hooks import HTTPRequest, HTTPResponse
+    from .transports.http_client.dialing import HTTPRequest, HTTPResponse
 
 # fmt: off
 _NAMES: Final = {
@@ -120,7 +120,7 @@ _NAMES: Final = {
     ".serving.accepting": "ServingOptions WebSocketOptions", ".serving.http.asgi": "HTTPApp",
     ".serving.http.routes": "Route", ".serving.http.serve": "HTTPAppOptions HTTPOptions",
     ".skills.loading": "LoadedSkill", ".tasks.task_state": "TaskState",
-    ".transports.http_client.hooks": "HTTPRequest HTTPResponse",
+    ".transports.http_client.dialing": "HTTPRequest HTTPResponse",
 }
 __all__ = [
     "ALL_QUESTIONS", "REVISIONS", "APIOperation", "Annotations", "AudioContent", "BlobResourceContents",

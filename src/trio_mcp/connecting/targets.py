@@ -22,7 +22,7 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_keywords
 from ..runtime.transport import FramedTransport
 from ..server.server import Server
-from ..transports.http_client.hooks import Dial, OnRequest, OnResponse
+from ..transports.http_client.dialing import Dial, OnRequest, OnResponse
 from ..transports.http_client.origins import split_socket_url
 from ..transports.memory import memory_transport_pair
 from ..transports.sockets import connect_unix, socket_path

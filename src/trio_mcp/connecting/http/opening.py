@@ -37,7 +37,7 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ...runtime.transport import ConnectionLost, HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
-from ...transports.http_client.hooks import Dial, Hooks, OnRequest, OnResponse
+from ...transports.http_client.dialing import Dial, Hooks, OnRequest, OnResponse
 from ...transports.http_client.origins import REDIRECTS, is_local_host, names_socket, split_socket_url, split_url
 from ..bad_target import BadTarget, check_server_url
 from ..credentials import check_authorization, given_headers, open_credentials

@@ -29,8 +29,7 @@ from .connection import (
     request_head,
 )
 from .cookies import Cookies
-from .dialing import AddressRule, Dialer
-from .hooks import Dial, Hooks
+from .dialing import AddressRule, Dial, Dialer, Hooks
 from .origins import TARGET, HttpProxy, Origin, proxy_at, proxy_from_environment, split_url
 
 
