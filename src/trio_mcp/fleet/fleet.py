@@ -9,7 +9,7 @@ import trio
 
 from ..runtime.requests.host import RequestHost
 from ..server.sharing import SharedStorage
-from ..serving.http.fleet_sessions import HttpFleet
+from ..serving.http.session import HttpFleet
 from .change_replicator import ChangeReplicator, ReplicatedNotifications
 from .messenger import Messenger
 from .retry_forwarder import RetryForwarder

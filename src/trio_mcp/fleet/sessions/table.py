@@ -19,8 +19,8 @@ from ...jsonrpc.messages import Request, Unreadable
 from ...runtime.peer import Headers, Peer, PrincipalId
 from ...server.server import RunningServer
 from ...serving.http.exchanges import HttpRequest
-from ...serving.http.fleet_sessions import FleetSessions
 from ...serving.http.responses import error, unavailable
+from ...serving.http.session import FleetSessions
 from ...serving.http.session_exchange import ClientSession
 from ...stores.shared import StoredSession
 from ...stores.task_store import HintsLost

@@ -52,8 +52,8 @@ from .stateless import StatelessEndpoint
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
-    from .fleet_sessions import FleetSessions
     from .routes import RouteRun, Routes
+    from .session import FleetSessions
 
 logger = logging.getLogger("trio_mcp")
 
@@ -435,7 +435,7 @@ def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: flo
     """Return the sessions that all replicas serve; `None` if nothing is shared."""
     if not isinstance(running, RunningServer) or running.fleet is None or running.stateless:
         return None
-    from .fleet_sessions import HttpFleet  # most servers run alone
+    from .session import HttpFleet  # most servers run alone
 
     assert isinstance(running.fleet, HttpFleet), "each storage makes one: see `FleetStorage`"
     return running.fleet.open_sessions(running, nursery, retry_interval)

@@ -1,12 +1,13 @@
 """HttpSession is one legacy client of an endpoint, with the streams and events that this process keeps for it.
 
 `SessionTable` has the sessions of an endpoint, each known by the id in its headers (2025-11-25 transports, Session
-Management).
+Management). `FleetSessions` is the contract with the sessions of all replicas, which `HttpFleet` opens.
 """
 
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http import HTTPStatus
 from operator import attrgetter
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...concurrency.fair_share import Caller, SharedBytes
-from ...jsonrpc.messages import Request
+from ...jsonrpc.messages import Request, Unreadable
 from ...runtime.limits import Limits
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Headers, Peer, PrincipalId
 from ...server.servable import Running
+from ...server.server import RunningServer
+from ...server.sharing import Fleet
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import token_expiry
@@ -269,3 +272,52 @@ class SessionTable:
         """Wait until all sessions have ended."""
         for session in (*self._sessions.values(), *self._ended):
             await session.ended()
+
+
+class FleetSessions(ABC):
+    """The legacy sessions of an endpoint that any replica serves, each known by the id in its headers (2025-11-25
+    transports, Session Management)."""
+
+    @abstractmethod
+    def find(self, session_id: str, principal: PrincipalId | None) -> ClientSession | None:
+        """Return the session with this id, if ``principal`` has one that can be served at once (2025-11-25 security
+        best practices, Session Hijacking). `None`: see `look_up`."""
+
+    @abstractmethod
+    def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[ClientSession | None], None]) -> None:
+        """Read the session with this id, and call ``on_found`` with the session, or with `None` if the principal has no
+        such session. If the storage is unavailable, ``posted`` is answered instead."""
+
+    @abstractmethod
+    def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
+        """Fail the question to the client, on any replica, that ``message`` was meant to answer, if the message names
+        one and ``principal`` has the session."""
+
+    @abstractmethod
+    def open(self, message: Request, posted: HttpRequest) -> None:
+        """Answer ``initialize``, and open a session for the caller, within its share."""
+
+    @abstractmethod
+    def expire(self, now: float) -> None:
+        """End idle sessions. To be called about every second."""
+
+    @abstractmethod
+    def send_keep_alive(self) -> None:
+        """Send a comment on each stream that was silent."""
+
+    @abstractmethod
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """End each session in this process when its requests are done."""
+
+    @abstractmethod
+    async def ended(self) -> None:
+        """Wait until all sessions in this process have ended."""
+
+
+class HttpFleet(Fleet):
+    """A fleet whose replicas all serve the same legacy sessions over HTTP."""
+
+    @abstractmethod
+    def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions:
+        """Return the sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients come back
+        ``retry_interval`` seconds after a response broke."""
