@@ -1,5 +1,10 @@
-"""Public names that are imported at their first use, and regular expressions that are compiled then: compiling one
-takes as long as making a class, and a server needs few of its patterns for its first answer."""
+"""What is imported or made late: optional modules, public names and regular expressions.
+
+Optional modules are those of extras. If one isn't installed, its first use raises ImportError; a public name can be
+imported without its extra, so that ``from trio_mcp import *``, ``help`` and ``inspect`` work. Public names are imported
+at their first use. Regular expressions are compiled then: compiling one takes as long as making a class, and a server
+needs few of its patterns for its first answer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,34 @@ import gc
 import re
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, AnyStr, cast
+from typing import Any, AnyStr, Final, NoReturn, cast
+
+
+def extra(module: str, message: str) -> Any:
+    """Return ``module``, or a placeholder that raises `ImportError` with ``message`` when you use it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        return _Missing(message)
+
+
+def require(module: object) -> None:
+    """Raise `ImportError` if ``module``, which `extra` returned, isn't installed."""
+    if isinstance(module, _Missing):
+        module.fail()
+
+
+class _Missing:
+    def __init__(self, message: str) -> None:
+        self._message: Final = message
+
+    def fail(self) -> NoReturn:
+        raise ImportError(self._message)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name[:2] == "__":  # for inspect, copy and pickle, which handle AttributeError
+            raise AttributeError(name)
+        self.fail()
 
 
 def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) -> Any:

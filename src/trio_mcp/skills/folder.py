@@ -23,7 +23,7 @@ from urllib.parse import quote
 import attrs
 
 from ..classes import frozen
-from ..extras import extra, require
+from ..lazy import extra, require
 from ..protocol.fields import JSONObject
 from ..protocol.types.skills import (
     MOST_BYTES,

@@ -18,9 +18,9 @@ import msgspec
 import trio
 
 from ...classes import frozen
-from ...extras import extra, require
 from ...jsonrpc.base64url import decode_base64url
 from ...jsonrpc.codec import check_levels
+from ...lazy import extra, require
 from ...protocol.authorization import InvalidDocument, ServerMetadata
 from ..fetching import Fetch, Fetcher, FetchFailed, server_metadata_urls
 from .verification import Signed, VerifierUnavailable, check_endpoint
