@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_mcp import Skills
-from trio_mcp.extras import extra
+from trio_mcp.lazy import extra
 from trio_mcp.skills import folder
 from trio_mcp.skills.folder import LONGEST, front_matter_of
 
