@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from .server.context.request_context import RequestContext
     from .server.context.worker_context import WorkerContext
     from .server.middleware import Next, ServerRequest
-    from .server.offers.resources import Apps, ResourceNotFound
+    from .server.offers.apps import Apps
+    from .server.offers.resources import ResourceNotFound
     from .server.offers.skills import Skills
     from .server.options import CacheHints
     from .server.server import Server
@@ -93,7 +94,8 @@ _NAMES: Final = {
     ".server.calling.provider": "Provide", ".server.calling.results": "error_result text_result",
     ".server.context.input_required": "InputRequired", ".server.context.logs": "ClientLogHandler",
     ".server.context.request_context": "RequestContext", ".server.context.worker_context": "WorkerContext",
-    ".server.middleware": "Next ServerRequest", ".server.offers.resources": "Apps ResourceNotFound",
+    ".server.middleware": "Next ServerRequest", ".server.offers.apps": "Apps",
+    ".server.offers.resources": "ResourceNotFound",
     ".server.offers.skills": "Skills", ".server.options": "CacheHints",
     ".server.server": "Server", ".serving.callers": "TrustedProxies", ".serving.connections": "serve_tcp serve_unix",
     ".serving.http.asgi": "http_app", ".serving.http.cards": "Card",

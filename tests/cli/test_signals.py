@@ -26,14 +26,14 @@ trio.run(main)
 """
 CALL = """
 import sys
-from trio_mcp.cli.commands import call
+from trio_mcp.cli.commands import requests
 
 def stuck(*_):
     print("stuck", file=sys.stderr, flush=True)
     while True:
         pass
 
-call.arguments_typed = stuck
+requests.arguments_typed = stuck
 from trio_mcp.cli.main import main
 main()
 """
