@@ -25,7 +25,7 @@ from .protocol.fields import JSONObject
 from .protocol.types.input_required import InputRequiredResult
 from .protocol.types.tools import CallToolResult, ToolError
 from .runtime.cancellation import CancelCause
-from .server.middleware import Middleware, Next, PositionedMiddleware, ServerRequest
+from .server.middleware import MiddlewareFunction, Next, PositionedMiddleware, ServerRequest
 
 if TYPE_CHECKING:
     from .stores.shared import RateLimits
@@ -44,7 +44,7 @@ def _by_caller(request: ServerRequest) -> Hashable:
     return request.caller
 
 
-def time_limit(seconds: float) -> Middleware:
+def time_limit(seconds: float) -> MiddlewareFunction:
     """Return middleware that cancels a request after ``seconds``, and tells the client why: in a call by a result with
     ``isError``, else by `CodedError` (-32603).
 
@@ -76,7 +76,7 @@ def rate_limit(
     key: Key = _by_caller,
     keys: int = 10_000,
     name: str | None = None,
-) -> Middleware:
+) -> MiddlewareFunction:
     """Return middleware that lets ``limit`` requests per ``period`` seconds pass, and refuses others by `CodedError`
     (-31000), with the seconds after which to come back as ``retryAfter`` in its ``data``.
 
@@ -100,7 +100,7 @@ def rate_limit(
     return _RateLimit(limit, period, limit if burst is None else burst, key, keys, name)
 
 
-def concurrency_limit(limit: int, *, key: Key = _by_caller) -> Middleware:
+def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunction:
     """Return middleware that lets ``limit`` requests run at a time for each ``key``, of `ServerRequest.caller` by
     default; further requests wait, in the order of their arrival, within the bounds of `Limits`.
 
@@ -136,7 +136,7 @@ audit: Final = unlimited_logger("trio_mcp.audit")
 """The log of `audit_log`. Written in the thread of the log, and in the share of nobody."""
 
 
-def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -> Middleware:
+def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -> MiddlewareFunction:
     """Return middleware that writes a record at level info for each request that has ended: who, what, how long, with
     which outcome and cause.
 
@@ -206,7 +206,7 @@ class _RateLimit(PositionedMiddleware):
         """Answer a request, counted in this process."""
         return await self._limit(None, request, next)
 
-    def at_position(self, position: int) -> Middleware:
+    def at_position(self, position: int) -> MiddlewareFunction:
         """Return the middleware for a server: see `PositionedMiddleware`."""
         kind = ("name", self._name) if self._name is not None else ("place", position)
         return partial(self._limit, _plain((*kind, repr((self._most, self._per, self._burst)))))

@@ -5,15 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .client.cache import CachePartition, Change
-    from .client.confirming import CallEnding
+    from .client.cache import CachePartition, Change, ChangeKind
+    from .client.confirming import CallEnding, EndState
     from .client.current_call import CallHandlers, CurrentCall
-    from .client.options import ClientOptions, ClientSettings, UnreadableMessage
+    from .client.options import (
+        ChangedList,
+        ClientOptions,
+        ClientSettings,
+        ElicitationHandler,
+        RootsHandler,
+        SamplingHandler,
+        UnreadableMessage,
+        UrlElicitationHandler,
+    )
     from .client.remote_tasks import RunningTask
     from .client.subscriptions import Changes
+    from .connecting.targets import Target
     from .fleet.fleet import FleetStorage
+    from .jsonrpc.messages import RequestId
     from .openapi.document import APIOperation
     from .protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
+    from .protocol.fields import JSONObject
     from .protocol.meta import TraceContext
     from .protocol.revisions import REVISIONS, Revision
     from .protocol.types.content import (
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
         ImageContent,
         ResourceContents,
         ResourceLink,
+        Role,
         TextContent,
         TextResourceContents,
         ToolResultContent,
@@ -34,6 +47,7 @@ if TYPE_CHECKING:
     from .protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
     from .protocol.types.input_required import InputRequest
     from .protocol.types.lifecycle import (
+        CacheScope,
         ClientCapabilities,
         Elicitation,
         Icon,
@@ -66,41 +80,54 @@ if TYPE_CHECKING:
     from .protocol.types.skills import Skill, SkillFile
     from .protocol.types.tools import CallToolResult, Tool, ToolAnnotations
     from .proxying.gateway import Gateway
-    from .proxying.proxy import Proxy
+    from .proxying.proxy import Proxy, ProxyTarget
     from .proxying.tenants import ALL_QUESTIONS
     from .runtime.calls import OnProgress
     from .runtime.limits import Statistics
     from .runtime.requests.reports import RequestLog
     from .server.connected_clients import ConnectedClient
     from .server.context.client_data import ElicitAnswer
-    from .server.context.tasks import CallerTasks, StoredTasks, TaskContext, TaskPage
-    from .server.context.worker_context import WorkerTask, WorkerTasks
+    from .server.context.tasks import CallerTasks, StoredTasks, TaskContext, TaskOutcome, TaskPage
+    from .server.context.worker_context import WorkerLog, WorkerTask, WorkerTasks
+    from .server.middleware import MiddlewareFunction
+    from .server.offering import RootsChanged
     from .server.offers.skill_offers import SkillOptions
     from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
+    from .server.servable import CustomServer, Servable
+    from .server.server import Lifespan
     from .server.sharing import SharedStorage
-    from .serving.accepting import ServingOptions, WebSocketOptions
+    from .server.visibility import Visible
+    from .serving.accepting import ServingOptions, SocketListeners, WebSocketOptions
     from .serving.http.asgi import HTTPApp
-    from .serving.http.routes import Route
+    from .serving.http.routes import ASGIApp, Route
     from .serving.http.serve import HTTPAppOptions, HTTPOptions
     from .skills.loading import LoadedSkill
     from .tasks.task_state import TaskState
+    from .transports.host_checks import Allowed
     from .transports.http_client.dialing import HTTPRequest, HTTPResponse
+    from .transports.process import TextSink
 
 # fmt: off
 _NAMES: Final = {
-    ".client.cache": "CachePartition Change", ".client.confirming": "CallEnding",
+    ".client.cache": "CachePartition Change ChangeKind", ".client.confirming": "CallEnding EndState",
     ".client.current_call": "CallHandlers CurrentCall",
-    ".client.options": "ClientOptions ClientSettings UnreadableMessage", ".client.remote_tasks": "RunningTask",
-    ".client.subscriptions": "Changes", ".fleet.fleet": "FleetStorage", ".openapi.document": "APIOperation",
-    ".protocol.extensions": "Extension ExtensionNotification ExtensionRequest", ".protocol.meta": "TraceContext",
-    ".protocol.revisions": "REVISIONS Revision",
+    ".client.options": (
+        "ChangedList ClientOptions ClientSettings ElicitationHandler RootsHandler SamplingHandler "
+        "UnreadableMessage UrlElicitationHandler"
+    ),
+    ".client.remote_tasks": "RunningTask", ".client.subscriptions": "Changes", ".connecting.targets": "Target",
+    ".fleet.fleet": "FleetStorage", ".jsonrpc.messages": "RequestId", ".openapi.document": "APIOperation",
+    ".protocol.extensions": "Extension ExtensionNotification ExtensionRequest", ".protocol.fields": "JSONObject",
+    ".protocol.meta": "TraceContext", ".protocol.revisions": "REVISIONS Revision",
     ".protocol.types.content": (
         "Annotations AudioContent BlobResourceContents ContentBlock EmbeddedResource ImageContent ResourceContents "
-        "ResourceLink TextContent TextResourceContents ToolResultContent ToolUseContent UnknownContent"
+        "ResourceLink Role TextContent TextResourceContents ToolResultContent ToolUseContent UnknownContent"
     ),
     ".protocol.types.elicitation": "ElicitFormParams ElicitResult ElicitURLParams",
     ".protocol.types.input_required": "InputRequest",
-    ".protocol.types.lifecycle": "ClientCapabilities Elicitation Icon Implementation Roots Sampling ServerCapabilities",
+    ".protocol.types.lifecycle": (
+        "CacheScope ClientCapabilities Elicitation Icon Implementation Roots Sampling ServerCapabilities"
+    ),
     ".protocol.types.notifications": "LogLevel LogParams SubscriptionFilter log_level_rank should_log",
     ".protocol.types.prompts": (
         "Completion GetPromptResult Prompt PromptArgument PromptMessage PromptReference ResourceTemplateReference"
@@ -111,34 +138,40 @@ _NAMES: Final = {
     ),
     ".protocol.types.server_cards": "CardRemote ServerCard SourceRepository",
     ".protocol.types.skills": "Skill SkillFile", ".protocol.types.tools": "CallToolResult Tool ToolAnnotations",
-    ".proxying.gateway": "Gateway", ".proxying.proxy": "Proxy", ".proxying.tenants": "ALL_QUESTIONS",
+    ".proxying.gateway": "Gateway", ".proxying.proxy": "Proxy ProxyTarget", ".proxying.tenants": "ALL_QUESTIONS",
     ".runtime.calls": "OnProgress", ".runtime.limits": "Statistics", ".runtime.requests.reports": "RequestLog",
     ".server.connected_clients": "ConnectedClient", ".server.context.client_data": "ElicitAnswer",
-    ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskPage",
-    ".server.context.worker_context": "WorkerTask WorkerTasks", ".server.offers.skill_offers": "SkillOptions",
-    ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions", ".server.sharing": "SharedStorage",
-    ".serving.accepting": "ServingOptions WebSocketOptions", ".serving.http.asgi": "HTTPApp",
-    ".serving.http.routes": "Route", ".serving.http.serve": "HTTPAppOptions HTTPOptions",
-    ".skills.loading": "LoadedSkill", ".tasks.task_state": "TaskState",
-    ".transports.http_client.dialing": "HTTPRequest HTTPResponse",
+    ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskOutcome TaskPage",
+    ".server.context.worker_context": "WorkerLog WorkerTask WorkerTasks", ".server.middleware": "MiddlewareFunction",
+    ".server.offering": "RootsChanged", ".server.offers.skill_offers": "SkillOptions",
+    ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions",
+    ".server.servable": "CustomServer Servable", ".server.server": "Lifespan", ".server.sharing": "SharedStorage",
+    ".server.visibility": "Visible", ".serving.accepting": "ServingOptions SocketListeners WebSocketOptions",
+    ".serving.http.asgi": "HTTPApp", ".serving.http.routes": "ASGIApp Route",
+    ".serving.http.serve": "HTTPAppOptions HTTPOptions", ".skills.loading": "LoadedSkill",
+    ".tasks.task_state": "TaskState", ".transports.host_checks": "Allowed",
+    ".transports.http_client.dialing": "HTTPRequest HTTPResponse", ".transports.process": "TextSink",
 }
 __all__ = [
-    "ALL_QUESTIONS", "REVISIONS", "APIOperation", "Annotations", "AudioContent", "BlobResourceContents",
-    "CachePartition", "CallEnding", "CallHandlers", "CallToolResult", "CallerTasks", "CardRemote", "Change", "Changes",
-    "ClientCapabilities", "ClientOptions", "ClientSettings", "Completion", "ConnectedClient", "ContentBlock",
-    "CreateMessageParams", "CreateMessageResult", "CurrentCall", "ElicitAnswer", "ElicitFormParams", "ElicitResult",
-    "ElicitURLParams", "Elicitation", "EmbeddedResource", "Extension", "ExtensionNotification", "ExtensionRequest",
-    "FleetStorage", "Gateway", "GetPromptResult", "HTTPApp", "HTTPAppOptions", "HTTPOptions", "HTTPRequest",
-    "HTTPResponse", "Icon", "ImageContent", "Implementation", "InputRequest", "LoadedSkill", "LogLevel", "LogParams",
-    "ModelHint", "ModelPreferences", "OnProgress", "Prompt", "PromptArgument", "PromptMessage", "PromptOptions",
-    "PromptReference", "Proxy", "ReadResourceResult", "RequestLog", "Resource", "ResourceContents", "ResourceLink",
-    "ResourceOptions", "ResourceTemplate", "ResourceTemplateReference", "Revision", "Root", "Roots", "Route",
-    "RunningTask", "Sampling", "SamplingMessage", "SamplingOptions", "ServerCapabilities", "ServerCard",
-    "ServingOptions", "SharedStorage", "Skill", "SkillFile", "SkillOptions", "SourceRepository", "Statistics",
-    "StoredTasks", "SubscriptionFilter", "TaskContext", "TaskPage", "TaskState", "TextContent", "TextResourceContents",
-    "Tool", "ToolAnnotations", "ToolChoice", "ToolOptions", "ToolResultContent", "ToolUseContent", "TraceContext",
-    "UnknownContent", "UnreadableMessage", "WebSocketOptions", "WorkerTask", "WorkerTasks", "log_level_rank",
-    "should_log",
+    "ALL_QUESTIONS", "REVISIONS", "APIOperation", "ASGIApp", "Allowed", "Annotations", "AudioContent",
+    "BlobResourceContents", "CachePartition", "CacheScope", "CallEnding", "CallHandlers", "CallToolResult",
+    "CallerTasks", "CardRemote", "Change", "ChangeKind", "ChangedList", "Changes", "ClientCapabilities",
+    "ClientOptions", "ClientSettings", "Completion", "ConnectedClient", "ContentBlock", "CreateMessageParams",
+    "CreateMessageResult", "CurrentCall", "CustomServer", "ElicitAnswer", "ElicitFormParams", "ElicitResult",
+    "ElicitURLParams", "Elicitation", "ElicitationHandler", "EmbeddedResource", "EndState", "Extension",
+    "ExtensionNotification", "ExtensionRequest", "FleetStorage", "Gateway", "GetPromptResult", "HTTPApp",
+    "HTTPAppOptions", "HTTPOptions", "HTTPRequest", "HTTPResponse", "Icon", "ImageContent", "Implementation",
+    "InputRequest", "JSONObject", "Lifespan", "LoadedSkill", "LogLevel", "LogParams", "MiddlewareFunction", "ModelHint",
+    "ModelPreferences", "OnProgress", "Prompt", "PromptArgument", "PromptMessage", "PromptOptions", "PromptReference",
+    "Proxy", "ProxyTarget", "ReadResourceResult", "RequestId", "RequestLog", "Resource", "ResourceContents",
+    "ResourceLink", "ResourceOptions", "ResourceTemplate", "ResourceTemplateReference", "Revision", "Role", "Root",
+    "Roots", "RootsChanged", "RootsHandler", "Route", "RunningTask", "Sampling", "SamplingHandler", "SamplingMessage",
+    "SamplingOptions", "Servable", "ServerCapabilities", "ServerCard", "ServingOptions", "SharedStorage", "Skill",
+    "SkillFile", "SkillOptions", "SocketListeners", "SourceRepository", "Statistics", "StoredTasks",
+    "SubscriptionFilter", "Target", "TaskContext", "TaskOutcome", "TaskPage", "TaskState", "TextContent",
+    "TextResourceContents", "TextSink", "Tool", "ToolAnnotations", "ToolChoice", "ToolOptions", "ToolResultContent",
+    "ToolUseContent", "TraceContext", "UnknownContent", "UnreadableMessage", "UrlElicitationHandler", "Visible",
+    "WebSocketOptions", "WorkerLog", "WorkerTask", "WorkerTasks", "log_level_rank", "should_log",
 ]
 # fmt: on
 

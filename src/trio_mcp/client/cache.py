@@ -24,6 +24,7 @@ from ..protocol.types.notifications import ResourceUpdatedParams, SubscriptionFi
 from ..state.events import NotificationReceived
 
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
+"""The kinds of changes that make cached answers stale."""
 
 
 @frozen

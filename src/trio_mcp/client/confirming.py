@@ -34,6 +34,7 @@ T = TypeVar("T")
 EndState: TypeAlias = Literal[
     "stopped", "finished", "overran", "abandoned", "relayed", "unknown", "lost", "silent", "undeclared", "unsent"
 ]
+"""How the handler of a cancelled request ended, as far as the server says."""
 _WITHOUT_HANDLER: Final = frozenset(("initialize", "ping", "server/discover", "logging/setLevel"))
 """Methods that are answered at once: there is nothing to stop."""
 _TRANSIT: Final = 0.25

@@ -34,12 +34,17 @@ if TYPE_CHECKING:
     from ..recording.recorder import Recorder
 
 ChangedList: TypeAlias = Literal["tools", "resources", "prompts"]
+"""The lists whose changes a server announces."""
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
+"""A function that answers a request for the client's model."""
 ElicitationHandler: TypeAlias = Callable[
     [ElicitFormParams], Awaitable[ElicitResult | JSONObject] | ElicitResult | JSONObject
 ]
+"""A function that has the user fill in a form."""
 UrlElicitationHandler: TypeAlias = Callable[[ElicitURLParams], Awaitable[ElicitResult] | ElicitResult]
+"""A function that has the user visit a URL."""
 RootsHandler: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root]]
+"""A function that returns the roots of the client."""
 
 
 @cache

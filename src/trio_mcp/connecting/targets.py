@@ -134,6 +134,7 @@ class InMemory:
 
 
 Target: TypeAlias = Command | Address | InMemory
+"""What a client connects to: a command to start, an address, or a server in this process."""
 
 
 def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) -> Target:

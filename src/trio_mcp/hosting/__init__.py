@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ..connecting.cards import DiscoveryFailed, FoundServer, discover, read_card
-    from .catalogue import Catalogue, CatalogueEntry, Watch
+    from .catalogue import Catalogue, CatalogueEntry, ListName, Watch
     from .config_files import Config, ConfigError, read_config
     from .descriptions import (
         MemberDescription,
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 # fmt: off
 _NAMES: Final = {
     "..connecting.cards": "DiscoveryFailed FoundServer discover read_card",
-    ".catalogue": "Catalogue CatalogueEntry Watch", ".config_files": "Config ConfigError read_config",
+    ".catalogue": "Catalogue CatalogueEntry ListName Watch", ".config_files": "Config ConfigError read_config",
     ".descriptions": "MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy",
     ".group": "Group GroupSkill GroupTask open_group", ".member": "current_member",
 }
 __all__ = [
     "Catalogue", "CatalogueEntry", "Config", "ConfigError", "DiscoveryFailed", "FoundServer", "Group", "GroupSkill",
-    "GroupTask", "MemberDescription", "MemberState", "MemberStatus", "MemberUnavailable", "NotInCatalogue",
+    "GroupTask", "ListName", "MemberDescription", "MemberState", "MemberStatus", "MemberUnavailable", "NotInCatalogue",
     "RestartPolicy", "Watch", "current_member", "discover", "open_group", "read_card", "read_config",
 ]
 # fmt: on

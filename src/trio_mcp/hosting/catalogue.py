@@ -96,6 +96,7 @@ def parse_uri(uri: str) -> tuple[str, str] | None:
 T = TypeVar("T", Tool, Prompt, Resource, ResourceTemplate)
 
 ListName: TypeAlias = Literal["tools", "prompts", "resources", "resource_templates"]
+"""The lists of a server that a group reads."""
 LISTS: Final[tuple[ListName, ...]] = ("tools", "prompts", "resources", "resource_templates")
 
 logger = logging.getLogger("trio_mcp")

@@ -32,13 +32,13 @@ from .upstream import Upstream
 if TYPE_CHECKING:
     from ..protocol.extensions import Extension
 
-Behind: TypeAlias = Client | OpenUpstream | Target | Server | str | Sequence[str | os.PathLike[str]]
+ProxyTarget: TypeAlias = Client | OpenUpstream | Target | Server | str | Sequence[str | os.PathLike[str]]
 """Kinds of servers behind a proxy."""
 
 
 @overload
 def proxy(
-    upstream: Behind,
+    upstream: ProxyTarget,
     *,
     name: str | None = None,
     limits: Limits | None = None,
@@ -47,7 +47,7 @@ def proxy(
 @overload
 def proxy(upstream: Group, *, name: str | None = None, limits: Limits | None = None) -> Gateway: ...
 def proxy(
-    upstream: Behind | Group,
+    upstream: ProxyTarget | Group,
     *,
     name: str | None = None,
     limits: Limits | None = None,

@@ -119,7 +119,7 @@ Next: TypeAlias = Callable[[ServerRequest], Awaitable[Any]]
 """The rest of the way of a request, up to its handler: returns the result."""
 
 
-class Middleware(Protocol):
+class MiddlewareFunction(Protocol):
     """A function around requests."""
 
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
@@ -132,10 +132,10 @@ class PositionedMiddleware(ABC):
 
     @abstractmethod
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
-        """Return the result of ``request``: see `Middleware`."""
+        """Return the result of ``request``: see `MiddlewareFunction`."""
 
     @abstractmethod
-    def at_position(self, position: int) -> Middleware:
+    def at_position(self, position: int) -> MiddlewareFunction:
         """Return the middleware for this ``position``."""
 
 
@@ -183,7 +183,7 @@ class MiddlewareChains:
 
     def __init__(
         self,
-        declared: Sequence[tuple[frozenset[str], Middleware]],
+        declared: Sequence[tuple[frozenset[str], MiddlewareFunction]],
         tools: Tools,
         resources: Resources,
         prompts: Prompts,
@@ -241,14 +241,14 @@ class MiddlewareChains:
                 return None
 
 
-def _composed(middleware: Sequence[Middleware]) -> Next:
+def _composed(middleware: Sequence[MiddlewareFunction]) -> Next:
     chain: Next = _answer
     for each in reversed(middleware):
         chain = _within(each, chain)
     return chain
 
 
-def _within(middleware: Middleware, inner: Next) -> Next:
+def _within(middleware: MiddlewareFunction, inner: Next) -> Next:
     async def run(request: ServerRequest) -> Any:
         result = await middleware(request, inner)
         if result is None or inspect.iscoroutine(result):

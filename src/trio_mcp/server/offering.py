@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
 
 from ..concurrency.threads import ActiveRuns, in_active_run
 from .connected_clients import ConnectedClient, Observers
@@ -17,13 +17,14 @@ from .options import CacheHints, PromptOptions, ResourceOptions, ToolOptions, ch
 if TYPE_CHECKING:
     from .calling.extension_handlers import ExtensionHandlers
     from .calling.results import Encoders
-    from .middleware import Middleware
+    from .middleware import MiddlewareFunction
 
-    A = TypeVar("A", bound=Middleware)
+    A = TypeVar("A", bound=MiddlewareFunction)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-RootsChanged = Callable[[ConnectedClient], Any]
+RootsChanged: TypeAlias = Callable[[ConnectedClient], Any]
+"""A function that is called when a client's roots have changed."""
 
 
 class Offering:
@@ -42,7 +43,7 @@ class Offering:
         """The function given to `on_roots_changed`."""
         self.extension_handlers: ExtensionHandlers | None = None
         """The handlers of the methods of the extensions; `None` where there are no extensions."""
-        self._middleware: list[tuple[frozenset[str], Middleware]] = []
+        self._middleware: list[tuple[frozenset[str], MiddlewareFunction]] = []
         """Functions given to `middleware`, outermost first, each with its methods."""
 
     @overload

@@ -86,6 +86,7 @@ class CustomServer(Protocol):
 
 
 Servable: TypeAlias = Server | CustomServer
+"""What the serve_* functions serve: a `Server`, or what `proxy` and `gateway` return."""
 Running: TypeAlias = RunningServer | RunningCustomServer
 
 

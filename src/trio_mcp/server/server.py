@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from inspect import isasyncgenfunction, isgeneratorfunction, signature
-from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, TypeAlias, TypeVar
 
 import attrs
 
@@ -56,7 +56,8 @@ P = TypeVar("P")
 FROM_LIFESPAN: Final = "the lifespan of the server failed"
 """Note of an `OSError` from a lifespan, which would look like one of an address."""
 
-Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
+"""A function that returns the context manager around the life of a server."""
 
 
 class Server(Offering):

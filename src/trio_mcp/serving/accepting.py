@@ -44,6 +44,7 @@ _LOOKS: Final = 50
 """Number of checks for requests that haven't arrived, within `_LAST_REQUESTS`."""
 
 SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
+"""Listeners that are open already."""
 
 
 class Front(Protocol):

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .memory import MemoryTaskStore
     from .record_codec import RecordCodec, StoredRecord
     from .shared import (
+        ChangeCursor,
         ChangeHint,
         ChangeLog,
         ChangesSince,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         ReplayGuard,
         Replica,
         SessionDirectory,
+        StorageCounters,
         StoredEvents,
         StoredSession,
         StoredStream,
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
         HINTS_LOST,
         HintQueues,
         HintsLost,
+        OnRestart,
         Outcome,
         StoreDown,
         StoredTask,
         StoreFull,
+        TaskCursor,
         TaskPhase,
         TaskRecord,
         TaskStore,
@@ -42,20 +46,21 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     ".memory": "MemoryTaskStore", ".record_codec": "RecordCodec StoredRecord",
     ".shared": (
-        "ChangeHint ChangeLog ChangesSince Courier EventLog RateLimits ReplayGuard Replica SessionDirectory "
-        "StoredEvents StoredSession StoredStream"
+        "ChangeCursor ChangeHint ChangeLog ChangesSince Courier EventLog RateLimits ReplayGuard Replica "
+        "SessionDirectory StorageCounters StoredEvents StoredSession StoredStream"
     ),
     ".sqlite_store": "SQLiteTaskStore",
     ".task_store": (
-        "HINTS_LOST HintQueues HintsLost Outcome StoreDown StoreFull StoredTask TaskPhase TaskRecord TaskStore "
-        "Uncertain UnreadableRecord new_mark"
+        "HINTS_LOST HintQueues HintsLost OnRestart Outcome StoreDown StoreFull StoredTask TaskCursor TaskPhase "
+        "TaskRecord TaskStore Uncertain UnreadableRecord new_mark"
     ),
 }
 __all__ = [
-    "HINTS_LOST", "ChangeHint", "ChangeLog", "ChangesSince", "Courier", "EventLog", "HintQueues", "HintsLost",
-    "MemoryTaskStore", "Outcome", "RateLimits", "RecordCodec", "ReplayGuard", "Replica", "SQLiteTaskStore",
-    "SessionDirectory", "StoreDown", "StoreFull", "StoredEvents", "StoredRecord", "StoredSession", "StoredStream",
-    "StoredTask", "TaskPhase", "TaskRecord", "TaskStore", "Uncertain", "UnreadableRecord", "new_mark",
+    "HINTS_LOST", "ChangeCursor", "ChangeHint", "ChangeLog", "ChangesSince", "Courier", "EventLog", "HintQueues",
+    "HintsLost", "MemoryTaskStore", "OnRestart", "Outcome", "RateLimits", "RecordCodec", "ReplayGuard", "Replica",
+    "SQLiteTaskStore", "SessionDirectory", "StorageCounters", "StoreDown", "StoreFull", "StoredEvents", "StoredRecord",
+    "StoredSession", "StoredStream", "StoredTask", "TaskCursor", "TaskPhase", "TaskRecord", "TaskStore", "Uncertain",
+    "UnreadableRecord", "new_mark",
 ]
 # fmt: on
 

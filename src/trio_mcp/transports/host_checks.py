@@ -18,6 +18,7 @@ from ..lazy import lazy_pattern
 logger = logging.getLogger("trio_mcp")
 
 Allowed: TypeAlias = Sequence[str] | Literal["*"] | None
+"""Names that are allowed: a list, ``"*"`` for all, `None` for the default."""
 
 _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "https") for host in _LOOPBACK_HOSTS)

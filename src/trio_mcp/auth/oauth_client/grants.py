@@ -30,7 +30,7 @@ from ..fetching import Fetch, same_issuer
 from ..signing import ProofKey
 from ..storage.records import BINDING, IssuerRecord, StoredAuthorization, TokenStorage
 
-AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
+AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 """Method of a client at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
 
 

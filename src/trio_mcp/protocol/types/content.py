@@ -12,6 +12,7 @@ from ..fields import JSONObject, as_object, since
 from .lifecycle import Icon
 
 Role: TypeAlias = Literal["user", "assistant"]
+"""The sender or the recipient of a message in a conversation."""
 
 
 @value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import attrs
 
@@ -135,7 +135,8 @@ class ServerCapabilities:
         return _declares(self, path)
 
 
-CacheScope = Literal["public", "private"]
+CacheScope: TypeAlias = Literal["public", "private"]
+"""Whom a cached answer may be shown to: everybody, or only the user who asked."""
 
 
 @value

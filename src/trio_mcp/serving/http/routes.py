@@ -92,8 +92,9 @@ class RouteResponse:
 
 _FAILED: Final = RouteResponse("internal error", HTTPStatus.INTERNAL_SERVER_ERROR).encoded()
 
-AsgiApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-Route: TypeAlias = Callable[[RouteRequest], Awaitable[object]] | AsgiApp
+ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An ASGI application."""
+Route: TypeAlias = Callable[[RouteRequest], Awaitable[object]] | ASGIApp
 """An async function of a `RouteRequest`, or an ASGI application that needs no lifespan."""
 RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
 """Starts the task that answers one request."""
@@ -179,7 +180,7 @@ async def _call(
     response.answer(given.encoded())
 
 
-async def _call_asgi(app: AsgiApp, root: str, head: RequestHead, body: bytes, response: ResponseHandle) -> None:
+async def _call_asgi(app: ASGIApp, root: str, head: RequestHead, body: bytes, response: ResponseHandle) -> None:
     exchange = _AsgiExchange(body, response)
     scope: Scope = {
         "type": "http",
