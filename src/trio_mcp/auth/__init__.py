@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from .storage.files import FileTokenStorage
     from .storage.keyrings import KeyringTokenStorage
     from .storage.records import (
-        IssuerRecord,
         MemoryTokenStorage,
         StoredAuthorization,
-        Tokens,
         TokenStorage,
         TokenStorageFailed,
     )
@@ -37,14 +35,13 @@ _NAMES: Final = {
     ".resource_server.introspection": "IntrospectionVerifier", ".resource_server.jwt": "JWTVerifier",
     ".resource_server.protected": "Protected", ".resource_server.verification": "Verifier VerifierUnavailable",
     ".storage.files": "FileTokenStorage", ".storage.keyrings": "KeyringTokenStorage",
-    ".storage.records": "IssuerRecord MemoryTokenStorage StoredAuthorization TokenStorage TokenStorageFailed Tokens",
+    ".storage.records": "MemoryTokenStorage StoredAuthorization TokenStorage TokenStorageFailed",
 }
 __all__ = [
     "Auth", "AuthMethod", "AuthorizationError", "Bearer", "ClientAuth", "ClientCredentials", "EnterpriseManaged",
-    "FileTokenStorage", "IntrospectionVerifier", "IssuerRecord", "JWTVerifier", "KeyringTokenStorage",
-    "MemoryTokenStorage", "OAuth", "PreregisteredClient", "Principal", "PrincipalId", "Protected", "SignInNeeded",
-    "StoredAuthorization", "TokenStorage", "TokenStorageFailed", "Tokens", "Verifier", "VerifierUnavailable",
-    "WorkloadIdentity",
+    "FileTokenStorage", "IntrospectionVerifier", "JWTVerifier", "KeyringTokenStorage", "MemoryTokenStorage", "OAuth",
+    "PreregisteredClient", "Principal", "PrincipalId", "Protected", "SignInNeeded", "StoredAuthorization",
+    "TokenStorage", "TokenStorageFailed", "Verifier", "VerifierUnavailable", "WorkloadIdentity",
 ]
 # fmt: on
 
