@@ -11,6 +11,7 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import MockClock
 
+from trio_mcp.stores import sqlite_store
 from trio_mcp.stores.sqlite_store import SQLiteTaskStore
 from trio_mcp.stores.task_store import HINTS_LOST, Hint
 from trio_mcp.testing.stores.task_store_records import change, create, record, wait_past
@@ -81,7 +82,8 @@ async def test_nobody_looks_where_nobody_watches(path: Path, autojump_clock: Moc
     assert len(looks) == 1
 
 
-async def test_changes_of_long_ago_are_forgotten(path: Path):
+async def test_changes_of_long_ago_are_forgotten(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
     async with SQLiteTaskStore(path) as store:
         created = [await create(store, record(str(number)), ttl_ms=1, retention_ms=0) for number in range(1500)]
         await create(store, last := record("last"))
@@ -94,7 +96,8 @@ async def test_changes_of_long_ago_are_forgotten(path: Path):
     assert 1000 <= kept < 1064
 
 
-async def test_changes_that_were_forgotten_before_the_look_are_a_gap(path: Path):
+async def test_changes_that_were_forgotten_before_the_look_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:
             for number in range(1200):

@@ -11,8 +11,8 @@ has changed, nor will; or raises `Uncertain`, and the change may have happened, 
 `ValueError` mean that nothing has changed. A cancel before a call is sent leaves everything alone; a call that was sent
 is waited for, within the limit of the storage, and the cancel goes on then.
 
-Hints say "look again". Hints may come late, twice or not at all, and never decide. `GAP` says that hints may have been
-lost.
+Hints say "look again". Hints may come late, twice or not at all, and never decide. `HINTS_LOST` says that hints may
+have been lost.
 """
 
 from __future__ import annotations
@@ -135,11 +135,11 @@ class StoredEvents:
 
 
 class EventLog(Protocol):
-    """The events of all legacy sessions, for clients that come back to any replica. Of a session at most ``most`` bytes
-    of lines are kept: its oldest go first, of whatever stream, but the newest event of each stream, which goes when
-    nothing else is left to go. A finished stream is forgotten ``keep`` after its end, or when 1,000 others have been
-    finished since. A session is forgotten ``keep`` after its last `open`, `take_over`, `append`, `finish_dead` or
-    `read_after` that returned something else than false or `None`; numbers begin anew then."""
+    """The events of all legacy sessions, for clients that come back to any replica. Of a session at most ``limit``
+    bytes of lines are kept: its oldest go first, of whatever stream, but the newest event of each stream, which goes
+    when nothing else is left to go. A finished stream is forgotten ``retention_ms`` after its end, or when 1,000 others
+    have been finished since. A session is forgotten ``retention_ms`` after its last `open`, `take_over`, `append`,
+    `finish_dead` or `read_after` that returned something else than false or `None`; numbers begin anew then."""
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
         """Begin a stream, for ``holder`` to append to. Raises `ValueError` where there is one with this name, unless

@@ -377,7 +377,8 @@ def _of_scopes(statement: str, scopes: Sequence[bytes]) -> str:
     return statement.format(scopes=_marks(scopes))
 
 
-_CHANGES_KEPT: Final = 1000
+_CHANGES_KEPT: Final = 10_000
+"""More than several deletions of expired tasks add between two polls: hints of sessions are in the same table."""
 _SWEEP_EVERY: Final = 64
 """Changes between two deletions of old rows."""
 

@@ -208,7 +208,7 @@ HINTS_LOST: Final = HintsLost()
 """The notice in a stream of hints that hints may have been lost."""
 
 Hint: TypeAlias = "str | HintsLost"
-"""The id of a task that may have changed, or `GAP`."""
+"""The id of a task that may have changed, or `HINTS_LOST`."""
 
 
 def new_mark() -> bytes:
@@ -226,7 +226,7 @@ class TaskStore(Protocol):
     for, and the cancel goes on then. Methods that change wait for nothing but the store.
 
     The store has one clock. Callers give lengths of time in milliseconds, and no times of day: the store fills in
-    `TaskRecord.created_at`, ``place``, ``updated_at``, ``expires_at``, ``kept_until`` and ``leased_until``.
+    `TaskRecord.created_at`, ``position``, ``updated_at``, ``expires_at``, ``kept_until`` and ``leased_until``.
 
     A *holder* is a token for one claim, or for the tasks that one process creates, and is never used again. A *mark* is
     made by `new_mark`: each write puts another one on the record. The caller makes both, so that a read after
@@ -306,7 +306,8 @@ class TaskStore(Protocol):
 
         The ids are hints: one may come late, twice or not at all, so who waits for a change also looks from time to
         time. A reader that is slow loses hints, and holds up nobody; where the store knows that hints were lost, the
-        reader gets `GAP` instead. The stream has no end, and raises nothing: a failure of the storage loses hints.
+        reader gets `HINTS_LOST` instead. The stream has no end, and raises nothing: a failure of the storage loses
+        hints.
         """
         ...
 

@@ -20,9 +20,10 @@ from tests.patience import PATIENCE
 
 from trio_mcp.fleet.storage.sqlite.hints import EXPIRING
 from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
+from trio_mcp.stores import sqlite_store
 from trio_mcp.stores.shared import MAX_MESSAGE_BYTES, ChangeHint, Replica, StoredSession
 from trio_mcp.stores.sqlite_store import SQLiteTaskStore
-from trio_mcp.stores.task_store import HINTS_LOST, StoreDown, Uncertain, UnreadableRecord
+from trio_mcp.stores.task_store import HINTS_LOST, StoreDown, Uncertain, UnreadableRecord, new_mark
 from trio_mcp.testing.stores.task_store_records import HOUR, create, record
 
 T = TypeVar("T")
@@ -388,6 +389,31 @@ async def test_outage_is_one_line_in_the_log_and_its_end_another(
     assert two.endswith("shared.db, which replicas share, works again")
 
 
+async def test_record_with_other_secrets_is_no_outage_of_the_file(path: Path, caplog: pytest.LogCaptureFixture):
+    async with SQLiteStorage(path).join("weather", [b"the first secret" * 2]) as replica:
+        await create(replica.tasks, record("sealed"))
+    async with SQLiteStorage(path).join("weather", [b"another secret" * 3]) as replica:
+        with pytest.raises(UnreadableRecord):
+            await replica.tasks.read(None, "sealed")
+        await replica.changes.record(["tools"])
+    assert not [text for text in caplog.messages if "which replicas share" in text]
+
+
+async def test_expired_tasks_of_two_deletions_hide_no_session(path: Path):
+    async with SQLiteStorage(path, poll_interval=0.01).join("weather") as one, one.sessions.watch() as hints:
+        async with SQLiteStorage(path).join("weather") as two:
+            await two.sessions.open("a", b"", caller=b"", mark=new_mark(), idle_ms=HOUR, limit=9)
+            async with trio.open_nursery() as nursery:  # together, in a few commits
+                for number in range(1200):
+                    nursery.start_soon(partial(create, two.tasks, record(str(number)), ttl_ms=0, retention_ms=0))
+            while await two.tasks.expire(limit=1000):
+                pass
+            await two.sessions.delete("a")
+        with trio.fail_after(PATIENCE):
+            while (hint := await anext(hints)) != "a":
+                assert hint is not HINTS_LOST
+
+
 async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     got = list[object]()
@@ -481,7 +507,8 @@ async def test_nobody_reads_a_file_that_stays_as_it_is(path: Path):
     assert len(looks) <= 3
 
 
-async def test_hints_that_were_forgotten_before_the_look_are_a_gap(path: Path):
+async def test_hints_that_were_forgotten_before_the_look_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
     async with (
         SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
         SQLiteStorage(path).join("weather") as other,

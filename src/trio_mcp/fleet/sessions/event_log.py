@@ -104,7 +104,7 @@ async def forget_events(events: EventLog, session_id: str) -> None:
 
 async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: Callable[[OSError], None]) -> T:
     """Return the result of ``call``, which is called again while the shared storage fails. ``on_timeout`` is
-    called, once, when that has lasted for `PATIENCE`, and may raise."""
+    called, once, when that has lasted for `STORAGE_TIMEOUT`, and may raise."""
     due: float | None = trio.current_time() + STORAGE_TIMEOUT
     for attempt in count(1):
         try:

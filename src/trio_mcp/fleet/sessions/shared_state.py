@@ -1,7 +1,7 @@
 """SharedSessionState are the facts of one session, as known to one replica and written for all.
 
-Known facts are as old as the last reading: `FRESH` seconds at most, while requests come, and until a hint says that
-the facts have changed. `SessionServices` is common to all sessions of a replica.
+Known facts are as old as the last reading: `FRESH_SECONDS` seconds at most, while requests come, and until a hint says
+that the facts have changed. `SessionServices` is common to all sessions of a replica.
 """
 
 from __future__ import annotations

@@ -106,9 +106,9 @@ class SharedStream:
     response. ``on_lost`` is called when somebody else has ended the stream, or the beginning has failed;
     ``on_finished`` when later lines are none of this stream. See `ResumableStream`.
 
-    While the log cannot be reached, nothing goes to the client. After `PATIENCE` the response ends, and the lines wait,
-    as many as the outbox takes: the handler waits then, too. A stream that was not begun by then is none: the client is
-    told to try again later.
+    While the log cannot be reached, nothing goes to the client. After `STORAGE_TIMEOUT` the response ends, and the
+    lines wait, as many as the outbox takes: the handler waits then, too. A stream that was not begun by then is none:
+    the client is told to try again later.
     """
 
     def __init__(

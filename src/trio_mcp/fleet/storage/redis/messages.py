@@ -99,7 +99,8 @@ def _parse_cursor(cursor: ChangeCursor) -> tuple[str, int]:
 
 
 def decode_change_hint(message: bytes) -> ChangeHint | HintsLost:
-    """Return the contents of a message on the bus; `GAP` for a message without, since there was too much to tell."""
+    """Return the contents of a message on the bus; `HINTS_LOST` for a message without, since there was too much to
+    tell."""
     was, place, told = message[1:].split(b" ", 2)
     if not told:
         return HINTS_LOST

@@ -217,6 +217,6 @@ def encode_hint(session_id: str, stream: str) -> bytes:
 
 
 def decode_hint(message: bytes) -> tuple[str, str]:
-    """Return the session and the stream of a message that `hint` made."""
+    """Return the session and the stream of a message that `encode_hint` made."""
     length, _, names = message[1:].partition(b":")
     return decoded(names[: int(length)]), decoded(names[int(length) :])

@@ -23,6 +23,7 @@ from ....stores.record_codec import encoded
 from ....stores.sealing import check_secrets
 from ....stores.shared import SECRET_BYTES, Replica, new_replica_id
 from ....stores.sqlite_database import TASKS, Database, Location
+from ....stores.task_store import UnreadableRecord
 from ...fleet import FleetStorage
 from .hints import HintPoller, SQLiteTasks, sweep
 from .messages import SQLiteChangeLog, SQLiteCourier
@@ -177,6 +178,8 @@ class _LoggedDatabase(Database):
     async def _logged(self, kind: str, call: Callable[[], Awaitable[T]]) -> T:
         try:
             result = await call()
+        except UnreadableRecord:
+            raise  # about one record: the file can be read
         except OSError as error:
             if not self._failing:
                 logger.warning("%s, which replicas share, cannot be %s: %s", self.path, kind, error)
