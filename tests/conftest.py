@@ -48,8 +48,8 @@ gc.disable()
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Look for garbage among what tests make, and in nothing else."""
-    # Hypothesis asks the collector who refers to its random numbers. From Python 3.14 on the answer would be nobody: the
-    # dictionary that does exists by now, and dictionaries are tracked from their start.
+    # Hypothesis asks the collector who refers to its random numbers. From Python 3.14 on the answer would be nobody:
+    # the dictionary that does exists by now, and dictionaries are tracked from their start.
     if sys.version_info < (3, 14):
         gc.freeze()
     gc.enable()

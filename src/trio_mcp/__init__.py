@@ -138,4 +138,4 @@ if not TYPE_CHECKING:  # type checkers know the names, and report others
         return lazy_name(globals(), _NAMES, name)
 
     def __dir__() -> list[str]:
-        return __all__
+        return [*__all__, *_NAMESPACES]

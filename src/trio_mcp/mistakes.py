@@ -201,6 +201,7 @@ _SERVE_OPTIONS: Final = {
     "middleware": "@server.middleware",
     "log_level": "logging.basicConfig(level=...), Python's own",
 }
+_OF_LISTENERS: Final = ("ssl_certfile", "ssl_keyfile", "uds", "custom_routes")
 _OPEN_OPTIONS: Final = {
     **dict.fromkeys(("timeout", "read_timeout_seconds", "request_timeout", "sse_read_timeout"), "call_timeout=..."),
     **dict.fromkeys(("init_timeout", "open_timeout"), "connect_timeout=..."),
@@ -220,8 +221,10 @@ _CLOSE: Final = 0.65
 
 def options_of(function: str) -> Mapping[str, str]:
     """Return what to write instead of the options of other SDKs, for ``function``."""
-    if function.startswith("serve_") or function == "http_app":
+    if function.startswith("serve_"):
         return _SERVE_OPTIONS
+    if function == "http_app":  # the ASGI server has the listeners
+        return {name: words for name, words in _SERVE_OPTIONS.items() if name not in _OF_LISTENERS}
     return _OPEN_OPTIONS if "open" in function else {}
 
 

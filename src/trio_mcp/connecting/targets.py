@@ -28,7 +28,7 @@ from ..transports.memory import memory_transport_pair
 from ..transports.sockets import connect_unix, socket_path
 from .bad_target import BadTarget, check_server_url
 from .credentials import check_authorization
-from .http.opening import open_http, open_http_messages
+from .http.opening import hooks_of, open_http, open_http_messages
 from .lines import open_lines, open_tcp, open_unix
 from .memory import open_memory, open_server
 from .stdio import Command, open_process
@@ -83,6 +83,9 @@ class Address:
         only_there = bool(self.headers) or self.ssl_context is not None or self.auth is not None
         if parts.scheme in ("tcp", "unix") and only_there:
             raise BadTarget(f"headers, TLS and auth= are for HTTP and WebSockets, not for {self.url!r}")
+        is_hooked = not (self.on_request is self.on_response is self.dial is None)
+        if is_hooked and parts.scheme not in ("http", "https", "http+unix"):
+            raise BadTarget(f"on_request=, on_response= and dial= are for HTTP, not for {self.url!r}")
         if parts.scheme in ("http", "https") and not parts.hostname:
             raise BadTarget(f"the address of an HTTP server is like https://example.com/mcp, not {self.url!r}")
         if parts.scheme in ("ws", "wss") and not parts.hostname:
@@ -176,7 +179,8 @@ async def _open_address(address: Address, modern: str | None) -> AsyncGenerator[
         async with open_websocket_messages(url, ssl_context, headers, auth, opening) as transport:
             yield transport
     else:
-        opened = open_http_messages(url, headers, ssl_context, True, auth, address.cookies, opening)
+        hooks = hooks_of(url, address.on_request, address.on_response, address.dial)
+        opened = open_http_messages(url, headers, ssl_context, True, auth, address.cookies, opening, hooks)
         async with opened as (transport, sessions):
             sessions.modern = modern
             yield transport

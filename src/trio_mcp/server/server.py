@@ -368,7 +368,7 @@ class Server(Offering):
         """Return the arounds of all methods, composed; `None` where there are none. Raises `RuntimeError` for those of
         a mounted server, which would not run here, though its authors may rely on the checks."""
         if skipped := [part for part in self._all_servers() if part is not self and part._middleware]:
-            raise RuntimeError(f"{skipped[0]!r} is mounted, and has arounds of its own: declare them on {self!r}")
+            raise RuntimeError(f"{skipped[0]!r} is mounted, and has middleware of its own: declare them on {self!r}")
         if not self._middleware:
             return None
         from .middleware import MiddlewareChains

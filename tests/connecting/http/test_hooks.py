@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 
 from trio_mcp import (
     Address,
@@ -22,6 +23,7 @@ from trio_mcp import (
     serve_http,
 )
 from trio_mcp.auth import Bearer, Principal, Protected
+from trio_mcp.connecting.targets import open_messages
 from trio_mcp.types import HTTPRequest, HTTPResponse
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -80,7 +82,7 @@ async def test_a_header_of_the_user_is_replaced_whatever_its_case(era: Any) -> N
         assert (await client.call_tool("trace")).text == "hook"
 
 
-@pytest.mark.parametrize("name", ["Accept", "mcp-protocol-version", "Host", "Content-Length", "bad name"])
+@pytest.mark.parametrize("name", ["Accept", "mcp-protocol-version", "Host", "Content-Length", "bad name", "User-Agent"])
 async def test_a_header_of_the_protocol_cannot_be_set_or_removed(name: str) -> None:
     def change(request: HTTPRequest) -> None:
         request.headers[name] = "x"
@@ -164,3 +166,68 @@ async def test_dial_beside_a_proxy_or_a_socket_is_refused(url: str, options: dic
     with pytest.raises(BadTarget, match="dial= opens connections in place of an HTTP proxy or a Unix socket"):
         async with open_http(url, dial=dial, limits=Limits(), **options):
             pass
+
+
+@pytest.mark.parametrize("answer", [trio.BrokenResourceError(), ValueError("no tunnel"), None])
+async def test_a_dial_that_raises_anything_or_returns_no_stream_fails_its_calls_alone(answer: Any) -> None:
+    fails = False
+
+    async def dial(_: str, at: int) -> Any:
+        if isinstance(answer, Exception) and fails:
+            raise answer
+        return None if fails else await trio.open_tcp_stream("127.0.0.1", at)
+
+    async with served() as port, open_http(f"http://127.0.0.1:{port}/mcp", era="modern", dial=dial) as client:
+        fails = True
+        async with trio.open_nursery() as nursery:  # one at least needs a connection of its own
+            failures = list[HTTPError]()
+
+            async def call() -> None:
+                try:
+                    await client.call_tool("trace")
+                except HTTPError as error:
+                    failures.append(error)
+
+            for _ in range(5):
+                nursery.start_soon(call)
+        assert failures
+        assert all("dial" in str(error) for error in failures)
+        fails = False
+        assert (await client.call_tool("trace")).text == "none"
+
+
+@pytest.mark.parametrize("name", ["Authorization", "DPoP"])
+async def test_a_hook_sends_no_token_in_plain_text_to_another_machine(name: str) -> None:
+    def add(request: HTTPRequest) -> None:
+        request.headers[name] = "Bearer secret"
+
+    sent = list[bytes]()
+
+    async def dial(host: str, port: int) -> trio.SocketStream:
+        sent.append(host.encode())
+        raise OSError("nothing may be sent")
+
+    with pytest.raises(ConnectionLost, match="on_request raised ValueError: "):
+        async with open_http("http://mcp.example/mcp", on_request=add, dial=dial):
+            pass
+    assert not sent
+
+
+@pytest.mark.parametrize("url", ["ws://127.0.0.1:1", "tcp://127.0.0.1:1", "unix:///run/s.sock"])
+@pytest.mark.parametrize("hook", ["on_request", "on_response", "dial"])
+def test_an_address_without_http_refuses_hooks(url: str, hook: str) -> None:
+    with pytest.raises(BadTarget, match="on_request=, on_response= and dial= are for HTTP"):
+        Address(url, **{hook: print})  # type: ignore[arg-type]
+
+
+async def test_bare_messages_to_an_address_go_by_its_dial() -> None:
+    dialed = trio.Event()
+
+    async def dial(_: str, __: int) -> trio.SocketStream:
+        dialed.set()
+        raise OSError("no tunnel")
+
+    with trio.fail_after(PATIENCE):
+        async with open_messages(Address("http://mcp.example/mcp", dial=dial), "2026-07-28") as transport:
+            await transport.send(b'{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{}}\n')
+            await dialed.wait()

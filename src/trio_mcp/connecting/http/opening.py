@@ -135,14 +135,27 @@ async def open_http(
     opening = Opening.under_trio("open_http", options)
     # The transport itself is told of every cancel.
     telling = attrs.evolve(opening, settings=attrs.evolve(opening.settings, send_cancels=True))
-    hooks = None
-    if not (on_request is on_response is dial is None):
-        hooks = Hooks(on_request, on_response, dial, given_headers)
+    hooks = hooks_of(url, on_request, on_response, dial)
     messages = open_http_messages(url, headers, ssl_context, http_proxy, auth, cookies, opening, hooks)
     async with messages as (transport, sessions):
         renewing, settling = partial(_renew, sessions), partial(_settle, transport, sessions, url)
         async with telling.open_over(transport, renewing, negotiate=settling) as client:
             yield client
+
+
+def hooks_of(url: str, on_request: OnRequest | None, on_response: OnResponse | None, dial: Dial | None) -> Hooks | None:
+    """Return the hooks for requests to ``url``; `None` if there are none."""
+    if on_request is on_response is dial is None:
+        return None
+    return Hooks(on_request, on_response, dial, partial(_check_hooked, url))
+
+
+def _check_hooked(url: str, headers: Mapping[str, str]) -> None:
+    """Raise `ValueError` for headers that no hook may set in a request to ``url``."""
+    given_headers(headers)
+    if any(name.lower() == "user-agent" for name in headers):
+        raise ValueError("set the User-Agent by headers= of the client, not in on_request")
+    check_authorization(None, headers, url)
 
 
 @asynccontextmanager

@@ -156,7 +156,7 @@ class Dialer:
                 raise RequestNotSent(f"no connection to {self.via}: {error.strerror}") from None
         try:
             if self.via is not None:
-                stream = await self.via(self.origin.host, self.origin.port)
+                stream = await self._dialed(self.via)
             elif self.allows is None or self.proxy is not None:
                 stream = await trio.open_tcp_stream(self._first.host, self._first.port)
             else:
@@ -165,6 +165,17 @@ class Dialer:
             raise RequestNotSent(f"no connection to {self._first.address}: {_reasons(error)}") from None
         keep_alive(stream, self.ping_interval, self.ping_timeout)
         return ClientSocket(stream)
+
+    async def _dialed(self, dial: Dial) -> trio.SocketStream:
+        try:
+            stream = await dial(self.origin.host, self.origin.port)
+        except OSError:
+            raise
+        except Exception as error:
+            raise RequestNotSent(f"dial raised {type(error).__name__}: {error}") from error
+        if not isinstance(stream, trio.SocketStream):  # pyright: ignore[reportUnnecessaryIsInstance] - users' own
+            raise RequestNotSent(f"dial must return a trio.SocketStream, not a {type(stream).__name__}")
+        return stream
 
     async def _prepared(self, wire: ClientSocket, nursery: ServiceNursery) -> trio.abc.Stream:
         stream: trio.abc.Stream = wire
