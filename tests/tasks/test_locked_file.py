@@ -80,10 +80,11 @@ async def test_task_that_is_never_run_again_outlives_a_lock_of_the_file(
                     task_status.started()
                     await trio.sleep_forever()
 
-            for _ in range(others):
-                await nursery.start(lambda task_status: serve(task_status))
             async with calling(work.server(store())) as caller:
+                # Before the others write: a commit of theirs may take longer than a short timeout on a busy machine.
                 tasks = [await caller.start("work") for _ in range(5)]
+                for _ in range(others):
+                    await nursery.start(lambda task_status: serve(task_status))
                 async with locked(path):
                     await trio.sleep(2 * LEASE)
                 await trio.sleep(1.5 * LEASE)
