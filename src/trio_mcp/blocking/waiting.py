@@ -167,7 +167,7 @@ def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Call
 def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], V]:
-    """Return a method as of `blocked`, with a ``view`` of the result."""
+    """Return a method as of `blocking_method`, with a ``view`` of the result."""
     call = blocking_method(method)
 
     @wraps(method)

@@ -173,7 +173,7 @@ def call_contained(handler: Callable[..., T], *args: Any) -> T:
 
 
 def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return ``functions`` with each plain function wrapped by `contained`; others are unchanged."""
+    """Return ``functions`` with each plain function wrapped by `call_contained`; others are unchanged."""
     return {
         key: partial(call_contained, each) if callable(each) and not is_async(each) else each
         for key, each in functions.items()

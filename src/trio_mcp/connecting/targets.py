@@ -69,11 +69,11 @@ class Address:
     cookies: bool = attrs.field(default=True, kw_only=True)
     """False ignores the cookies of the server, over HTTP: see `open_http`."""
     on_request: OnRequest | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Called with each request over HTTP: see `open_http`."""
+    """Called with each request over HTTP, under trio, also in `trio_mcp.aio`: see `open_http`."""
     on_response: OnResponse | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Called with the head of each response over HTTP: see `open_http`."""
+    """Called with the head of each response over HTTP, under trio: see `open_http`."""
     dial: Dial | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Opens the TCP connections for HTTP: see `open_http`."""
+    """Opens the TCP connections for HTTP, under trio: see `open_http`."""
 
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
     """The revision to speak, whatever the options of `open` say; `None`: any."""

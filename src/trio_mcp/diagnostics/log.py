@@ -361,7 +361,7 @@ class ThreadedSink:
 
 
 def _route(logger: logging.Logger) -> None:
-    """Call `_take` where ``logger`` would call its handlers: behind its level and its filters."""
+    """Call `_handle` where ``logger`` would call its handlers: behind its level and its filters."""
     logger.callHandlers = _handle
 
 

@@ -1,5 +1,5 @@
-"""Carrier carries retries to the replicas in which their handlers are parked, and relays the lines of the handlers to
-the clients.
+"""RetryForwarder forwards retries to the replicas in which their handlers are parked, and relays the lines of the
+handlers to the clients.
 
 The taker of a retry has checked everything, as for any retry, and runs the retry as an ordinary request, which takes a
 slot, and whose cancel scope is the abort signal. The owner runs the handler. Each tells the other the end; and since

@@ -1,6 +1,6 @@
 """Member: a server of a group, and the task that keeps the member connected.
 
-The `Listing` of a member reads the offers of its server, and reads again after changes.
+The `MemberListing` of a member reads the offers of its server, and reads again after changes.
 `current_member` is the member that asks or logs, for handlers and callbacks that all members share.
 """
 

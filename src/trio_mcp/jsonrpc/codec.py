@@ -148,7 +148,7 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
 
 
 def _read(line: bytes | bytearray) -> Any:
-    """Return what is in ``line``: as a checked `_Envelope` nearly always, else as plain data."""
+    """Return what is in ``line``: as a checked `_RawMessage` nearly always, else as plain data."""
     try:
         return _raw_message_decoder.decode(line)
     except msgspec.ValidationError:  # it has other members, too, or is no message

@@ -168,7 +168,7 @@ def _filter(make: Make, asked: SubscriptionFilter, _: Revision) -> dict[str, Any
 
 
 def _page(make: Make, field: str, revision: Revision, result: Any) -> dict[str, Any]:
-    """Return a page of a list as data. Its items are text if their texts are kept, as those of a `Listing` are."""
+    """Return a page of a list as data. Its items are text if their texts are kept, as those of a `CachedPage` are."""
     items = getattr(result, field)
     if (texts := getattr(items, "texts", None)) is None:
         return make(result)

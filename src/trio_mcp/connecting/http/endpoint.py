@@ -1,6 +1,6 @@
 """Endpoint: the URL of one server, and all that the exchanges with that server share.
 
-`authorized` is an exchange with a token, and once more with a better one. `arrived` looks at each message that an
+`authorized` is an exchange with a token, and once more with a better one. `deliver_frame` looks at each message that an
 answer brings, decoded once, and puts the message into the Inbox, where messages wait until the reader comes for more.
 """
 

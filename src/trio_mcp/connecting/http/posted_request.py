@@ -222,7 +222,7 @@ class PostedRequest:
             error.session_lost = True
 
     def _arrived(self, reply: Reply, data: bytes) -> bool:
-        """Hand on the message in ``data``, and return whether the message was the reply: see `arrived`."""
+        """Hand on the message in ``data``, and return whether the message was the reply: see `deliver_frame`."""
         frame = self._endpoint.frame(data, self._id)
         if self._message.method == "initialize" and not self._endpoint.sessions.is_by_sse:
             session = session_of(frame.message, self._message, reply.headers.get("mcp-session-id"))

@@ -1,6 +1,6 @@
 """EventLimitTests: an `EventLog` keeps of a session as much as fits, for as long as somebody may come back.
 
-`Log` makes calls about one stream, in all tests of event logs.
+`StreamUnderTest` makes calls about one stream, in all tests of event logs.
 """
 
 from __future__ import annotations
