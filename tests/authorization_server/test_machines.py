@@ -19,11 +19,10 @@ from tests.interaction.websocket.raw_peer import port_of, serving
 from trio_mcp.auth import Protected
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.credentials import AuthorizationError
-from trio_mcp.auth.oauth_client.authorization_code import refresh, revoke, sign_in
+from trio_mcp.auth.oauth_client.authorization_code import OAuth, OAuthSettings, refresh, revoke, sign_in
 from trio_mcp.auth.oauth_client.grants import (
     Grant,
     GrantContext,
-    OAuthSettings,
     PreregisteredClient,
 )
 from trio_mcp.auth.oauth_client.machine_clients import client_credentials
@@ -136,7 +135,7 @@ async def test_the_document_of_a_client_goes_before_its_registration(provider: P
         metadata |= {"token_endpoint_auth_method": "none", "application_type": "native"}
         metadata |= {"grant_types": ["authorization_code", "refresh_token"]}
         async with parties(provider, documents={document: metadata}) as (server, url, _, _):
-            settings = OAuthSettings(redirect_uri=redirect_uri, client_metadata_url=document)
+            settings = OAuthSettings(auth=OAuth(client_metadata_url=document), redirect_uri=redirect_uri)
             start = GrantContext(server_url=url, stored=StoredAuthorization())
             grant = await drive(sign_in(settings, start), callbacks)
             await drive(refresh(settings, after(start, grant)))

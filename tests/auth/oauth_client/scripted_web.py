@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 import attrs
 
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.oauth_client.grants import GrantContext, Machine, OAuthSettings, Visit
+from trio_mcp.auth.oauth_client.authorization_code import OAuth, OAuthSettings
+from trio_mcp.auth.oauth_client.grants import GrantContext, Machine, Visit
 from trio_mcp.auth.storage.records import StoredAuthorization
 
 T = TypeVar("T")
@@ -125,7 +126,8 @@ def usual_web(issuer: str = ISSUER, **metadata: object) -> ScriptedWeb:
 
 
 def settings(**changes: Any) -> OAuthSettings:
-    return OAuthSettings(**{"redirect_uri": REDIRECT, **changes})
+    own = {name: changes.pop(name) for name in ("client", "redirect_uri") if name in changes}
+    return OAuthSettings(**{"auth": OAuth(**changes), "redirect_uri": REDIRECT, **own})
 
 
 def context(stored: StoredAuthorization | None = None, **changes: Any) -> GrantContext:

@@ -140,7 +140,7 @@ def test_registration_for_scopes_that_the_server_takes_away_is_not_repeated() ->
 
 def test_client_that_wants_no_refresh_tokens_registers_without() -> None:
     web = usual_web()
-    web.run(sign_in(settings(refreshable=False), context()))
+    web.run(sign_in(settings(refresh=False), context()))
     assert json.loads(web.sent_to(REGISTER).body)["grant_types"] == ["authorization_code"]
 
 

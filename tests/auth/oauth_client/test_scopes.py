@@ -90,5 +90,5 @@ def test_offline_access_is_asked_for_where_it_is_listed_and_wanted(
     listed: list[str] | None, refreshable: bool, challenge: dict[str, str], scope: str | None
 ) -> None:
     web = usual_web(scopes_supported=listed)
-    web.run(sign_in(settings(refreshable=refreshable), context(challenge=Challenge("bearer", challenge))))
+    web.run(sign_in(settings(refresh=refreshable), context(challenge=Challenge("bearer", challenge))))
     assert web.visited.get("scope") == scope

@@ -17,11 +17,10 @@ from tests.examples import examples
 
 from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.fetching import Fetched
-from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
+from trio_mcp.auth.oauth_client.authorization_code import OAuth, OAuthSettings, refresh, sign_in
 from trio_mcp.auth.oauth_client.grants import (
     Grant,
     Machine,
-    OAuthSettings,
     PreregisteredClient,
 )
 from trio_mcp.auth.oauth_client.machine_clients import (
@@ -71,13 +70,13 @@ def client_of(web: HostileWeb) -> PreregisteredClient:
 
 
 def a_sign_in(web: HostileWeb) -> Machine[Grant]:
-    said = OAuthSettings(
-        redirect_uri=REDIRECT,
-        client=web.choose((None, None, client_of(web))),
+    client = web.choose((None, None, client_of(web)))
+    said = OAuth(
         client_metadata_url=web.choose((None, "https://app.example/client.json", "http://app.example")),
         scopes=web.choose((None, ("mine",))),
     )
-    return sign_in(said, web.context(web.choose((None, Proofs()))))
+    settings = OAuthSettings(auth=said, redirect_uri=REDIRECT, client=client)
+    return sign_in(settings, web.context(web.choose((None, Proofs()))))
 
 
 def a_refresh(web: HostileWeb) -> Machine[Grant]:

@@ -46,7 +46,6 @@ from .grants import (
     Grant,
     GrantContext,
     Machine,
-    OAuthSettings,
     PreregisteredClient,
     Visit,
     error_code,
@@ -87,14 +86,14 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
         context.claim(settings.client, found.issuer)
     # Without S256, a stolen code could be redeemed by the thief (Authorization Code Protection).
     methods = server.code_challenge_methods_supported
-    if "S256" not in (methods or ()) and not (methods is None and settings.assume_pkce):
+    if "S256" not in (methods or ()) and not (methods is None and settings.auth.assume_pkce):
         hint = ": its metadata don't say so; if you know that it does, use assume_pkce=True" if methods is None else ""
         raise AuthorizationError(f"the authorization server does not support PKCE with S256{hint}")
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
-    wanted = scopes_at(found, settings.scopes, context)
+    wanted = scopes_at(found, settings.auth.scopes, context)
     scopes = wanted
     # Refresh Tokens: where the authorization server lists the scope. Alone, the scope would replace those by default.
-    if wanted and settings.refreshable and OFFLINE_ACCESS in (server.scopes_supported or ()):
+    if wanted and settings.auth.refresh and OFFLINE_ACCESS in (server.scopes_supported or ()):
         scopes = tuple(dict.fromkeys((*wanted, OFFLINE_ACCESS)))
     named = scopes_to_register(found, scopes)
     client = yield from client_at(server, record, settings, named, context.now())
@@ -364,20 +363,23 @@ class OAuth(OAuthClient):
         lock = self._turns.setdefault(server_url, trio.Lock())
         return self.open_keeper(server_url, _UserTokens(self, user_is_asked, lock))
 
-    def settings(self, redirect_uri: str = "") -> OAuthSettings:
+    def settings(self) -> OAuthSettings:
         """Return the settings for the machines of OAuth."""
         client = None
         if self.client_id is not None:
             client = PreregisteredClient(client_id=self.client_id, client_secret=self.client_secret, issuer=self.issuer)
-        return OAuthSettings(
-            redirect_uri=redirect_uri,
-            client=client,
-            client_metadata_url=self.client_metadata_url,
-            client_name=self.client_name,
-            scopes=self.scopes,
-            refreshable=self.refresh,
-            assume_pkce=self.assume_pkce,
-        )
+        return OAuthSettings(auth=self, client=client)
+
+
+@frozen(kw_only=True)
+class OAuthSettings:
+    """For a user who signs in with a browser (authorization code with PKCE), as ``auth`` says."""
+
+    auth: OAuth = attrs.field(factory=OAuth)
+    client: PreregisteredClient | None = None
+    """The client of ``auth``, with the issuer that its secret is bound to."""
+    redirect_uri: str = ""
+    """The URL that the browser is sent to after the user has decided; for a listener on loopback, with its port."""
 
 
 @frozen

@@ -58,26 +58,6 @@ class PreregisteredClient:
     issuer: str | None = None
 
 
-@frozen(kw_only=True)
-class OAuthSettings:
-    """For a user who signs in with a browser (authorization code with PKCE)."""
-
-    redirect_uri: str
-    """The URL that the browser is sent to after the user has decided; for a listener on loopback, with its port."""
-    client: PreregisteredClient | None = None
-    client_metadata_url: str | None = None
-    """The client id metadata document of this client: https, with a path. Used where the authorization server
-    supports such documents, and no client is preregistered."""
-    client_name: str = "trio-mcp"
-    """The name that the user reads at an authorization server where the client registers itself."""
-    scopes: tuple[str, ...] | None = None
-    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter. A step-up adds to either."""
-    refreshable: bool = True
-    """True: refresh tokens are wanted, and ``offline_access`` where the authorization server lists it."""
-    assume_pkce: bool = False
-    """True: an authorization server without any methods of PKCE in its metadata is taken to support S256."""
-
-
 class ClientBindings:
     """Binds each secret or private key, of a client without a named issuer, to the first issuer that any server names
     (2026-07-28 authorization, Authorization Server Binding). The bindings are kept in ``storage``, for all clients and

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
 import attrs
@@ -21,17 +21,10 @@ from ..fetching import Fetch, Fetched, FetchFailed, same_issuer
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
 from ..storage.records import IssuerRecord, RegisteredClient, Tokens
 from .discovery import AuthorizationServer, scope_parameter, scopes_in
-from .grants import (
-    AuthMethod,
-    Grant,
-    GrantContext,
-    Machine,
-    OAuthSettings,
-    PreregisteredClient,
-    error_code,
-    refused,
-    shown,
-)
+from .grants import AuthMethod, Grant, GrantContext, Machine, PreregisteredClient, error_code, refused, shown
+
+if TYPE_CHECKING:
+    from .authorization_code import OAuthSettings
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
@@ -261,7 +254,7 @@ def client_at(
 
     Raises `AuthorizationError` where the server takes no such client.
     """
-    url = settings.client_metadata_url
+    url = settings.auth.client_metadata_url
     if settings.client is not None:
         return preregistered(settings.client, server)
     if url is not None and server.client_id_metadata_document_supported:
@@ -290,7 +283,7 @@ def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSetti
         if not same_issuer(settings.client.issuer or server.issuer, server.issuer):
             return None
         return preregistered(settings.client, server)
-    return _documented(kept.client_id) if kept.client_id == settings.client_metadata_url else None
+    return _documented(kept.client_id) if kept.client_id == settings.auth.client_metadata_url else None
 
 
 def _post_json(url: str, body: bytes) -> Fetch:
@@ -307,9 +300,9 @@ def _register(
     wanted: AuthMethod = "none" if "none" in listed else _secret_method(listed, "none")
     native = urlsplit(settings.redirect_uri).hostname in _LOOPBACK
     metadata = ClientMetadata(
-        client_name=settings.client_name,
+        client_name=settings.auth.client_name,
         redirect_uris=(settings.redirect_uri,),
-        grant_types=("authorization_code", "refresh_token") if settings.refreshable else ("authorization_code",),
+        grant_types=("authorization_code", "refresh_token") if settings.auth.refresh else ("authorization_code",),
         response_types=("code",),
         token_endpoint_auth_method=wanted,
         # Otherwise OpenID Connect takes the client for a web server, which has no loopback redirects.
