@@ -56,18 +56,20 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True):
     reason: str | None
 
 
-class _KnownFields(msgspec.Struct, frozen=True):
+class _KnownFields(msgspec.Struct, frozen=True, rename={"standalone_stream": "own_stream", "cursor": "place"}):
+    """The form that is kept: the fields of `SessionState`, some under other names."""
+
     form: int
     opening: bytes
     revision: str
     principal: str
-    own_stream: str
+    standalone_stream: str
     log_level: str
     is_initialized: bool
     listener: str
-    subscriptions: list[str]
-    cancels: list[Cancel]
-    place: str = ""
+    subscriptions: tuple[str, ...]
+    cancels: tuple[Cancel, ...]
+    cursor: str = ""
 
 
 @frozen
@@ -97,27 +99,17 @@ class SessionState:
     """Fields that a later version writes, each with its packed value."""
 
 
-_KNOWN: Final = frozenset(field.name for field in msgspec.structs.fields(_KnownFields))
+_, *_FIELDS = _KnownFields.__struct_fields__
+_KNOWN: Final = frozenset(_KnownFields.__struct_encode_fields__)
 _decode_known: Final = msgspec.msgpack.Decoder(_KnownFields)
 _decode_fields: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_state(state: SessionState) -> bytes:
     """Return ``state`` in the form that is kept."""
-    known = {
-        "form": _FORM,
-        "opening": state.opening,
-        "revision": state.revision,
-        "principal": state.principal,
-        "own_stream": state.standalone_stream,
-        "log_level": state.log_level,
-        "is_initialized": state.is_initialized,
-        "listener": state.listener,
-        "subscriptions": state.subscriptions,
-        "cancels": state.cancels,
-        "place": state.cursor,
-    }
-    return msgspec.msgpack.encode({**{name: msgspec.Raw(value) for name, value in state.unknown_fields}, **known})
+    known = _KnownFields(_FORM, *(getattr(state, name) for name in _FIELDS))
+    unknown = {name: msgspec.Raw(value) for name, value in state.unknown_fields}
+    return msgspec.msgpack.encode({**unknown, **_decode_fields.decode(msgspec.msgpack.encode(known))})
 
 
 def decode_state(text: bytes) -> SessionState:
@@ -131,19 +123,8 @@ def decode_state(text: bytes) -> SessionState:
     if known.revision not in REVISIONS:
         raise SessionStateUnreadable("a session has a revision of the protocol that this replica does not know")
     _decode(_check, known)
-    return SessionState(
-        known.opening,
-        known.revision,
-        known.principal,
-        known.own_stream,
-        known.log_level,
-        known.is_initialized,
-        known.listener,
-        tuple(known.subscriptions),
-        tuple(known.cancels),
-        known.place,
-        tuple((name, bytes(value)) for name, value in fields.items() if name not in _KNOWN),
-    )
+    unknown = tuple((name, bytes(value)) for name, value in fields.items() if name not in _KNOWN)
+    return SessionState(**{name: getattr(known, name) for name in _FIELDS}, unknown_fields=unknown)
 
 
 def _parts(text: bytes) -> tuple[_KnownFields, dict[str, msgspec.Raw]]:
@@ -151,7 +132,7 @@ def _parts(text: bytes) -> tuple[_KnownFields, dict[str, msgspec.Raw]]:
 
 
 def _check(known: _KnownFields) -> None:
-    if not _STREAM_NAME.fullmatch(known.own_stream):  # the name is part of the ids of events
+    if not _STREAM_NAME.fullmatch(known.standalone_stream):  # the name is part of the ids of events
         raise ValueError("a stream name must have only letters and digits")
     if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):
         raise ValueError("a cancel must name a request")
