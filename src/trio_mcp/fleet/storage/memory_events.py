@@ -85,15 +85,8 @@ class _MemoryStream:
         return self.last - len(self.events)
 
     def stored(self) -> StoredStream:
-        return StoredStream(
-            name=self.name,
-            holder=self.holder,
-            request_id=self.request_id,
-            last=self.last,
-            dropped=self.dropped,
-            note=self.note,
-            is_finished=self.kept_until is not None,
-        )
+        is_finished = self.kept_until is not None
+        return StoredStream(self.name, self.holder, self.request_id, self.last, self.dropped, self.note, is_finished)
 
 
 class _SessionStreams:

@@ -10,6 +10,7 @@ import logging
 import secrets as randomness
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -217,11 +218,9 @@ class SQLiteTasks(DatabaseTaskStore):
         super().__init__(database, secrets, hints.writer, hints.tasks)
         self._hints = hints
 
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
         """Open a stream of hints. See `TaskStore.watch`."""
-        async with self._hints.watch(self._hints.tasks) as hints:
-            yield hints
+        return self._hints.watch(self._hints.tasks)
 
 
 def insert_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:

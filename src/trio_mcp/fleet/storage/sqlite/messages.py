@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import trio
@@ -68,11 +69,9 @@ class SQLiteChangeLog:
 
         return await self._database.read(since)
 
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[ChangeHint | HintsLost]]:
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
         """Open a stream of notes. See `ChangeLog.watch`."""
-        async with self._hints.watch(self._hints.changes) as hints:
-            yield hints
+        return self._hints.watch(self._hints.changes)
 
 
 def _number_of(cursor: ChangeCursor, file: bytes) -> int | None:

@@ -4,13 +4,13 @@ events."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import attrs
 
 from ....classes import frozen
-from ....concurrency.contexts import asynccontextmanager
 from ....concurrency.fair_share import leaves_enough
 from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, decoded, encoded
 from ....stores.shared import FINISHED_STREAMS_LIMIT, StoredEvents, StoredSession, StoredStream
@@ -161,11 +161,9 @@ class SQLiteSessionDirectory:
             self._hints.sessions.notify([session_id])
         return has_changed
 
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[str | HintsLost]]:
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
         """Open a stream of hints. See `SessionDirectory.watch`."""
-        async with self._hints.watch(self._hints.sessions) as hints:
-            yield hints
+        return self._hints.watch(self._hints.sessions)
 
 
 _BEGIN: Final = "INSERT INTO streams (log, name, holder, request_id) VALUES (?, ?, ?, ?)"
@@ -228,16 +226,9 @@ class _SessionLog:
             return None
         number, *state = found
         holder, request_id, last, dropped, note, is_finished = decode_columns("a stream", state, STREAM)
-        stored = StoredStream(
-            name=name,
-            holder=decoded(holder),
-            request_id=request_id,
-            last=last,
-            dropped=dropped,
-            note=note,
-            is_finished=bool(is_finished),
+        return _StreamRow(
+            number, StoredStream(name, decoded(holder), request_id, last, dropped, note, bool(is_finished))
         )
-        return _StreamRow(number, stored)
 
     def open_stream(self, new: StoredStream) -> None:
         """Begin a stream, in a log that is kept."""
@@ -412,11 +403,9 @@ class SQLiteEventLog:
 
         await self._database.write(forget)
 
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[tuple[str, str] | HintsLost]]:
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
         """Open a stream of hints. See `EventLog.watch`."""
-        async with self._hints.watch(self._hints.events) as hints:
-            yield hints
+        return self._hints.watch(self._hints.events)
 
     def _log(self, connection: sqlite3.Connection, session_id: str) -> _SessionLog:
         return _SessionLog(connection, encoded(session_id), self._now())
@@ -431,4 +420,4 @@ class SQLiteEventLog:
 
 
 def _new_stream(name: str, holder: str, request_id: bytes) -> StoredStream:
-    return StoredStream(name=name, holder=holder, request_id=request_id, last=0, dropped=0, note=b"", is_finished=False)
+    return StoredStream(name, holder, request_id, last=0, dropped=0, note=b"", is_finished=False)
