@@ -13,6 +13,7 @@ from ..serving.http.session import HttpFleet
 from .change_replicator import ChangeReplicator, ReplicatedNotifications
 from .messenger import Messenger
 from .retry_forwarder import RetryForwarder
+from .sessions.shared_state import SessionServices
 from .sessions.table import SharedSessionTable
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class ReplicaFleet(HttpFleet):
 
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable:
         """Return the sessions of an endpoint. See `HttpFleet.open_sessions`."""
-        return SharedSessionTable(running, self.messenger, self.changes, nursery, retry_interval)
+        services = SessionServices(running, self.messenger, self.changes, nursery, retry_interval)
+        return SharedSessionTable(services)
 
 
 class FleetStorage(SharedStorage):

@@ -29,7 +29,7 @@ from ...stores.sealing import BadSeal, KeyRing
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
 from ...stores.task_store import UnreadableRecord
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, numbered_events
-from ..messenger import MessageRefused, Messenger, ReplicaDead
+from ..messenger import MessageRefused, ReplicaDead
 from .shared_state import SessionServices
 
 logger = logging.getLogger("trio_mcp")
@@ -207,32 +207,28 @@ class StreamLog:
 
 class ResumedStream:
     """A stream of ``log`` behind the events that were ``events``, written by any replica: see `ResponseBody`.
-    ``signal`` tells of changes. The response begins with ``first``, and ends at ``until`` at the latest. The silence is
-    ``interval`` seconds at most. ``on_closed`` is called at the end."""
+    ``signal`` tells of changes. The response begins with ``first``, and ends at ``until`` at the latest. ``on_closed``
+    is called at the end."""
 
     def __init__(
         self,
         log: StreamLog,
-        messenger: Messenger,
+        services: SessionServices,
         signal: ChangeSignal,
         events: StoredEvents,
         first: bytes,
         until: float,
-        interval: float,
         on_closed: Callable[[ResumedStream], None],
     ) -> None:
         self.name = events.stream.name
         self.until = until
         self.signal = signal
         self._log = log
-        self._messenger = messenger
-        self._interval = interval
+        self._services = services
         self._on_closed = on_closed
-        self._number = events.first - 1
-        self._first = first
         self._is_over = False
         self._read_at = trio.current_time()
-        self._waiting: bytes = self._encode_events(events)
+        self._waiting = first + self._encode_events(events)
 
     def _encode_events(self, events: StoredEvents) -> bytes:
         self._is_over = self._is_over or events.stream.is_finished
@@ -247,8 +243,8 @@ class ResumedStream:
 
     async def next_chunk(self) -> bytes:
         """Wait for the next events, or a comment. See `ResponseBody.next_chunk`."""
-        spoken = trio.current_time()
-        while not (self._first or self._waiting or self._is_over):
+        keep_alive_at = trio.current_time() + self._services.running.limits.stream_interval / 2
+        while not (self._waiting or self._is_over):
             await self.signal.next_poll()
             if self._is_over:
                 break
@@ -264,29 +260,27 @@ class ResumedStream:
             except OSError:
                 if trio.current_time() - self._read_at >= STORAGE_TIMEOUT:
                     self._is_over = True
-            if not self._waiting and trio.current_time() - spoken >= self._interval:
+            if not self._waiting and trio.current_time() >= keep_alive_at:
                 return KEEP_ALIVE
-        if not (self._first or self._waiting):
+        if not self._waiting:
             self._on_closed(self)
-        events, self._first, self._waiting = self._first + self._waiting, b"", b""
+        events, self._waiting = self._waiting, b""
         return events
 
     async def _finish_if_dead(self, stream: StoredStream) -> None:
         """End the stream where nobody else can."""
-        if await self._messenger.is_dead(replica_of(stream.holder)):
+        if await self._services.messenger.is_dead(replica_of(stream.holder)):
             await self._log.finish_dead(stream)
             self.signal.notify()
 
 
 class ResumedStreams:
-    """The streams of the session ``session_id``, in ``log``, that clients have come back for to this replica.
+    """The streams of a session, in ``log``, that clients have come back for to this replica.
     ``on_resumed`` is called with a stream that this replica writes, and with the replica that was asked for it."""
 
-    def __init__(
-        self, services: SessionServices, session_id: str, log: StreamLog, on_resumed: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, services: SessionServices, log: StreamLog, on_resumed: Callable[[str, str], None]) -> None:
         self._services = services
-        self._id = session_id
+        self._id = log.log_id
         self._log = log
         self._on_resumed = on_resumed
         self._streams: dict[str, ResumedStream] = {}
@@ -308,10 +302,8 @@ class ResumedStreams:
             self.notify_resumed(replica, name, here)
         signal = self._services.watch_stream(self._id, name)
         signal.notify()  # what came since the reading
-        until, interval = token_expiry(asked.auth), self._services.running.limits.stream_interval / 2
-        stream = ResumedStream(
-            self._log, self._services.messenger, signal, events, first, until, interval, self._remove
-        )
+        until = token_expiry(asked.auth)
+        stream = ResumedStream(self._log, self._services, signal, events, first, until, self._remove)
         self._streams[name] = stream
         asked.response.on_gone = stream.close
         asked.response.stream(HTTPStatus.OK, STREAM_HEADERS + asked.extra, stream)

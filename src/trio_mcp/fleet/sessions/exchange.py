@@ -6,7 +6,7 @@ POST which opens one. The changes of a request are written for all replicas befo
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
@@ -18,13 +18,11 @@ from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import TOO_BUSY
 from ...jsonrpc.messages import ErrorResponse
 from ...runtime.cancellation import CancelCause
-from ...runtime.exchange import Exchange
 from ...runtime.replies import error_line
-from ...server.subscriptions import ClientSubscriptions
+from ...server.connection import ServerConnection
 from ...serving.http.exchanges import FinishedStream, HttpRequest
 from ...serving.http.responses import JSON, busy, invalid, unavailable
 from ...serving.http.session_exchange import ClientSession, SessionExchange
-from ...state.connection import ConnectionState
 from ...stores.task_store import StoreFull
 from ...transports.http.application import Answer
 from ...transports.sse import STREAM_HEADERS
@@ -48,7 +46,6 @@ logger = logging.getLogger("trio_mcp")
 
 _NOT_OPENED_TEXT: Final = "the session was not opened"
 
-Start: TypeAlias = "Callable[[Callable[[], Awaitable[None]]], None]"
 Refusal: TypeAlias = Callable[[bytes], Answer]
 """Makes an answer with more headers."""
 
@@ -73,20 +70,13 @@ class PendingChange:
 
 
 class PendingChanges:
-    """Changes of ``session_state`` by a connection, as its ``state`` and its ``subscriptions`` have them, that others
-    do not know yet."""
+    """Changes of ``session_state`` by the connection ``served``, in its state and its subscriptions, that others do not
+    know yet."""
 
-    def __init__(
-        self,
-        services: SessionServices,
-        session_state: SharedSessionState,
-        state: ConnectionState,
-        subscriptions: ClientSubscriptions,
-    ) -> None:
+    def __init__(self, services: SessionServices, session_state: SharedSessionState, served: ServerConnection) -> None:
         self._services = services
         self._session_state = session_state
-        self._state = state
-        self._subscriptions = subscriptions
+        self._served = served
         self._expected = session_state.current
         """The facts, with the changes that are on their way."""
         self._writes: list[PendingChange] = []
@@ -98,18 +88,18 @@ class PendingChanges:
 
     def apply(self) -> None:
         """Have the connection go by the facts, and by the changes that are on their way."""
-        told, state = self._session_state.current, self._state
+        told, state = self._session_state.current, self._served.state
         for write in self._writes:
             told = write.change(told)
         self._expected = told
         state.initialized = told.is_initialized
         state.set_log_level(told.log_level)
         if state.subscriptions != set(told.subscriptions):
-            self._subscriptions.adopt(told.subscriptions)
+            self._served.subscriptions.adopt(told.subscriptions)
 
     def start(self) -> PendingChange | None:
         """Return the write of all that the connection has changed and other replicas do not know; `None`: nothing."""
-        state, told = self._state, self._expected
+        state, told = self._served.state, self._expected
         changes = list[Change]()
         if state.initialized and not told.is_initialized:
             changes.append(mark_initialized)
@@ -150,24 +140,21 @@ def _apply_all(changes: list[Change], state: SessionState) -> SessionState:
 
 
 class SharedExchange(SessionExchange):
-    """The exchange of a POST of ``session``. ``start_write`` returns the write of the changes until then, and ``start``
-    runs a function in a task."""
+    """The exchange of a POST of ``session``. ``start_write`` returns the write of the changes until then."""
 
-    __slots__ = ("_requests", "_start", "_start_write")
+    __slots__ = ("_requests", "_services", "_start_write")
 
     def __init__(
         self,
         session: ClientSession,
-        connection: Exchange,
         posted: HttpRequest,
         request: InboundRequest | None,
-        high_water: int,
+        services: SessionServices,
         start_write: Callable[[], PendingChange | None],
-        start: Start,
     ) -> None:
-        super().__init__(session, connection, posted, request, high_water)
+        super().__init__(session, posted, request)
+        self._services = services
         self._start_write = start_write
-        self._start = start
         self._requests: tuple[InboundRequest, ...] = ()
         """The requests that were taken up: more than one in a batch."""
 
@@ -195,7 +182,7 @@ class SharedExchange(SessionExchange):
         if write is None:
             super().reply_at_once(line)
         else:
-            self._start(partial(self._reply_when_written, line, write))
+            self._services.start_soon(self._reply_when_written, line, write)
 
     async def _reply_when_written(self, line: bytes | None, write: PendingChange) -> None:
         refusal = await write.outcome()
@@ -232,36 +219,30 @@ class SharedExchange(SessionExchange):
 
 
 class InitializeExchange(SharedExchange):
-    """The exchange of the POST that opens the session, with ``session_state`` for all replicas, once ``state`` has
-    settled the revision. A session whose opening fails ends at once, and so does one whose client does not learn its
-    id."""
+    """The exchange of the POST that opens the session, with ``session_state`` for all replicas. A session whose opening
+    fails ends at once, and so does one whose client does not learn its id."""
 
-    __slots__ = ("_services", "_session_state", "_state")
+    __slots__ = ("_session_state",)
 
     may_prime: ClassVar[bool] = False
 
     def __init__(
         self,
         session: ClientSession,
-        connection: Exchange,
         posted: HttpRequest,
         request: InboundRequest | None,
-        high_water: int,
         services: SessionServices,
         session_state: SharedSessionState,
-        state: ConnectionState,
     ) -> None:
-        super().__init__(session, connection, posted, request, high_water, lambda: None, services.start_soon)
-        self._services = services
+        super().__init__(session, posted, request, services, lambda: None)
         self._session_state = session_state
-        self._state = state
 
     def commit(self) -> None:
         """Do nothing: the client learns the id of the session with the answer."""
 
     def reply_at_once(self, line: bytes | None) -> None:
         if line is not None and self.request is not None and self.request.error is None:
-            self._start(partial(self._reply_when_open, line))
+            self._services.start_soon(self._reply_when_open, line)
         else:
             super().reply_at_once(line)
             self._session.close(_NOT_OPENED_TEXT)
@@ -284,7 +265,7 @@ class InitializeExchange(SharedExchange):
 
     async def _open(self) -> Refusal | None:
         """Open the session for all replicas; return the refusal where that is impossible."""
-        revision = self._state.revision
+        revision = self.state.revision
         assert revision is not None, "initialize has settled it"
         facts = attrs.evolve(self._session_state.current, revision=revision.name, cursor=self._services.changes.cursor)
         try:

@@ -59,14 +59,10 @@ def forward_unreadable(services: SessionServices, session_id: str, owner: str, m
 
 
 class SessionRouter:
-    """The way to other replicas for messages to the session ``session_id``. ``state`` knows the requests that run
-    here."""
+    """The way to other replicas for messages to a session. ``state`` knows the requests that run here."""
 
-    def __init__(
-        self, services: SessionServices, session_id: str, session_state: SharedSessionState, state: ConnectionState
-    ) -> None:
+    def __init__(self, services: SessionServices, session_state: SharedSessionState, state: ConnectionState) -> None:
         self._services = services
-        self._id = session_id
         self._session_state = session_state
         self._state = state
         self._received_ids = BoundedDict[int, None](_RECEIVED_IDS_LIMIT)
@@ -118,13 +114,13 @@ class SessionRouter:
                 return self._cancel_delivery(_params(message))
             case Unreadable():
                 if owner := self._services.owning_replica(message.settles):
-                    return partial(forward_unreadable, self._services, self._id, owner, message)
+                    return partial(forward_unreadable, self._services, self._session_state.id, owner, message)
             case _:
                 pass
         owner = self._services.owning_replica(named)
         if not owner:
             return None
-        return partial(self._services.send, owner, FORWARDED_MESSAGE, (self._id, body))
+        return partial(self._services.send, owner, FORWARDED_MESSAGE, (self._session_state.id, body))
 
     def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
         """Return the step that tells other replicas of a cancel; `None` for a request that runs here, or has no id."""

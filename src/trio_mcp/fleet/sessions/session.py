@@ -20,12 +20,7 @@ import trio
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.codec import decode, decode_value
 from ...jsonrpc.errors import INTERNAL_ERROR
-from ...jsonrpc.messages import (
-    Batch,
-    Message,
-    Notification,
-    Unreadable,
-)
+from ...jsonrpc.messages import Batch, Message, Notification, Unreadable
 from ...protocol.revisions import REVISIONS
 from ...runtime.cancellation import CancelCause
 from ...runtime.peer import Peer, PrincipalId
@@ -82,13 +77,12 @@ class SharedSession(ClientSession):
         unknown = SessionState(opening, "", owner, new_stream_name())
         self.session_state = SharedSessionState(services, session_id, unknown, self._apply_state, self.close)
         served = cast("ServerConnection", self._connection.served)
-        self._subscriptions = served.subscriptions
-        self._resumed_streams = ResumedStreams(services, session_id, self._log, self.close_resumed)
+        self._resumed_streams = ResumedStreams(services, self._log, self.close_resumed)
         self.standalone_streams = StandaloneStreams(
-            services, session_id, self.session_state, served, self._outbox, self._log, self._resumed_streams
+            services, self.session_state, served, self._outbox, self._log, self._resumed_streams
         )
-        self._pending_changes = PendingChanges(services, self.session_state, state, self._subscriptions)
-        self._router = SessionRouter(services, session_id, self.session_state, state)
+        self._pending_changes = PendingChanges(services, self.session_state, served)
+        self._router = SessionRouter(services, self.session_state, state)
         self._streams: set[SharedStream] = set()
         """The streams that are not finished."""
         self._left = trio.lowlevel.ParkingLot()
@@ -208,16 +202,24 @@ class SharedSession(ClientSession):
         else:
             super().post(rest, posted)
 
-    def receive_message(self, body: bytes) -> None:
-        """Take a message about a request of this replica, which came to another one."""
+    def receive_message(self, body: bytes) -> bool:
+        """Take a message about a request of this replica, which came to another one. Return False if the view is
+        over."""
+        if self.is_over:
+            return False
         self.used_at = trio.current_time()
         event = self._connection.state.receive(decode(body))
-        self._connection.feed(event, body, self._connection.exchange)
+        self._connection.feed(event, body, self.exchange)
+        return True
 
-    def receive_unreadable(self, request_id: str, reason: str) -> None:
-        """Fail a request of this replica, whose answer came to another one and cannot be read."""
+    def receive_unreadable(self, request_id: str, reason: str) -> bool:
+        """Fail a request of this replica, whose answer came to another one and cannot be read. Return False if the view
+        is over."""
+        if self.is_over:
+            return False
         message = Unreadable(reason, None, request_id, is_answer=True)
-        self._connection.feed(self._connection.state.receive(message), b"", self._connection.exchange)
+        self._connection.feed(self._connection.state.receive(message), b"", self.exchange)
+        return True
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
         """Fail the request of ours that ``message`` was meant to answer, here or elsewhere."""
@@ -228,14 +230,9 @@ class SharedSession(ClientSession):
             self._services.start_soon(self._router.deliver_or_log, step)
 
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
-        connection, high_water = self._connection.exchange, self._limits.high_water
-        start = self._services.start_soon
         if opens:
-            state = self._connection.state
-            return InitializeExchange(
-                self, connection, posted, request, high_water, self._services, self.session_state, state
-            )
-        return SharedExchange(self, connection, posted, request, high_water, self._pending_changes.start, start)
+            return InitializeExchange(self, posted, request, self._services, self.session_state)
+        return SharedExchange(self, posted, request, self._services, self._pending_changes.start)
 
     # Streams
 

@@ -79,7 +79,7 @@ class SessionServices:
         self.replica = messenger.replica
         self.changes = changes
         self.retry_interval = retry_interval
-        self._nursery = nursery
+        self.nursery = nursery
         cipher = running.cipher
         # The storage knows its own secret, so sealing with that secret would protect nothing.
         has_secrets = cipher is running.server.state_cipher
@@ -190,7 +190,7 @@ class SessionServices:
             except Exception:
                 logger.exception("a part of an HTTP request failed")
 
-        self._nursery.start_soon(run)
+        self.nursery.start_soon(run)
 
 
 @define(eq=False)
@@ -219,12 +219,12 @@ class SharedSessionState:
         """The facts as last read or written."""
         self._sessions = services.replica.sessions
         self._services = services
-        self._id = session_id
+        self.id = session_id
         self._on_changed = on_changed
         self._on_ended = on_ended
         self._timeout = limits.session_timeout
         self._limit = limits.max_sessions
-        self._idle_ms = to_milliseconds(limits.session_timeout)
+        self.idle_ms = to_milliseconds(limits.session_timeout)
         self._mark: bytes | None = None
         self.read_at = -math.inf
         """Time of the last reading, or writing."""
@@ -287,8 +287,8 @@ class SharedSessionState:
     async def _read(self) -> bool:
         self.is_hinted = False
         try:
-            stored = await self._sessions.read(self._id, idle_ms=self._idle_ms)
-            facts = None if stored is None else self._services.read_state(self._id, stored.state)
+            stored = await self._sessions.read(self.id, idle_ms=self.idle_ms)
+            facts = None if stored is None else self._services.read_state(self.id, stored.state)
         except BaseException:
             self.is_hinted = True
             raise
@@ -309,7 +309,7 @@ class SharedSessionState:
     async def check_exists(self) -> None:
         """End the view if the session has ended. The session lasts no longer by this."""
         try:
-            if not await self._sessions.exists(self._id):
+            if not await self._sessions.exists(self.id):
                 self._on_ended(f"the client has not come back for {self._timeout:g} seconds")
         except OSError as error:
             logger.debug("a session could not be looked for: %s", error)
@@ -321,11 +321,11 @@ class SharedSessionState:
         Returns the id of the session that was ended for it, if any: see `SessionDirectory.open`. Raises `StoreFull`,
         `SessionStateTooLong`, and `OSError` if the storage is unavailable."""
         text, mark, name = _encode_within(state, MAX_STATE_BYTES // 2), new_mark(), self._services.caller_key(caller)
-        idle, text = min(self._idle_ms, to_milliseconds(_UNUSED_LIFETIME)), self._services.seal_state(self._id, text)
+        idle, text = min(self.idle_ms, to_milliseconds(_UNUSED_LIFETIME)), self._services.seal_state(self.id, text)
         try:
-            ended = await self._sessions.open(self._id, text, caller=name, mark=mark, idle_ms=idle, limit=self._limit)
+            ended = await self._sessions.open(self.id, text, caller=name, mark=mark, idle_ms=idle, limit=self._limit)
         except Uncertain:
-            await self._sessions.delete(self._id)
+            await self._sessions.delete(self.id)
             raise
         self.adopt(state, mark)
         return ended
@@ -375,9 +375,9 @@ class SharedSessionState:
             self._own_hints_until = trio.current_time() + FRESH_SECONDS
             is_done = False
             try:
-                was, sealed = self._mark or b"", self._services.seal_state(self._id, text)
+                was, sealed = self._mark or b"", self._services.seal_state(self.id, text)
                 is_done = await self._sessions.change(
-                    self._id, sealed, expected_mark=was, mark=mark, idle_ms=self._idle_ms
+                    self.id, sealed, expected_mark=was, mark=mark, idle_ms=self.idle_ms
                 )
             except Uncertain:
                 pass  # the next read finds out
@@ -393,7 +393,7 @@ class SharedSessionState:
 
     async def delete(self) -> None:
         """End the session for all replicas. Raises `OSError`."""
-        await self._sessions.delete(self._id)
+        await self._sessions.delete(self.id)
         self._on_ended("the client has ended the session")
 
 

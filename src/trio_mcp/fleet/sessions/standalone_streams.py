@@ -15,11 +15,14 @@ from http import HTTPStatus
 from itertools import count
 from typing import Final
 
+import attrs
 import trio
 
+from ...classes import define
 from ...concurrency.time_limits import growing_delay
 from ...runtime.outbox import Outbox
 from ...server.connection import ServerConnection
+from ...server.subscriptions import ClientSubscriptions
 from ...serving.callers import token_expiry
 from ...serving.http.exchanges import FinishedStream, HttpRequest
 from ...serving.http.responses import empty, invalid, unavailable
@@ -57,47 +60,42 @@ _NOT_KEPT: Final = "events behind this event id are no longer kept"
 _UNKNOWN: Final = "no stream of this session has this event id, or none has any more"
 
 
+@define(eq=False)
 class StandaloneStreams:
     """The streams that the client of one session asks for by GET. ``outbox`` has the lines that belong to no request;
     ``log`` the streams that answer requests, and ``resumed`` those that the client has come back for here."""
 
-    def __init__(
-        self,
-        services: SessionServices,
-        session_id: str,
-        session_state: SharedSessionState,
-        served: ServerConnection,
-        outbox: Outbox,
-        log: StreamLog,
-        resumed: ResumedStreams,
-    ) -> None:
-        limits = services.running.limits
-        self._services = services
-        self._id = session_id
-        self._session_state = session_state
-        self._served = served
-        self._subscriptions = served.subscriptions
-        self._outbox = outbox
-        self._log = log
-        self._resumed = resumed
-        self._limits = limits
-        keep = to_milliseconds(limits.session_timeout)
-        most, log_id = max(limits.max_replay_bytes // 4, 1), standalone_log_id(session_id)
-        self.standalone_log = StreamLog(services.replica.events, log_id, most, keep, services.keys, log.owner)
-        """The log of the session's own stream, which lasts as long as the session."""
-        self._stream: StandaloneStream | None = None
-        """The own stream; `None` while this replica has none."""
-        self._stream_lock = trio.Lock()
-        """Held while the own stream is taken or written."""
-        self._sending = trio.CancelScope()
-        self._has_started = self._is_sending = False
-        self._notified_cursor = ""
-        """Place in the log of changes at which the response ended; empty once noted."""
-        self._touched_at = trio.current_time()
-        self._is_ending = False
-        """True once no more responses may begin."""
+    _services: SessionServices
+    _session_state: SharedSessionState
+    _served: ServerConnection
+    _outbox: Outbox
+    _log: StreamLog
+    _resumed: ResumedStreams
+    standalone_log: StreamLog = attrs.field(init=False)
+    """The log of the session's own stream, which lasts as long as the session."""
+    _stream: StandaloneStream | None = attrs.field(default=None, init=False)
+    """The own stream; `None` while this replica has none."""
+    _stream_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    """Held while the own stream is taken or written."""
+    _sending: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _has_started: bool = attrs.field(default=False, init=False)
+    _is_sending: bool = attrs.field(default=False, init=False)
+    _notified_cursor: str = attrs.field(default="", init=False)
+    """Place in the log of changes at which the response ended; empty once noted."""
+    _touched_at: float = attrs.field(factory=trio.current_time, init=False)
+    _is_ending: bool = attrs.field(default=False, init=False)
+    """True once no more responses may begin."""
+
+    def __attrs_post_init__(self) -> None:
+        services, limits, log_id = self._services, self._services.running.limits, standalone_log_id(self._log.log_id)
+        keep, most = to_milliseconds(limits.session_timeout), max(limits.max_replay_bytes // 4, 1)
+        self.standalone_log = StreamLog(services.replica.events, log_id, most, keep, services.keys, self._log.owner)
         self._subscriptions.notifies_legacy = False
-        outbox.call_writer(self._start_sending)
+        self._outbox.call_writer(self._start_sending)
+
+    @property
+    def _subscriptions(self) -> ClientSubscriptions:
+        return self._served.subscriptions
 
     # What there is
 
@@ -139,7 +137,7 @@ class StandaloneStreams:
             return
         if now >= own.pipe.until:
             own.close()
-        elif now - self._touched_at >= self._limits.session_timeout / 3:
+        elif now - self._touched_at >= self._services.running.limits.session_timeout / 3:
             self._touched_at = now
             self._services.start_soon(self._touch, own)
 
@@ -348,7 +346,9 @@ class StandaloneStreams:
         listener = self._session_state.current.listener
         if self.is_elsewhere:
             try:
-                await self._services.send(replica_of(listener), LINES_MESSAGE, (self._id, b"".join(lines)))
+                await self._services.send(
+                    replica_of(listener), LINES_MESSAGE, (self._session_state.id, b"".join(lines))
+                )
             except (ReplicaDead, MessageRefused):
                 if not await self._session_state.read():
                     raise SessionEnded from None

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+import attrs
 import msgspec
 import trio
 
@@ -101,6 +102,7 @@ class _AttachedResponse:
     retry: float | None
 
 
+@define(eq=False)
 class SharedStream:
     """The lines in ``outbox``, which answer the requests with ``request_id``, on their way to the log and then to the
     response. ``on_lost`` is called when somebody else has ended the stream, or the beginning has failed;
@@ -111,42 +113,33 @@ class SharedStream:
     the client is told to try again later.
     """
 
-    def __init__(
-        self,
-        log: StreamLog,
-        outbox: Outbox,
-        holder: str,
-        request_id: bytes,
-        on_lost: Callable[[], Awaitable[None]],
-        on_finished: Callable[[], None],
-        max_line: int,
-        *,
-        primes: bool,
-    ) -> None:
-        self._on_finished = on_finished
-        self._max_line = max_line
-        self.name = new_stream_name()
-        self._log = log
-        self._outbox = outbox
-        self._holder = holder
-        self._request_id = request_id
-        self._on_lost = on_lost
-        self._primes = primes
-        self._sse_response = SSEResponse(outbox.high_water)
-        self._attached: _AttachedResponse | None = None
-        self._last = 0
-        self._is_finished = False
-        self._closing: float | None = None
-        """Seconds after which the client shall come back, once the response has the lines in ``_ahead``."""
-        self._ahead = bytearray()
-        """Lines that come before the outbox."""
-        self._rest = bytearray()
-        """The last lines of a stream that is finished."""
-        self.response_at = ""
-        """The replica with the response that takes the lines, as far as is known; empty: this one."""
-        self.scope = trio.CancelScope()
-        """Scope of `run`."""
-        outbox.call_writer(None)
+    _log: StreamLog
+    _outbox: Outbox
+    _holder: str
+    _request_id: bytes
+    _on_lost: Callable[[], Awaitable[None]]
+    _on_finished: Callable[[], None]
+    _max_line: int
+    _primes: bool = attrs.field(kw_only=True, alias="primes")
+    name: str = attrs.field(factory=new_stream_name, init=False)
+    _sse_response: SSEResponse = attrs.field(init=False)
+    _attached: _AttachedResponse | None = attrs.field(default=None, init=False)
+    _last: int = attrs.field(default=0, init=False)
+    _is_finished: bool = attrs.field(default=False, init=False)
+    _closing: float | None = attrs.field(default=None, init=False)
+    """Seconds after which the client shall come back, once the response has the lines in ``_ahead``."""
+    _ahead: bytearray = attrs.field(factory=bytearray, init=False)
+    """Lines that come before the outbox."""
+    _rest: bytearray = attrs.field(factory=bytearray, init=False)
+    """The last lines of a stream that is finished."""
+    response_at: str = attrs.field(default="", init=False)
+    """The replica with the response that takes the lines, as far as is known; empty: this one."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """Scope of `run`."""
+
+    def __attrs_post_init__(self) -> None:
+        self._sse_response = SSEResponse(self._outbox.high_water)
+        self._outbox.call_writer(None)
 
     @property
     def is_open(self) -> bool:

@@ -8,24 +8,23 @@ import math
 import secrets
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
+import attrs
 import msgspec
 import trio
 
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import INTERNAL_ERROR
 from ...jsonrpc.messages import Request, Unreadable
-from ...runtime.peer import Headers, Peer, PrincipalId
-from ...server.server import RunningServer
+from ...runtime.peer import PrincipalId
 from ...serving.http.exchanges import HttpRequest
 from ...serving.http.responses import error, unavailable
 from ...serving.http.session import FleetSessions
 from ...serving.http.session_exchange import ClientSession
 from ...stores.shared import StoredSession
 from ...stores.task_store import HintsLost
-from ..change_replicator import ChangeReplicator
-from ..messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage
+from ..messenger import MessageRefused, ReplicaDead, ReplicaMessage
 from .event_log import RESUMED_MESSAGE
 from .routing import FORWARDED_MESSAGE, UNREADABLE_MESSAGE, forward_unreadable
 from .session import SharedSession, principal_text
@@ -41,27 +40,29 @@ _LONGEST_ID: Final = 100
 _NOT_HERE: Final = "this replica has no part of the session"
 
 
-# The contents of letters: a further field at the end, of a later version, is ignored.
+class _SessionMessage(msgspec.Struct, frozen=True, array_like=True):
+    """A message about a session. A further field at the end, of a later version, is ignored."""
 
-
-class _ForwardedMessage(msgspec.Struct, frozen=True, array_like=True):
     session_id: str
+
+
+M = TypeVar("M", bound=_SessionMessage)
+
+
+class _ForwardedMessage(_SessionMessage, frozen=True):
     body: bytes
 
 
-class _UnreadableMessage(msgspec.Struct, frozen=True, array_like=True):
-    session_id: str
+class _UnreadableMessage(_SessionMessage, frozen=True):
     request_id: str
     reason: str
 
 
-class _StandaloneLinesMessage(msgspec.Struct, frozen=True, array_like=True):
-    session_id: str
+class _StandaloneLinesMessage(_SessionMessage, frozen=True):
     lines: bytes
 
 
-class _ResumedMessage(msgspec.Struct, frozen=True, array_like=True):
-    session_id: str
+class _ResumedMessage(_SessionMessage, frozen=True):
     stream: str
     replica: str
 
@@ -78,18 +79,11 @@ class SharedSessionTable(FleetSessions):
     """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``, with ``messenger`` to other replicas.
     Clients come back ``retry_interval`` seconds after a response broke."""
 
-    def __init__(
-        self,
-        running: RunningServer,
-        messenger: Messenger,
-        changes: ChangeReplicator,
-        nursery: trio.Nursery,
-        retry_interval: float,
-    ) -> None:
-        self._replica = messenger.replica
-        self._services = SessionServices(running, messenger, changes, nursery, retry_interval)
-        self._nursery = nursery
-        self._idle = to_milliseconds(running.limits.session_timeout)
+    def __init__(self, services: SessionServices) -> None:
+        self._services = services
+        self._replica = services.replica
+        self._nursery = services.nursery
+        self._idle = to_milliseconds(services.running.limits.session_timeout)
         self._views: dict[str, SharedSession] = {}
         self._ended: set[ClientSession] = set()
         """Views that have ended, but whose requests still clean up."""
@@ -102,12 +96,18 @@ class SharedSessionTable(FleetSessions):
         self._ends_for = ""
         """Reason why the replica ends; empty while it doesn't."""
         self._is_watching = trio.Event()
-        messenger.register(FORWARDED_MESSAGE, self._read_message)
-        messenger.register(UNREADABLE_MESSAGE, self._read_unreadable)
-        messenger.register(LINES_MESSAGE, self._read_lines)
-        messenger.register(RESUMED_MESSAGE, self._read_resumed)
-        nursery.start_soon(self._watch_sessions)
-        nursery.start_soon(self._services.notify_watchers)
+        self._register(FORWARDED_MESSAGE, _ForwardedMessage, lambda view, sent: view.receive_message(sent.body))
+        self._register(
+            UNREADABLE_MESSAGE,
+            _UnreadableMessage,
+            lambda view, sent: view.receive_unreadable(sent.request_id, sent.reason),
+        )
+        self._register(
+            LINES_MESSAGE, _StandaloneLinesMessage, lambda view, sent: view.standalone_streams.put_lines(sent.lines)
+        )
+        services.messenger.register(RESUMED_MESSAGE, self._read_resumed)
+        self._nursery.start_soon(self._watch_sessions)
+        self._nursery.start_soon(services.notify_watchers)
 
     # Views
 
@@ -182,10 +182,8 @@ class SharedSessionTable(FleetSessions):
         return facts if facts is not None and facts.principal == principal_text(principal) else None
 
     def _add_view(self, session_id: str, posted: HttpRequest, opening: bytes = b"") -> SharedSession:
-        headers = Headers.of_lower_case(posted.head.headers)
         caller = posted.caller.connection()
-        user, check = posted.response.client.user, posted.check_scopes
-        peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=check, user=user)
+        peer = attrs.evolve(posted.peer(session_id), caller=caller)
         view = SharedSession(self._services, session_id, peer, caller, self._remove_view, opening)
         self._views[session_id] = view
         self._nursery.start_soon(self._run, view)
@@ -284,39 +282,23 @@ class SharedSessionTable(FleetSessions):
                 if (reading := self._readings.get(hint)) is not None:
                     reading.is_hinted = True
 
-    # Letters
+    # Messages of other replicas
 
-    def _read_message(self, message: ReplicaMessage) -> None:
-        content = self._services.open_message(FORWARDED_MESSAGE, message, _ForwardedMessage)
-        if content is None:
-            return
-        view = self._views.get(content.session_id)
-        if view is None or view.is_over:
-            message.refuse(_NOT_HERE)
-        else:
-            view.receive_message(content.body)
-            message.ack()
+    def _register(self, kind: str, form: type[M], deliver: Callable[[SharedSession, M], bool]) -> None:
+        """Have ``deliver`` called with each message of ``kind`` and the view of its session. It returns False if the
+        view is over."""
 
-    def _read_unreadable(self, message: ReplicaMessage) -> None:
-        content = self._services.open_message(UNREADABLE_MESSAGE, message, _UnreadableMessage)
-        if content is None:
-            return
-        view = self._views.get(content.session_id)
-        if view is None or view.is_over:
-            message.refuse(_NOT_HERE)
-        else:
-            view.receive_unreadable(content.request_id, content.reason)
-            message.ack()
+        def read(message: ReplicaMessage) -> None:
+            content = self._services.open_message(kind, message, form)
+            if content is None:
+                return
+            view = self._views.get(content.session_id)
+            if view is not None and deliver(view, content):
+                message.ack()
+            else:
+                message.refuse(_NOT_HERE)
 
-    def _read_lines(self, message: ReplicaMessage) -> None:
-        content = self._services.open_message(LINES_MESSAGE, message, _StandaloneLinesMessage)
-        if content is None:
-            return
-        view = self._views.get(content.session_id)
-        if view is not None and view.standalone_streams.put_lines(content.lines):
-            message.ack()
-        else:
-            message.refuse(_NOT_HERE)
+        self._services.messenger.register(kind, read)
 
     def _read_resumed(self, message: ReplicaMessage) -> None:
         content = self._services.open_message(RESUMED_MESSAGE, message, _ResumedMessage)

@@ -13,13 +13,14 @@ from http import HTTPStatus
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from ...concurrency.fair_share import Caller, SharedBytes
 from ...jsonrpc.messages import Request, Unreadable
 from ...runtime.limits import Limits
 from ...runtime.outbox import Outbox
-from ...runtime.peer import Headers, Peer, PrincipalId
+from ...runtime.peer import Peer, PrincipalId
 from ...server.servable import Running
 from ...server.server import RunningServer
 from ...server.sharing import Fleet
@@ -108,8 +109,7 @@ class HttpSession(ClientSession):
     # Streams
 
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
-        kind = LocalInitializeExchange if opens else SessionExchange
-        return kind(self, self._connection.exchange, posted, request, self._limits.high_water)
+        return (LocalInitializeExchange if opens else SessionExchange)(self, posted, request)
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SessionStream:
         """Return a stream for the lines of ``exchange``."""
@@ -197,10 +197,8 @@ class SessionTable:
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
-        headers = Headers.of_lower_case(posted.head.headers)
-        user, check = posted.response.client.user, posted.check_scopes
         part = caller.connection()
-        peer = Peer(session_id, headers, posted.principal, posted.auth, part, check_scopes=check, user=user)
+        peer = attrs.evolve(posted.peer(session_id), caller=part)
         session = HttpSession(self._running, session_id, peer, part, self._replayed, self._retry_interval, self._remove)
         self._sessions[session_id] = session
         self._counts.setdefault(caller, {})[session] = None

@@ -13,7 +13,7 @@ import trio
 
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.messages import Batch, Message, Request, Unreadable
-from ...runtime.exchange import ClientChannel, Exchange
+from ...runtime.exchange import ClientChannel
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
 from ...runtime.transport import ConnectionLost
@@ -103,6 +103,9 @@ class ClientSession(ABC):
         self._outbox = Outbox(limits.high_water)
         """The lines that belong to no request, for the stream that the client asks for with GET."""
         self._connection = FedConnection(running, peer, self._outbox, state)
+        self.exchange = self._connection.exchange
+        """The exchange that holds the requests of all POSTs."""
+        self.high_water = limits.high_water
         # An answer may be refused by a proxy in front, for example, and its client may tell nobody.
         self._connection.connection.outbound.answer_timeout = limits.answer_timeout
         self.client_channel: ClientChannel = _StandaloneChannel(self, self._outbox)
@@ -231,18 +234,11 @@ class SessionExchange(PostExchange):
     may_prime: ClassVar[bool] = True
     """True where the client knows the session, and so can come back to a stream."""
 
-    def __init__(
-        self,
-        session: ClientSession,
-        connection: Exchange,
-        posted: HttpRequest,
-        request: InboundRequest | None,
-        high_water: int,
-    ) -> None:
+    def __init__(self, session: ClientSession, posted: HttpRequest, request: InboundRequest | None) -> None:
         self._session = session
         self._stream: ResumableStream | None = None
         self._alarm: Alarm | None = None
-        super().__init__(connection, posted, request, high_water, session.id)
+        super().__init__(session.exchange, posted, request, session.high_water, session.id)
         if self.may_prime and request is not None and request.revision.polling:
             self._alarm = session.alarm(self.commit)
 
