@@ -20,7 +20,7 @@ from tests.patience import PATIENCE
 
 from trio_mcp import open_http
 from trio_mcp.auth import Bearer, FileTokenStorage
-from trio_mcp.cli.statuses import NOT_AUTHORIZED, USAGE
+from trio_mcp.cli import NOT_AUTHORIZED, USAGE
 
 BROWSER = f"""#!{sys.executable}
 import sys, urllib.request

@@ -1,4 +1,29 @@
-"""The command line: `commands` holds each command in a file of its own, and the modules here hold the shared parts.
+"""The command line: `commands` holds each command in a file of its own, and the modules here hold the shared parts. The
+names here are the exit statuses of the commands that use a server.
 
 The command line needs the extra ``trio-mcp[cli]``.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+ENDED_WELL: Final = 0
+TOOL_FAILED: Final = 1
+"""The tool ran and reported a failure (``isError``)."""
+NOT_WRITTEN: Final = 1
+"""A file was left unchanged: the file holds something else, or cannot be written."""
+USAGE: Final = 2
+"""The arguments make no sense, or name something that does not exist."""
+NO_CONNECTION: Final = 3
+"""The server could not be reached or started, or is gone."""
+SERVER_ERROR: Final = 4
+"""The server answered with an error, or with a message that the specification does not allow."""
+OUT_OF_TIME: Final = 5
+"""The time limit passed."""
+NOT_AUTHORIZED: Final = 6
+"""The server asks for a token that could not be had, or that the server refuses."""
+SIGNALLED: Final = 128
+"""Added to the signal's number, the exit status that shells expect of a program ended by a signal."""
+INTERRUPTED: Final = SIGNALLED + 2
+"""The exit status after Ctrl-C, which is SIGINT."""

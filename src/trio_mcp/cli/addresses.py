@@ -21,7 +21,7 @@ from ..server.server import FROM_LIFESPAN, Server, share_secret
 from ..serving.process import exclusive_process, tune_gc
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path
-from .option_kinds import choice, repeatable
+from .group import choice, repeatable
 from .printable import CommandError, say
 
 if TYPE_CHECKING:

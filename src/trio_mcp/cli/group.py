@@ -1,12 +1,17 @@
-"""trio_mcp: the group of all commands, which imports the file of a command only when the command is typed."""
+"""trio_mcp: the group of all commands, which imports the file of a command only when the command is typed. `choice` and
+`repeatable` are kinds of options that several commands have.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 SUMMARIES: Final = {
     "bridge": "Serve another server, over another transport or in another era.",
@@ -86,3 +91,14 @@ def trio_mcp() -> None:
     Draw both sides:         trio-mcp timeline calls.jsonl server.jsonl -o calls.svg
     Bundle a server:         trio-mcp pack server.py --name com.example/server
     """
+
+
+def choice(name: str, values: Sequence[str], default: str | None, help: str, **more: Any) -> Callable[[F], F]:
+    """Return an option that has one of ``values``, in any case."""
+    kind = click.Choice(values, case_sensitive=False)
+    return click.option(name, type=kind, default=default, show_default=default is not None, help=help, **more)
+
+
+def repeatable(name: str, parameter: str, metavar: str, help: str) -> Callable[[F], F]:
+    """Return an option that may be given several times, whose values are in ``parameter``."""
+    return click.option(name, parameter, multiple=True, metavar=metavar, help=f"{help} Repeatable.")

@@ -7,14 +7,14 @@ import sys
 from importlib.util import find_spec
 from typing import NoReturn
 
-from .statuses import INTERRUPTED, USAGE
+from . import INTERRUPTED, USAGE
 
 
 def main() -> NoReturn:
     """Run the command that `sys.argv` names and exit.
 
     The exit status is 0 for success, 1 for failure, 2 for wrong usage or if ``trio-mcp[cli]`` is not installed, 130
-    after Ctrl-C, and as `statuses` says for commands that use a server. If standard error is closed, messages are
+    after Ctrl-C, and as `trio_mcp.cli` says for commands that use a server. If standard error is closed, messages are
     dropped.
     """
     _open_standard_streams()

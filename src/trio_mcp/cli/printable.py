@@ -10,7 +10,7 @@ from typing import IO, Any, Final
 
 import click
 
-from .statuses import USAGE
+from . import USAGE
 
 # Control characters move the cursor and rename windows; the others reverse the direction of text.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

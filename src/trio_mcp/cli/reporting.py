@@ -16,8 +16,8 @@ from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.types.skills import SKILLS_EXTENSION
 from ..runtime.transport import ConnectionLost, HTTPError
+from . import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, USAGE
 from .printable import say
-from .statuses import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, USAGE
 
 WITH_SERVER: Final = (MCPError, trio.TooSlowError)
 """Exceptions of the use of a server, for `say_error`."""

@@ -46,11 +46,11 @@ from ..protocol.types.content import (
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..transports.process import LastLines
+from . import ENDED_WELL, INTERRUPTED, SIGNALLED, TOOL_FAILED
 from .printable import CommandError, name_shown, printable, say
 from .questions import Questions
 from .reporting import WITH_SERVER, say_error
 from .signals import Signals
-from .statuses import ENDED_WELL, INTERRUPTED, SIGNALLED, TOOL_FAILED
 from .terminal import Terminal
 
 R = TypeVar("R")

@@ -15,7 +15,7 @@ import click
 import trio
 
 from .addresses import Addresses, address_options, open_sockets, serving_on
-from .option_kinds import repeatable
+from .group import repeatable
 from .printable import CommandError, log_to_stderr
 from .supervisor import report_in_a_thread
 from .workers import WorkerLink, supervise

@@ -21,7 +21,7 @@ import trio
 from ..concurrency.contexts import contextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..concurrency.time_limits import fail_after_work
-from .statuses import OUT_OF_TIME, SIGNALLED
+from . import OUT_OF_TIME, SIGNALLED
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a program to end."""

@@ -24,8 +24,8 @@ import trio
 from ..classes import define, frozen
 from ..concurrency.nurseries import open_service_nursery
 from ..diagnostics.log import writer
+from . import ENDED_WELL
 from .printable import say
-from .statuses import ENDED_WELL
 
 START_ENDS_WITHIN: Final = 5.0
 """Seconds that a worker which doesn't listen yet has to end."""

@@ -21,10 +21,10 @@ from ...diagnostics.log import ThreadedSink
 from ...proxying.proxy import proxy
 from ...runtime.transport import ConnectionLost
 from ...serving.process import serve_stdio
+from .. import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED
 from ..addresses import Addresses, address_options, log_level_option, serving_on
-from ..option_kinds import choice
+from ..group import choice
 from ..printable import CopiedToStderr, log_to_stderr
-from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED
 from ..targets import SignIn, target_typed, with_extras
 from .options import (
     ERAS,

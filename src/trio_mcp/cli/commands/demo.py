@@ -26,8 +26,8 @@ from ...concurrency.nurseries import open_service_nursery
 from ...connecting.targets import Address
 from ...runtime.calls import OnProgress
 from ...types import CallToolResult, ElicitFormParams, ElicitResult, LogParams, TextContent, Tool
+from .. import INTERRUPTED
 from ..signals import run_until_interrupted
-from ..statuses import INTERRUPTED
 from ..terminal import progress_bar, progress_words, read_line
 
 _WITH_AUTHORIZATION = """the demo with authorization is an example in the repository, and no part of the package. \

@@ -26,11 +26,11 @@ from ...proxying.gateway import Gateway
 from ...proxying.tenants import ALL_QUESTIONS
 from ...server.middleware import Next, ServerRequest
 from ...serving.process import serve_stdio
+from .. import ENDED_WELL
 from ..addresses import Addresses, log_level_option, serving_on
-from ..option_kinds import repeatable
+from ..group import repeatable
 from ..printable import CommandError, CopiedToStderr, log_to_stderr, name_shown, say
 from ..serving_options import serving_options, supervised
-from ..statuses import ENDED_WELL
 from ..targets import SignIn
 from .options import sign_in_options
 

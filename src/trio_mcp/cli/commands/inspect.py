@@ -36,11 +36,11 @@ from ...protocol.types.server_cards import ServerCard, name_in
 from ...protocol.types.skills import Skill
 from ...protocol.types.tools import Tool
 from ...transports.http_client.origins import Origin, split_url
+from .. import ENDED_WELL, OUT_OF_TIME
 from ..arguments import SchemaReader
 from ..printable import CommandError, CopiedToStderr, name_shown, on_one_line, printable, say
 from ..reporting import WITH_SERVER, ServerOffers, say_error
 from ..signals import run_until_interrupted
-from ..statuses import ENDED_WELL, OUT_OF_TIME
 from ..targets import NoTarget, is_file
 from ..terminal import Terminal
 from .options import TARGET, ConnectionOptions, TargetCommand, connection_options, words_after_dashes

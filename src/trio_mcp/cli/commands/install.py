@@ -10,11 +10,11 @@ import click
 
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
+from .. import ENDED_WELL, NOT_WRITTEN
 from ..file_edits import CannotChange, EditedFile, NotEditable, parse_object, shown_change, with_value
 from ..printable import name_shown, say
 from ..reporting import WITH_SERVER, ServerOffers, say_error
 from ..signals import run_until_interrupted
-from ..statuses import ENDED_WELL, NOT_WRITTEN
 from ..targets import HOSTS, Host, command_of_file, is_file
 
 _CHECK_TIMEOUT: Final = 30.0

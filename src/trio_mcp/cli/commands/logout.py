@@ -14,9 +14,9 @@ from ...auth.storage.files import FileTokenStorage
 from ...auth.storage.records import TokenStorageFailed
 from ...connecting.credentials import can_sign_in, resource_at
 from ...connecting.targets import Address, Target
+from .. import ENDED_WELL, NOT_WRITTEN, USAGE
 from ..printable import say
 from ..signals import run_until_interrupted
-from ..statuses import ENDED_WELL, NOT_WRITTEN, USAGE
 from ..targets import SignIn, storage_in, target_typed
 from .options import TARGET, config_option, tokens_option
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 import click
 from click.shell_completion import CompletionItem
 
-from ..option_kinds import choice, repeatable
+from ..group import choice, repeatable
 
 if TYPE_CHECKING:
     from ...client.client import Client

@@ -20,11 +20,11 @@ from ...protocol.types.lifecycle import Icon
 from ...protocol.types.server_cards import check_name, check_text, check_version, domain_in, name_in
 from ...server.server import Server
 from ...transports.http_client.origins import split_url
+from .. import ENDED_WELL, NOT_WRITTEN
 from ..bundles import ENTRY, MANIFEST, entry_file, files_of, written, zipped
+from ..group import repeatable
 from ..loading import LoadingFailed, load_server
-from ..option_kinds import repeatable
 from ..printable import CommandError, say
-from ..statuses import ENDED_WELL, NOT_WRITTEN
 from ..targets import is_file
 
 _SERVER_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"

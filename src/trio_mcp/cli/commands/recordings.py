@@ -26,8 +26,8 @@ from ...recording.timeline import perfetto
 from ...recording.timeline import timeline as timeline_of
 from ...runtime.limits import DEFAULT_LIMITS
 from ...transports.stdio import own_stdio
+from .. import ENDED_WELL, NO_CONNECTION, SIGNALLED, TOOL_FAILED
 from ..printable import CommandError, CopiedToStderr, printable, say
-from ..statuses import ENDED_WELL, NO_CONNECTION, SIGNALLED, TOOL_FAILED
 from ..targets import target_typed, with_extras
 
 _CHUNK = 65536

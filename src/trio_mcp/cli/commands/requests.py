@@ -22,10 +22,10 @@ from ...protocol.types.prompts import Completion, GetPromptResult, PromptReferen
 from ...protocol.types.resources import ReadResourceResult
 from ...protocol.types.tools import CallToolResult
 from ...runtime.calls import OnProgress
+from .. import ENDED_WELL, SERVER_ERROR, TOOL_FAILED
 from ..arguments import WrongArgument, arguments_typed, no_such_argument, object_typed, texts_typed
 from ..printable import say
 from ..request import CommandRequest, block_text, found, not_offered, print_line, resource_text, show_result
-from ..statuses import ENDED_WELL, SERVER_ERROR, TOOL_FAILED
 from .options import PROMPT, REFERENCE, TARGET, TOOL, URI, TargetCommand, request_options
 
 

@@ -16,9 +16,9 @@ from ...protocol.types.tools import TASKS_EXTENSION, CallToolResult
 from ...runtime.calls import OnProgress
 from ...runtime.transport import HTTPError
 from ...tasks.task_state import TaskState
+from .. import ENDED_WELL, TOOL_FAILED
 from ..printable import name_shown, on_one_line, say
 from ..request import CommandRequest, NotOffered, show_result
-from ..statuses import ENDED_WELL, TOOL_FAILED
 from .options import TARGET, TargetCommand, request_options
 
 _ANY_ID: Final = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
