@@ -37,9 +37,9 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .connected_clients import ConnectedClient
+from .offering import all_exist, required_scopes
 from .offers.registration import Registry
 from .request_state import RemoteRetry, RoundStates
-from .required_scopes import all_exist, required_scopes
 from .server import RunningServer, Server
 from .subscriptions import ClientSubscriptions
 
@@ -67,6 +67,7 @@ class ServerConnection:
         self._server = server
         self._lifespan = running.lifespan
         self._middleware = running.middleware
+        self._fleet = running.fleet
         self.state = state or ConnectionState(
             "server", server.vocabulary, require_initialized=server.require_initialized
         )
@@ -80,7 +81,8 @@ class ServerConnection:
         self._stateless = running.stateless
         self._tasks = running.tasks
         self._task_host = running.tasks.host if running.tasks.are_stored else None
-        self._subscriptions = ClientSubscriptions(server, self.connection, running.tasks)
+        self.subscriptions = ClientSubscriptions(server, self.connection, running.tasks)
+        """The changes that the client is told of."""
         self._client = ConnectedClient(self.connection, running.lifespan)
         self._roots_changed = False
         """True from a notification of changed roots until `notified` runs for that notification."""
@@ -88,23 +90,18 @@ class ServerConnection:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the client until the connection ends. See `Connection.run`."""
         server = self._server
-        server.observers.add(self._subscriptions)
+        server.observers.add(self.subscriptions)
         server.load.connections += 1
         try:
             await self.connection.run(task_status=task_status)
         finally:
             server.load.connections -= 1
-            server.observers.discard(self._subscriptions)
-            self._subscriptions.close()
-
-    @property
-    def subscriptions(self) -> ClientSubscriptions:
-        """The changes that the client is told of."""
-        return self._subscriptions
+            server.observers.discard(self.subscriptions)
+            self.subscriptions.close()
 
     def everything_changed(self) -> None:
         """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
-        self._subscriptions.everything_changed()
+        self.subscriptions.everything_changed()
 
     # Requests that are answered without waiting
 
@@ -136,7 +133,7 @@ class ServerConnection:
         if declared.tasks is not None and not exchange.peer.is_distinguishable:
             # 2025-11-25 tasks, Task Isolation: who cannot identify requestors SHOULD NOT declare tasks.list.
             declared = attrs.evolve(declared, tasks=attrs.evolve(declared.tasks, list=None))
-        self._subscriptions.declare(declared)
+        self.subscriptions.declare(declared)
         return InitializeResult(request.revision.name, declared, server.info, server.instructions)
 
     def _discover(self, request: InboundRequest, _: Exchange) -> DiscoverResult:
@@ -195,7 +192,7 @@ class ServerConnection:
             case "completion/complete":
                 return server.completions.complete(scope, self._lifespan)
             case "subscriptions/listen":
-                return self._subscriptions.listen(scope)
+                return self.subscriptions.listen(scope)
             case "tools/list":
                 return self._list(scope, server.tools.listed, ListToolsResult)
             case "resources/list":
@@ -294,8 +291,8 @@ class ServerConnection:
         "initialize": _initialize,
         "server/discover": _discover,
         "logging/setLevel": _set_level,
-        "resources/subscribe": lambda self, request, at: self._subscriptions.subscribe(request, at.peer.auth),
-        "resources/unsubscribe": lambda self, request, _: self._subscriptions.unsubscribe(request),
+        "resources/subscribe": lambda self, request, at: self.subscriptions.subscribe(request, at.peer.auth),
+        "resources/unsubscribe": lambda self, request, _: self.subscriptions.unsubscribe(request),
         "tasks/get": _has_tasks,
         "tasks/result": _has_tasks,
         "tasks/list": _has_tasks,
@@ -324,23 +321,12 @@ class MiddlewareConnection(ServerConnection):
 class SharedConnection(MiddlewareConnection):
     """A connection to one replica of several. Retries whose handlers are parked in others are carried there."""
 
-    def __init__(
-        self,
-        running: RunningServer,
-        transport: FramedTransport | Outbox,
-        peer: Peer = UNKNOWN_PEER,
-        state: ConnectionState | None = None,
-        check_scopes: CheckScopes | None = None,
-    ) -> None:
-        super().__init__(running, transport, peer, state, check_scopes)
-        assert running.fleet is not None, "it shares a storage with others"
-        self._fleet = running.fleet
-
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request in its task. See `ServerConnection.answer`. The arounds of a carried retry run already, in
         the replica that has its handler."""
         before = scope.request.continuation
         if type(before) is RemoteRetry:
+            assert self._fleet is not None, "it shares a storage with others"
             return self._fleet.forward(scope, before)
         if self._middleware is None:
             return ServerConnection.answer(self, scope, arguments)

@@ -1,17 +1,24 @@
-"""Offering: the tools, resources and prompts for clients, and the methods with which authors register each."""
+"""Offering: the tools, resources and prompts for clients, and the methods with which authors register each.
+
+The scopes that a request needs are those of all offers that the request names: see `required_scopes`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack, cast, overload
 
 from ..concurrency.threads import ActiveRuns, in_active_run
+from ..protocol.fields import JSONObject, as_object
+from ..runtime.limits import Limits
+from ..runtime.peer import Auth, Peer
+from ..state.requests import InboundRequest
 from .connected_clients import ConnectedClient, Observers
-from .offers.prompts import Completions, Prompts
+from .offers.prompts import Completions, Prompts, RegisteredPrompt
 from .offers.registration import set_enabled
-from .offers.resources import Resources
-from .offers.tools import Tools
+from .offers.resources import RegisteredResource, Resources
+from .offers.tools import RegisteredTool, Tools
 from .options import CacheHints, PromptOptions, ResourceOptions, ToolOptions, check_options
 
 if TYPE_CHECKING:
@@ -30,6 +37,8 @@ RootsChanged: TypeAlias = Callable[[ConnectedClient], Any]
 class Offering:
     """The offers of a server, and the clients that are notified of changes. All methods may be called from any thread.
     While the server runs, offers only change in trio's thread."""
+
+    limits: Limits
 
     def __init__(self, page_size: int | None, hints: CacheHints, encoders: Encoders | None) -> None:
         self.active_runs = ActiveRuns()
@@ -276,3 +285,66 @@ class Offering:
         """Tell the clients that all that they are told of may have changed: each list, and each resource. Never
         waits."""
         self.observers.everything_changed()
+
+
+NO_SCOPES: Final = frozenset[str]()
+
+
+def required_scopes(offering: Offering, method: str, params: object, auth: Auth | None) -> frozenset[str]:
+    """Return the scopes that a request to a server needs: those of all that the request names, and that exists for
+    this caller. Nothing is known here of whether the request makes sense."""
+    if method not in _NAMING or not isinstance(params, dict):
+        extended = offering.extension_handlers
+        return NO_SCOPES if extended is None else extended.scopes.get(method, NO_SCOPES)
+    named = _named(offering, method, cast("JSONObject", params), auth)
+    return NO_SCOPES.union(*(offer.scopes for offer in named if offer is not None))
+
+
+_NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "resources/subscribe")) | {
+    "completion/complete",
+    "subscriptions/listen",
+    "skills/get",
+    "resources/directory/read",
+}
+"""The methods that name what a server offers."""
+
+
+def _named(
+    offering: Offering, method: str, params: JSONObject, auth: Auth | None
+) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
+    """Return what a request names; `None` for each name that does not exist for this caller. What is disabled counts:
+    a handler that is parked goes on, and its rounds need the scopes."""
+    match method:
+        case "tools/call":
+            return (offering.tools.named(params, auth),)
+        case "prompts/get":
+            return (offering.prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
+        case "completion/complete":  # the suggestions tell of the thing whose argument is completed
+            ref = as_object(params.get("ref"))
+            uri = _text(ref.get("uri"))
+            prompt = offering.prompts.registry.get_for(auth, _text(ref.get("name")))
+            template = offering.resources.templates.get_for(auth, offering.resources.name_of(uri))
+            return prompt, template or _resource(offering, uri, auth)
+        case "subscriptions/listen":  # the resources of which changes are told
+            uris = as_object(params.get("notifications")).get("resourceSubscriptions")
+            if not isinstance(uris, list) or not offering.resources.has_scopes:
+                return ()
+            asked = list(dict.fromkeys(map(_text, cast("list[Any]", uris))))[: offering.limits.max_subscriptions]
+            return [_resource(offering, uri, auth) for uri in asked]
+        case _:
+            return (_resource(offering, _text(params.get("uri")), auth),)
+
+
+def _resource(offering: Offering, uri: str, auth: Auth | None) -> RegisteredResource | None:
+    found = offering.resources.find(uri, auth, disabled=True)
+    return None if found is None else found[0]
+
+
+def all_exist(offering: Offering, request: InboundRequest, peer: Peer) -> bool:
+    """Return whether everything that a retry names exists for its caller still."""
+    name = request.method.name
+    return name not in _NAMING or None not in _named(offering, name, request.params, peer.auth)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

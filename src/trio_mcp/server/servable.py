@@ -22,7 +22,7 @@ from ..runtime.requests.host import RequestHost
 from ..runtime.transport import FramedTransport
 from ..state.connection import ConnectionState
 from .connection import MiddlewareConnection, ServerConnection, SharedConnection
-from .required_scopes import NO_SCOPES, required_scopes
+from .offering import NO_SCOPES, required_scopes
 from .server import RunningServer, Server
 
 if TYPE_CHECKING:
