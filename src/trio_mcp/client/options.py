@@ -54,10 +54,9 @@ def _default_info() -> Implementation:
 
 
 @show_fields
-class ClientOptions(TypedDict, total=False):
-    """The keyword arguments of every ``open_*``, documented in `ClientSettings`."""
+class UserOptions(TypedDict, total=False):
+    """The handlers of a client, as every ``open_*`` takes them; `ClientSettings` documents them."""
 
-    info: Implementation
     sampling: SamplingHandler
     sampling_tools: bool
     sampling_context: bool
@@ -65,6 +64,14 @@ class ClientOptions(TypedDict, total=False):
     elicitation: ElicitationHandler
     elicitation_url: UrlElicitationHandler
     roots: Sequence[Root] | RootsHandler
+    question_tasks: TaskSettings | None
+
+
+@show_fields
+class ClientOptions(UserOptions, total=False):
+    """The keyword arguments of every ``open_*``, documented in `ClientSettings`."""
+
+    info: Implementation
     forwards: ClientCapabilities | None
     answers_later: ClientCapabilities | None
     on_log: Callable[[LogParams], Any]
@@ -76,7 +83,6 @@ class ClientOptions(TypedDict, total=False):
     on_unreadable: Callable[[UnreadableMessage], None] | None
     on_elicitation_complete: Callable[[str], Any]
     tasks: bool
-    question_tasks: TaskSettings | None
     max_rounds: int
     max_input_requests: int
     max_questions: int

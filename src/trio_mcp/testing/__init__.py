@@ -32,9 +32,8 @@ from .scripted_sides import (
 from .stores.change_log import ChangeLogSuite
 from .stores.courier import CourierSuite
 from .stores.event_log import EventLogSuite
-from .stores.rate_limits import RateLimitsSuite, ReplayGuardSuite
 from .stores.session_directory import SessionDirectorySuite
-from .stores.storage import SharedStorageSuite
+from .stores.storage import RateLimitsSuite, ReplayGuardSuite, SharedStorageSuite
 from .stores.task_store import TaskStoreSuite
 
 __all__ = [

@@ -88,17 +88,9 @@ class FaultyChannel(Transport):
     async def _fill(self) -> None:
         message = bytes(await self._channel.receive())
         now = trio.current_time()
-        match fault := self._choose_fault("received", message):
-            case None:
-                self._arrived.append((now, message))
-            case Delay(seconds):
-                self._arrived.append((now + seconds, message))
-            case Duplicate():
-                self._arrived.extend([(now, message)] * 2)
-            case Garble(at) | Cut(at):
-                self._arrived.append((now, _prefix(message, at)))
-            case Drop() | Disconnect():
-                pass
+        fault = self._choose_fault("received", message)
+        due = now + (fault.seconds if isinstance(fault, Delay) else 0)
+        self._arrived.extend((due, each) for each in _with_fault(message, fault))
         self._ends = self._reason("received", fault)
 
     # Sending
@@ -116,22 +108,29 @@ class FaultyChannel(Transport):
             raise ConnectionLost(self._lost)
 
     async def _send_with_fault(self, line: bytes, fault: Fault | None) -> None:
-        match fault:
-            case None:
-                await self._channel.send(line + b"\n")
-            case Delay(seconds):
-                await trio.sleep(seconds)
-                await self._channel.send(line + b"\n")
-            case Duplicate():
-                await self._channel.send((line + b"\n") * 2)
-            case Garble(at) | Cut(at):
-                await self._channel.send(_prefix(line, at) + b"\n")
-            case Drop() | Disconnect():
-                await trio.lowlevel.checkpoint()
+        if isinstance(fault, Delay):
+            await trio.sleep(fault.seconds)
+        if lines := b"".join(each + b"\n" for each in _with_fault(line, fault)):
+            await self._channel.send(lines)
+        else:
+            await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
         """Close the inner channel."""
         await self._channel.aclose()
+
+
+def _with_fault(message: bytes, fault: Fault | None) -> list[bytes]:
+    """Return the messages that come of ``message``."""
+    match fault:
+        case None | Delay():
+            return [message]
+        case Duplicate():
+            return [message] * 2
+        case Garble(at) | Cut(at):
+            return [_prefix(message, at)]
+        case Drop() | Disconnect():
+            return []
 
 
 def _prefix(message: bytes, at: float) -> bytes:

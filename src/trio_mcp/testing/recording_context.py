@@ -9,17 +9,17 @@ from __future__ import annotations
 import inspect
 import math
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import trio
 
-from ..classes import frozen, show_fields
+from ..classes import frozen
 from ..client.answers import Answers
-from ..client.options import ClientSettings, ElicitationHandler, RootsHandler, SamplingHandler, UrlElicitationHandler
+from ..client.options import ClientSettings, UserOptions
 from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.fair_share import Caller
@@ -38,7 +38,6 @@ from ..protocol.meta import TraceContext
 from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision, declares, lacks_notification
 from ..protocol.types.lifecycle import ClientCapabilities
 from ..protocol.types.notifications import LogParams, should_log
-from ..protocol.types.sampling import Root
 from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.limits import DEFAULT_LIMITS
@@ -47,21 +46,6 @@ from ..runtime.requests.reports import RequestLog, reportable
 from ..server.context.client_data import COMPLETE, should_notify_completion
 from ..server.context.request_context import RequestContext
 from ..server.context.tasks import TaskContext
-from ..tasks.settings import TaskSettings
-
-
-@show_fields
-class UserOptions(TypedDict, total=False):
-    """The handlers of a client, as every ``open_*`` takes them; `ClientSettings` documents them."""
-
-    sampling: SamplingHandler
-    sampling_tools: bool
-    sampling_context: bool
-    sampling_asks_user: bool
-    elicitation: ElicitationHandler
-    elicitation_url: UrlElicitationHandler
-    roots: Sequence[Root] | RootsHandler
-    question_tasks: TaskSettings | None
 
 
 class ScriptedUser:

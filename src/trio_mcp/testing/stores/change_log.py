@@ -9,7 +9,7 @@ import trio
 
 from ...stores.shared import CHANGES_LIMIT, ChangeCursor, ChangeHint, ChangeLog
 from ...stores.task_store import HintsLost
-from .task_store_records import interrupt
+from .task_store_records import interruptions
 from .tested_storage import HOSTILE, PATIENCE, TestedStorage, cancel_one_wait, run_concurrently
 
 
@@ -185,12 +185,11 @@ class ChangeLogSuite(TestedStorage):
     async def test_cancelled_note_is_whole_or_nothing(self) -> None:
         """All things have changed, or none."""
         async with self.open_replica() as one:
-            step, waits = 1, True
-            while waits:
-                place, things = await current_cursor(one.changes), {f"resource:{step}/{number}" for number in range(9)}
-                waits, returned = await interrupt(step, one.changes.record, things)
+            for at in interruptions():
+                place = await current_cursor(one.changes)
+                things = {f"resource:{at.step}/{number}" for number in range(9)}
+                returned = await at.call(one.changes.record, things)
                 assert await changes_since(one.changes, place) == (things if returned else set())
-                step += 1
 
 
 class _ChangeReader:

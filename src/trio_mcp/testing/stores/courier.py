@@ -9,7 +9,7 @@ import trio
 
 from ...stores.shared import MAX_MESSAGE_BYTES, Courier, new_replica_id
 from ...stores.task_store import HintsLost
-from .task_store_records import HOUR, expect_error, interrupt
+from .task_store_records import HOUR, expect_error, interruptions
 from .tested_storage import ALL_BYTES, HOSTILE, LENGTHS, PATIENCE, TestedStorage, cancel_one_wait, wait_until
 
 _REPEAT_AFTER = 0.5
@@ -117,11 +117,10 @@ class _MessageTests(TestedStorage):
     async def test_cancelled_post_may_send_or_not(self) -> None:
         """The courier goes on."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
-            step, waits = 1, True
-            while waits:
-                waits, _ = await interrupt(step, one.courier.send, two.id, b"letter")
-                assert await deliver_all(one.courier, two.id, mailbox, [b"%d" % step]) <= {b"letter", b"%d" % step}
-                step += 1
+            for at in interruptions():
+                await at.call(one.courier.send, two.id, b"letter")
+                number = b"%d" % at.step
+                assert await deliver_all(one.courier, two.id, mailbox, [number]) <= {b"letter", number}
 
 
 class _LivenessTests(TestedStorage):
@@ -188,16 +187,13 @@ class _LivenessTests(TestedStorage):
     async def test_cancelled_sign_of_life_is_whole_or_nothing(self) -> None:
         """One that returned counts, and one that was cancelled does not; likewise the end."""
         async with self.open_replica() as two:
-            step, waits = 1, True
-            while waits:
+            for at in interruptions():
                 async with self.open_replica() as one:
-                    lives, lived = await interrupt(step, partial(one.courier.heartbeat, lease_ms=HOUR))
+                    lived = await at.call(partial(one.courier.heartbeat, lease_ms=HOUR))
                     assert await is_dead(two.courier, one.id) == (not lived)
                     await one.courier.heartbeat(lease_ms=HOUR)
-                    leaves, left = await interrupt(step, one.courier.leave)
+                    left = await at.call(one.courier.leave)
                     assert await is_dead(two.courier, one.id) == bool(left)
-                waits = lives or leaves
-                step += 1
 
 
 class CourierSuite(_MessageTests, _LivenessTests):

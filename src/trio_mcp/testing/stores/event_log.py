@@ -11,7 +11,7 @@ from itertools import product
 
 from ...stores.shared import StoredEvents, StoredStream
 from .event_log_limits import EventLimitTests, StreamUnderTest, open_stream
-from .task_store_records import HOUR, expect_error, interrupt
+from .task_store_records import HOUR, expect_error, interruptions
 from .tested_storage import (
     ALL_BYTES,
     HOSTILE,
@@ -158,21 +158,18 @@ class _HolderTests(TestedStorage):
         """A call that returned has changed the stream, and one that was cancelled has not."""
         async with self.open_replica() as one:
             events = one.events
-            step, waits = 1, True
-            while waits:
-                new, old = StreamUnderTest(events, f"new {step}"), await open_stream(events, f"old {step}")
-                end, took = await open_stream(events, f"end {step}"), await open_stream(events, f"took {step}")
-                opens, opened = await interrupt(step, new.open)
-                appends, appended = await interrupt(step, old.append, 1, [b"a", b"b"])
-                ends, ended = await interrupt(step, end.finish_dead, "me", b"dead")
-                takes, taken = await interrupt(step, took.take_over, "you")
+            for at in interruptions():
+                new, old = StreamUnderTest(events, f"new {at.step}"), await open_stream(events, f"old {at.step}")
+                end, took = await open_stream(events, f"end {at.step}"), await open_stream(events, f"took {at.step}")
+                opened = await at.call(new.open)
+                appended = await at.call(old.append, 1, [b"a", b"b"])
+                ended = await at.call(end.finish_dead, "me", b"dead")
+                taken = await at.call(took.take_over, "you")
                 assert await new.is_there() == bool(opened)
                 assert await old.lines() == ([b"a", b"b"] if appended else [])
                 assert (await end.stream()).is_finished == bool(ended)
                 assert await end.lines() == ([b"dead"] if ended else [])
                 assert (await took.stream()).holder == ("you" if taken else "me")
-                waits = opens or appends or ends or takes
-                step += 1
 
 
 class _AppendTests(TestedStorage):

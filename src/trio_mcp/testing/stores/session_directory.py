@@ -10,7 +10,7 @@ import trio
 
 from ...stores.shared import SessionDirectory, StoredSession
 from ...stores.task_store import StoreFull, new_mark
-from .task_store_records import HOUR, expect_error, interrupt
+from .task_store_records import HOUR, expect_error, interruptions
 from .tested_storage import (
     ALL_BYTES,
     HOSTILE,
@@ -313,32 +313,27 @@ class SessionDirectorySuite(TestedStorage):
     async def test_cancelled_open_of_a_session_is_whole_or_nothing(self) -> None:
         """An open that returned has opened the session, and one that was cancelled has not."""
         async with self.open_replica() as one:
-            step, waits = 1, True
-            while waits:
-                waits, returned = await interrupt(step, open_session, one.sessions, f"session {step}")
-                assert (await read(one.sessions, f"session {step}") is not None) == bool(returned)
-                step += 1
+            for at in interruptions():
+                returned = await at.call(open_session, one.sessions, f"session {at.step}")
+                assert (await read(one.sessions, f"session {at.step}") is not None) == bool(returned)
 
     async def test_cancelled_change_of_a_session_is_whole_or_nothing(self) -> None:
         """Likewise."""
         async with self.open_replica() as one:
             mark, facts = await open_session(one.sessions, "one"), b"facts"
-            step, waits = 1, True
-            while waits:
-                waits, returned = await interrupt(step, change_session, one.sessions, "one", str(step).encode(), mark)
-                mark, facts = (returned[0], str(step).encode()) if returned else (mark, facts)
+            for at in interruptions():
+                new = str(at.step).encode()
+                returned = await at.call(change_session, one.sessions, "one", new, mark)
+                mark, facts = (returned[0], new) if returned else (mark, facts)
                 assert await read(one.sessions, "one") == StoredSession(facts, mark or b"")
-                step += 1
 
     async def test_cancelled_end_of_a_session_is_whole_or_nothing(self) -> None:
         """Likewise."""
         async with self.open_replica() as one:
-            step, waits = 1, True
-            while waits:
-                await open_session(one.sessions, f"session {step}")
-                waits, returned = await interrupt(step, one.sessions.delete, f"session {step}")
-                assert (await read(one.sessions, f"session {step}") is None) == bool(returned)
-                step += 1
+            for at in interruptions():
+                await open_session(one.sessions, f"session {at.step}")
+                returned = await at.call(one.sessions.delete, f"session {at.step}")
+                assert (await read(one.sessions, f"session {at.step}") is None) == bool(returned)
 
     async def test_watcher_of_sessions_is_told_of_changes_and_ends(self) -> None:
         """By this replica and by others; a refused change is none."""

@@ -1,15 +1,147 @@
-"""SharedStorageSuite has all tests of a storage that replicas share."""
+"""SharedStorageSuite has all tests of a storage that replicas share; ReplayGuardSuite and RateLimitsSuite those of what
+is counted for all replicas, so that nobody gets more by asking another one."""
 
 from __future__ import annotations
 
+from functools import partial
+from hashlib import sha256
+
+import trio
+
+from ...stores.shared import Replica
 from .change_log import ChangeLogSuite, changes_since, current_cursor
 from .courier import CourierSuite, is_dead
 from .event_log import EventLogSuite
 from .event_log_limits import StreamUnderTest, open_stream
-from .rate_limits import RateLimitsSuite, ReplayGuardSuite, acquire, digest, use
 from .session_directory import SessionDirectorySuite, open_session, read
-from .task_store_records import HOUR, create, read_record, record
-from .tested_storage import TestedStorage, expect_hints, run_concurrently
+from .task_store_records import HOUR, create, interruptions, read_record, record
+from .tested_storage import (
+    ALL_BYTES,
+    HOSTILE,
+    LENGTHS,
+    PATIENCE,
+    TestedStorage,
+    expect_hints,
+    run_concurrently,
+    wait_until,
+)
+
+
+class ReplayGuardSuite(TestedStorage):
+    """The tests that every `ReplayGuard` has to pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+
+    async def test_value_is_new_once(self) -> None:
+        """On whichever replica; others are new."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            digests = [bytes(32), bytes([0] * 31 + [1]), ALL_BYTES[:32], ALL_BYTES[-32:], b"*" * 32, sha256().digest()]
+            for number, digest in enumerate(digests):
+                assert await use((one, two)[number % 2], digest) is True
+            for each in (one, two):
+                assert [await use(each, digest) for digest in digests] == [False] * len(digests)
+
+    async def test_one_of_many_who_use_a_value_succeeds(self) -> None:
+        """Of twenty at the same time, at two replicas."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for number in range(10):
+                calls = [partial(use, (one, two)[n % 2], digest(f"{number}")) for n in range(20)]
+                assert sorted(map(str, await run_concurrently(calls))) == ["False"] * 19 + ["True"]
+
+    async def test_value_is_forgotten_after_its_time(self) -> None:
+        """Not before; and somebody who tries meanwhile changes nothing of that."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for ttl in LENGTHS:
+                begun = trio.current_time()
+                assert await use(one, digest(f"{ttl}"), ttl_ms=ttl)
+                if not await use(two, digest(f"{ttl}")):
+                    assert await wait_until(partial(use, two, digest(f"{ttl}"))) - begun > 0.9 * ttl / 1000
+                    assert await use(one, digest(f"{ttl}")) is False
+                    return
+        raise AssertionError("no value could be used before it was forgotten")
+
+    async def test_cancelled_use_of_a_value_is_whole_or_nothing(self) -> None:
+        """A use that returned is remembered, and one that was cancelled is not."""
+        async with self.open_replica() as one:
+            for at in interruptions():
+                returned = await at.call(use, one, digest(f"{at.step}"))
+                assert await use(one, digest(f"{at.step}")) == (not returned)
+
+
+class RateLimitsSuite(TestedStorage):
+    """The tests that every `RateLimits` has to pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+
+    async def test_bucket_has_its_burst_at_first(self) -> None:
+        """For all replicas together; then the time until the next token is told, however often somebody asks."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for burst in (1, 2, 5):
+                key = b"burst %d" % burst
+                taken = [await acquire((one, two)[n % 2], key, burst=burst) for n in range(burst)]
+                assert taken == [0] * burst
+                for each in (one, two, one):
+                    assert HOUR - 60_000 < await acquire(each, key, burst=burst) <= HOUR
+
+    async def test_large_burst_is_taken_whole(self) -> None:
+        """Also where the time between two tokens is no whole number: parts of milliseconds add up."""
+        async with self.open_replica() as one:
+            for most in (7, 700_000):
+                taken = [await acquire(one, b"%d" % most, limit=most, burst=300) for _ in range(300)]
+                assert taken == [0] * 300
+
+    async def test_tokens_come_one_after_the_other(self) -> None:
+        """The time to the next one is a part of the time for all, rounded up."""
+        async with self.open_replica() as one:
+            for most, longest in ((2, HOUR // 2), (7, HOUR // 7 + 1), (1000, HOUR // 1000)):
+                key = b"most %d" % most
+                assert await acquire(one, key, limit=most) == 0
+                assert longest * 0.5 < await acquire(one, key, limit=most) <= longest
+
+    async def test_bucket_may_have_any_bytes_as_its_key(self) -> None:
+        """None stands for another."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            texts = [text.encode(errors="surrogatepass") for text in HOSTILE]
+            keys = [*texts, b"\0\0", ALL_BYTES, bytes(2**16)]
+            for each, is_free in ((one, True), (two, False)):
+                for key in keys:
+                    assert (await acquire(each, key) == 0) == is_free
+
+    async def test_token_is_there_after_the_time_that_was_told(self) -> None:
+        """Not earlier, and then one alone."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            begun = trio.current_time()
+            assert await acquire(one, b"key", period_ms=200) == 0
+            await _acquire_in_time(two, "key", 1, limit=1, period_ms=200, burst=1)
+            assert trio.current_time() - begun > 0.19
+
+    async def test_tokens_come_at_their_rate(self) -> None:
+        """Of a bucket that is empty, nobody takes more than so many in so much time, also where there is more than one
+        in each millisecond."""
+        async with self.open_replica() as one:
+            for most, count in ((100, 30), (2000, 200)):
+                begun = trio.current_time()
+                await _acquire_in_time(one, f"most {most}", 3 + count, limit=most, period_ms=1000, burst=3)
+                assert trio.current_time() - begun > count / most - 0.01
+
+    async def test_bucket_that_is_full_gets_no_more(self) -> None:
+        """After any time there is its burst, and no more."""
+        async with self.open_replica() as one:
+            for _ in range(3):
+                assert await acquire(one, b"key", period_ms=1, burst=3) == 0
+            await trio.sleep(0.1)
+            taken = [await acquire(one, b"key", burst=3) for _ in range(4)]
+            assert [wait == 0 for wait in taken] == [True, True, True, False]
+
+    async def test_many_take_no_more_than_there_is(self) -> None:
+        """Of thirty at the same time, at two replicas, as many get a token as the bucket has."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            calls = [partial(acquire, (one, two)[n % 2], b"key", burst=7) for n in range(30)]
+            assert (await run_concurrently(calls)).count(0) == 7
+
+    async def test_cancelled_take_of_a_token_is_whole_or_nothing(self) -> None:
+        """A call that returned has taken one, and one that was cancelled none."""
+        async with self.open_replica() as one:
+            for at in interruptions():
+                key = b"key %d" % at.step
+                returned = await at.call(acquire, one, key)
+                assert (await acquire(one, key) == 0) == (not returned)
 
 
 class _JoinTests(TestedStorage):
@@ -114,3 +246,30 @@ class SharedStorageSuite(
 
     Real time passes in some tests: the clock of trio may not jump.
     """
+
+
+def digest(text: str) -> bytes:
+    """Return a digest of 32 bytes."""
+    return sha256(text.encode()).digest()
+
+
+async def use(replica: Replica, value: bytes, *, ttl_ms: int = HOUR) -> bool:
+    """Return whether the value is new, and remember it."""
+    return await replica.replay_guard.add(value, ttl_ms=ttl_ms)
+
+
+async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: int = HOUR, burst: int = 1) -> int:
+    """Take a token, or return the whole milliseconds until there is one."""
+    wait = await replica.rate_limits.acquire(key, limit=limit, period_ms=period_ms, burst=burst)
+    assert isinstance(wait, int)
+    assert wait >= 0
+    return wait
+
+
+async def _acquire_in_time(replica: Replica, key: str, count: int, *, limit: int, period_ms: int, burst: int) -> None:
+    """Take ``count`` tokens, waiting as long as is told for each."""
+    with trio.fail_after(PATIENCE):
+        for _ in range(count):
+            while wait := await acquire(replica, key.encode(), limit=limit, period_ms=period_ms, burst=burst):
+                assert wait <= -(-period_ms // limit)
+                await trio.sleep(wait / 1000)

@@ -18,7 +18,7 @@ from .task_store_records import (
     claim,
     create,
     finished,
-    interrupt,
+    interruptions,
     next_of,
     read_record,
     read_stored,
@@ -133,22 +133,20 @@ class PageTests(TestedTaskStorage):
     async def test_cancelled_expire_is_whole_or_nothing(self) -> None:
         """An expire that returned has deleted all, and one that was cancelled none."""
         async with self.open_store() as store:
-            step, waits = 1, True
 
             async def expire() -> int:
                 return await store.expire(limit=9)
 
-            while waits:
+            for at in interruptions():
                 for number in range(3):
-                    one = await create(store, record(f"task {step} {number}", scope=str(step)))
+                    one = await create(store, record(f"task {at.step} {number}", scope=str(at.step)))
                     one_more = next_of(one, kept_until=one.created_at)
                     await wait_past(store, one, one.created_at)
                     assert await store.change(one_more, expected_mark=one.mark, holder=None)
-                waits, returned = await interrupt(step, expire)
-                left = [await store.read(None, f"task {step} {number}") for number in range(3)]
+                returned = await at.call(expire)
+                left = [await store.read(None, f"task {at.step} {number}") for number in range(3)]
                 assert [each is None for each in left] == [bool(returned)] * 3
                 await store.expire(limit=9)
-                step += 1
 
 
 def cursor_of(record: TaskRecord) -> TaskCursor:
@@ -328,18 +326,15 @@ class LeaseTests(TestedTaskStorage):
     async def test_cancelled_claim_is_whole_or_nothing(self) -> None:
         """A claim that was cancelled leaves each task to the next claim."""
         async with self.open_store() as store:
-            step, waits = 1, True
-            while waits:
+            for at in interruptions():
                 for number in range(3):
-                    await create(store, record(f"task {step} {number}"))
-                waits, returned = await interrupt(step, claim, store, f"me {step}")
-                assert len(await claim(store, f"you {step}")) == (0 if returned else 3)
-                step += 1
+                    await create(store, record(f"task {at.step} {number}"))
+                returned = await at.call(claim, store, f"me {at.step}")
+                assert len(await claim(store, f"you {at.step}")) == (0 if returned else 3)
 
     async def test_cancelled_renewal_is_whole_or_nothing(self) -> None:
         """A renewal that was cancelled leaves each lease alone."""
         async with self.open_store() as store:
-            step, waits = 1, True
             held = {"one": "me", "two": "me"}
             for name in held:
                 await create(store, record(name, holder="me"))
@@ -347,15 +342,14 @@ class LeaseTests(TestedTaskStorage):
             async def renew(lease: int) -> None:
                 assert set(await store.renew(held, lease_ms=lease)) == set()
 
-            while waits:
+            for at in interruptions():
                 leases = [(await read_record(store, name)).leased_until for name in held]
-                waits, returned = await interrupt(step, renew, (step + 1) * HOUR)
+                returned = await at.call(renew, (at.step + 1) * HOUR)
                 changed = [
                     (await read_record(store, name)).leased_until > lease
                     for name, lease in zip(held, leases, strict=True)
                 ]
                 assert changed == [bool(returned)] * 2
-                step += 1
 
 
 class HintTests(TestedTaskStorage):

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager
+from itertools import count
 from typing import Any, Final, TypeVar
 
 import attrs
 import trio
 
+from ...classes import define
 from ...stores.task_store import Outcome, StoredTask, StoreFull, TaskPhase, TaskRecord, TaskStore, new_mark
 
 HOUR: Final = 3_600_000
@@ -104,26 +106,41 @@ async def expect_error(error: type[Exception], call: Awaitable[object]) -> None:
     raise AssertionError(f"{error.__name__} was expected, and {result!r} came")
 
 
-async def interrupt(step: int, call: Callable[..., Awaitable[T]], *args: Any) -> tuple[bool, list[T]]:
-    """Await ``call`` with ``args``, and cancel when the task waits for the ``step``-th time. Return whether the task
-    waited that often, and the result, if there was one."""
+@define(eq=False)
+class Interruption:
+    """Cancels calls when their task waits for the ``step``-th time. ``has_waited`` says whether any waited so often."""
 
-    class Cancelling(trio.abc.Instrument):
-        left = step
+    step: int
+    has_waited: bool = False
 
-        def after_task_step(self, task: trio.lowlevel.Task) -> None:
-            self.left -= task is caller
-            if self.left == 0:
-                scope.cancel(reason="the test")
+    async def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> list[T]:
+        """Call ``function`` with ``args``, and return its result, if there was one."""
 
-    caller, cancelling, results = trio.lowlevel.current_task(), Cancelling(), list[T]()
-    with trio.CancelScope() as scope:
-        trio.lowlevel.add_instrument(cancelling)
-        try:
-            results.append(await call(*args))
-        finally:
-            trio.lowlevel.remove_instrument(cancelling)
-    return scope.cancel_called, results
+        class Cancelling(trio.abc.Instrument):
+            left = self.step
+
+            def after_task_step(self, task: trio.lowlevel.Task) -> None:
+                self.left -= task is caller
+                if self.left == 0:
+                    scope.cancel(reason="the test")
+
+        caller, cancelling, results = trio.lowlevel.current_task(), Cancelling(), list[T]()
+        with trio.CancelScope() as scope:
+            trio.lowlevel.add_instrument(cancelling)
+            try:
+                results.append(await function(*args))
+            finally:
+                trio.lowlevel.remove_instrument(cancelling)
+        self.has_waited |= scope.cancel_called
+        return results
+
+
+def interruptions() -> Iterator[Interruption]:
+    """Yield an `Interruption` for each step, up to the first one that no call reached."""
+    for step in count(1):
+        yield (interruption := Interruption(step))
+        if not interruption.has_waited:
+            return
 
 
 class RecordTests(TestedTaskStorage):
@@ -385,11 +402,9 @@ class RecordTests(TestedTaskStorage):
     async def test_cancelled_create_is_whole_or_nothing(self) -> None:
         """A create that returned has kept the record, and one that was cancelled has not."""
         async with self.open_store() as store:
-            step, waits = 1, True
-            while waits:
-                waits, returned = await interrupt(step, create, store, record(f"task {step}"))
-                assert (await store.read("ann", f"task {step}") is not None) == bool(returned)
-                step += 1
+            for at in interruptions():
+                returned = await at.call(create, store, record(f"task {at.step}"))
+                assert (await store.read("ann", f"task {at.step}") is not None) == bool(returned)
 
     async def test_cancelled_void_is_whole_or_nothing(self) -> None:
         """A void that returned has deleted the record, and one that was cancelled has not."""
@@ -398,25 +413,21 @@ class RecordTests(TestedTaskStorage):
             return await store.discard(task_id, retention_ms=HOUR)
 
         async with self.open_store() as store:
-            step, waits = 1, True
-            while waits:
-                await create(store, record(f"task {step}"))
-                waits, returned = await interrupt(step, void, f"task {step}")
-                assert (await store.read(None, f"task {step}") is None) == bool(returned)
-                step += 1
+            for at in interruptions():
+                await create(store, record(f"task {at.step}"))
+                returned = await at.call(void, f"task {at.step}")
+                assert (await store.read(None, f"task {at.step}") is None) == bool(returned)
 
     async def test_cancelled_change_is_whole_or_nothing(self) -> None:
         """A change that returned has kept the next version, and one that was cancelled has not."""
         async with self.open_store() as store:
             await create(store, record("one"))
-            step, waits = 1, True
 
             async def take(message: str) -> bool:
                 return await change(store, before, message=message) is not None
 
-            while waits:
+            for at in interruptions():
                 before = await read_record(store, "one")
-                waits, returned = await interrupt(step, take, f"step {step}")
-                expected = f"step {step}" if returned == [True] else before.message
+                returned = await at.call(take, f"step {at.step}")
+                expected = f"step {at.step}" if returned == [True] else before.message
                 assert (await read_record(store, "one")).message == expected
-                step += 1

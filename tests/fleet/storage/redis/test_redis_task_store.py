@@ -33,7 +33,7 @@ from trio_mcp.testing.stores.task_store_records import (
     claim,
     create,
     finished,
-    interrupt,
+    interruptions,
     read_record,
     record,
     wait_past,
@@ -460,8 +460,8 @@ async def test_calls_of_several_scripts_do_what_one_would_do(store: RedisTaskSto
 @pytest.mark.usefixtures("small_scripts")
 @pytest.mark.parametrize("how", ["claim", "renew", "expire"])
 async def test_cancelled_call_of_several_scripts_is_whole_or_nothing(store: RedisTaskStore, how: str):
-    step, waits = 1, True
-    while waits:
+    step = 1
+    for at in interruptions():
         names = [f"{step} {number}" for number in range(5)]
         for name in names:
             await create(
@@ -474,7 +474,7 @@ async def test_cancelled_call_of_several_scripts_is_whole_or_nothing(store: Redi
             "renew": lambda: store.renew(dict.fromkeys(names, "me"), lease_ms=3 * HOUR),  # noqa: B023
             "expire": lambda: store.expire(limit=9),
         }
-        waits, returned = await interrupt(step, calls[how])
+        returned = await at.call(calls[how])
         found = [await store.read(None, name) for name in names]
         done = {
             "claim": [each is not None and each.record.holder == "me" for each in found],
