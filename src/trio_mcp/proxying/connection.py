@@ -68,13 +68,12 @@ class ProxyConnection:
     def __init__(
         self,
         behind: Upstream | UpstreamPool,
-        transport: FramedTransport | Outbox,
-        peer: Peer,
-        *,
         host: RequestHost,
         cipher: StateCipher,
-        state: ConnectionState | None = None,
         shared_extensions: SharedExtensions,
+        transport: FramedTransport | Outbox,
+        peer: Peer,
+        state: ConnectionState | None = None,
     ) -> None:
         self._server_info: dict[Revision, Any] = {}
         self._round_states = RoundStates(cipher, host.limits.retry_timeout)

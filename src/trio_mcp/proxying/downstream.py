@@ -9,8 +9,10 @@ from collections.abc import Generator
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
+import attrs
 import trio
 
+from ..classes import define
 from ..client.server_messages import OpenURLElicitations
 from ..concurrency.bounded import Backlog
 from ..concurrency.contexts import contextmanager
@@ -172,33 +174,25 @@ class _PendingLogs:
         self.flushed = trio.Event()
 
 
+@define(eq=False)
 class Downstream(ABC):
     """A client of a proxy or a gateway, as the server behind sees the client, and the calls of the client in flight."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        state: ConnectionState,
-        principal: PrincipalId | None,
-        shared_extensions: SharedExtensions,
-        *,
-        is_connectionless: bool,
-    ) -> None:
-        self.limits = limits
-        self._state = state
-        self.is_connectionless = is_connectionless
-        """True for all clients of an HTTP endpoint, of one principal or of none, whose requests belong to no
-        connection: nothing but a call says which client is meant."""
-        self.principal = principal
-        """Identity of the client, where the transport knows one."""
-        self.shared_extensions = shared_extensions
-        """The extensions that pass where others use the connection to the server behind, too."""
-        self.calls: dict[RequestScope, ForwardedCall] = {}
-        """Calls in flight by their scopes, oldest first."""
-        self.urls = OpenURLElicitations()
-        """The URL elicitations of the client, which the server behind may report as complete."""
-        self.level_is_set = False
-        """True once the client has said which logs are wanted."""
+    limits: Limits
+    _state: ConnectionState
+    principal: PrincipalId | None
+    """Identity of the client, where the transport knows one."""
+    shared_extensions: SharedExtensions
+    """The extensions that pass where others use the connection to the server behind, too."""
+    is_connectionless: bool
+    """True for all clients of an HTTP endpoint, of one principal or of none, whose requests belong to no connection:
+    nothing but a call says which client is meant."""
+    calls: dict[RequestScope, ForwardedCall] = attrs.field(factory=dict[Any, Any], init=False)
+    """Calls in flight by their scopes, oldest first."""
+    urls: OpenURLElicitations = attrs.field(factory=OpenURLElicitations, init=False)
+    """The URL elicitations of the client, which the server behind may report as complete."""
+    level_is_set: bool = attrs.field(default=False, init=False)
+    """True once the client has said which logs are wanted."""
 
     @property
     @abstractmethod
@@ -288,7 +282,7 @@ class ProxyClient(Downstream):
         self, connection: Connection, principal: PrincipalId | None, shared_extensions: SharedExtensions = NONE_SHARED
     ) -> None:
         limits, everybody = connection.limits, connection.exchange.peer.everybody
-        super().__init__(limits, connection.state, principal, shared_extensions, is_connectionless=everybody)
+        super().__init__(limits, connection.state, principal, shared_extensions, everybody)
         self.connection = connection
         self._outbox = connection.outbox
         self._is_shared = False

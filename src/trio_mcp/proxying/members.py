@@ -51,7 +51,7 @@ class GatewayCaller(Downstream):
             exchange.state,
             exchange.peer.principal,
             NONE_SHARED,
-            is_connectionless=exchange.has_headers and not scope.request.revision.handshake,
+            exchange.has_headers and not scope.request.revision.handshake,
         )
         self.level_is_set = True
         self._party = exchange.party

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -14,14 +15,11 @@ from ..connecting.targets import Target, target_of
 from ..hosting.group import Group
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
-from ..runtime.outbox import Outbox
-from ..runtime.peer import Peer
 from ..runtime.requests.host import RequestHost
-from ..runtime.transport import ConnectionLost, FramedTransport
+from ..runtime.transport import ConnectionLost
 from ..server.request_state import StateCipher
 from ..server.servable import RunningCustomServer
 from ..server.server import Server
-from ..state.connection import ConnectionState
 from .connection import ProxyConnection
 from .extensions import VOCABULARY, SharedExtensions, remember_endings
 from .gateway import Gateway, gateway
@@ -156,7 +154,6 @@ class Proxy:
             raise ValueError("a proxy cannot be run stateless")
         host = RequestHost(limits or self.limits, load=self._load)
         remember_endings(host)
-        cipher = StateCipher("proxy")
         async with open_service_nursery("the proxy has ended") as nursery:
             await nursery.start(host.run)
             behind: Upstream | UpstreamPool
@@ -166,20 +163,7 @@ class Proxy:
             else:
                 bounds = host.limits
                 behind = UpstreamPool(self._upstream, self._task_owners, bounds.max_upstreams, bounds.session_timeout)
-
-            def connect(
-                transport: FramedTransport | Outbox, peer: Peer, state: ConnectionState | None
-            ) -> ProxyConnection:
-                return ProxyConnection(
-                    behind,
-                    transport,
-                    peer,
-                    host=host,
-                    cipher=cipher,
-                    state=state,
-                    shared_extensions=self._shared_extensions,
-                )
-
+            connect = partial(ProxyConnection, behind, host, StateCipher("proxy"), self._shared_extensions)
             yield RunningCustomServer(host.load.callers, host.limits, connect, host, VOCABULARY)
 
 

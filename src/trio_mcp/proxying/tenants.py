@@ -11,12 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Final, Protocol, Unpack
 
 import attrs
 import trio
 
 from ..auth.credentials import AuthorizationError
+from ..classes import define
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..concurrency.contexts import contextmanager
@@ -91,19 +93,17 @@ class UpstreamPool:
         self._idle.pop(tenant, None)
 
 
+@define(eq=False)
 class Tenant:
     """A caller, ``downstream``, of the server behind, ``upstream``, whose connection others use, too. Where the caller
     comes and goes with the requests, ``gone`` is called when no request of the caller is left; else ``gone`` is
     `None`."""
 
-    def __init__(
-        self, downstream: ProxyClient, upstream: Upstream | None, gone: Callable[[Tenant], None] | None
-    ) -> None:
-        self.downstream = downstream
-        self.upstream: Upstream | None = upstream
-        """The server behind, once reached; else `None`."""
-        self._gone = gone
-        self._users = 0
+    downstream: ProxyClient
+    upstream: Upstream | None
+    """The server behind, once reached; else `None`."""
+    _gone: Callable[[Tenant], None] | None
+    _users: int = attrs.field(default=0, init=False)
 
     @property
     def is_over(self) -> bool:
@@ -138,6 +138,7 @@ class Tenant:
         gone(self)
 
 
+@define(eq=False)
 class PrivateTenant(Tenant):
     """A caller with a connection of its own to the server behind, which is opened for the first request, with the name
     and the capabilities of the client, and in the era and revision of the client where the server has that revision.
@@ -148,23 +149,14 @@ class PrivateTenant(Tenant):
     or when the place is wanted.
     """
 
-    def __init__(
-        self,
-        downstream: ProxyClient,
-        gone: Callable[[Tenant], None] | None,
-        pool: UpstreamPool,
-        nursery: ServiceNursery,
-        holder: object,
-    ) -> None:
-        super().__init__(downstream, None, gone)
-        self._pool = pool
-        self._nursery = nursery
-        self._holder = holder
-        self._is_opened = False
-        self._scope = trio.CancelScope()
-        self._closed = trio.Event()
-        self._settled = trio.Event()
-        self._refusal = CodedError(UPSTREAM_LOST, _UNREACHABLE)
+    _pool: UpstreamPool
+    _nursery: ServiceNursery
+    _holder: object
+    _is_opened: bool = attrs.field(default=False, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _closed: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _refusal: CodedError = attrs.field(factory=partial(CodedError, UPSTREAM_LOST, _UNREACHABLE), init=False)
 
     async def connect(self, request: InboundRequest) -> Upstream:
         """Return the server, which the first call opens: see `Tenant.connect`."""
@@ -339,7 +331,7 @@ class Tenants:
             return Tenant(downstream, self._behind, gone)
         caller = self._peer.caller
         holder = principal or (None if caller is None else caller.whole) or downstream
-        return PrivateTenant(downstream, gone, self._behind, services, holder)
+        return PrivateTenant(downstream, None, gone, self._behind, services, holder)
 
     def _drop(self, tenant: Tenant) -> None:
         principal = tenant.downstream.principal
