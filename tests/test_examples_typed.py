@@ -204,7 +204,7 @@ from trio_mcp import (
     open_memory,
     rate_limit,
 )
-from trio_mcp.hosting import open_group
+from trio_mcp.hosting import MemberDescription, open_group
 from trio_mcp.types import CallToolResult, ElicitAnswer, GetPromptResult, InputRequest, ReadResourceResult
 
 server, other = Server("all"), Server("other")
@@ -290,13 +290,17 @@ async def host(client: Client) -> None:
 
 
 async def asyncio_host() -> None:
-    async with aio.open_memory(server) as client:
+    async with aio.open_memory(server) as client, aio.open_group() as group:
         assert_type((await client.call_tool("plain")).as_(int), int)
+        assert_type(client.resume_task("1"), aio.RunningTask)
+        group.add("files", MemberDescription("https://example.com/mcp"))
 
 
 def script() -> None:
-    with blocking.open_memory(server) as client:
+    with blocking.open_memory(server) as client, blocking.open_group() as group:
         assert_type(client.call_tool("plain").as_(int), int)
+        assert_type(group.resume_task("1"), blocking.GroupTask)
+        group.add("files", MemberDescription("https://example.com/mcp"))
 """
 
 

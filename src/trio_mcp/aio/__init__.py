@@ -16,13 +16,15 @@ All names, parameters and types are those of `trio_mcp`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from .client import (
+    Catalogue,
     Changes,
     Client,
+    Group,
+    GroupTask,
     LoadedSkill,
     RunningTask,
+    open_group,
     open_http,
     open_memory,
     open_stdio,
@@ -30,9 +32,6 @@ from .client import (
     open_unix,
     open_websocket,
 )
-
-if TYPE_CHECKING:
-    from .group import Catalogue, Group, GroupTask, open_group
 
 __all__ = [
     "Catalogue",
@@ -50,13 +49,3 @@ __all__ = [
     "open_unix",
     "open_websocket",
 ]
-
-if not TYPE_CHECKING:  # a client alone needs no group, which knows all there is to open
-
-    def __getattr__(name: str) -> Any:
-        from ..lazy import lazy_name
-
-        return lazy_name(globals(), {".group": "Catalogue Group GroupTask open_group"}, name)
-
-    def __dir__() -> list[str]:
-        return __all__

@@ -32,6 +32,7 @@ from .portal import ThreadWork, TrioPortal, run_soon
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 CLOSED: Final = "the client was closed"
 
@@ -397,6 +398,11 @@ class Wrapper:
     def __init__(self, original: Any, begin: StartWork) -> None:
         self._original = original
         self._begin = begin
+
+
+def wrapping(original: Callable[..., Any]) -> Callable[[F], F]:
+    """Return what `functools.wraps` returns, under a type by which a wrapped method stays a method."""
+    return cast("Any", wraps(original))
 
 
 class PassThrough(Generic[T]):

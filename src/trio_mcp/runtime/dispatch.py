@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..classes import define
 from ..jsonrpc.codec import pack_value
 from ..jsonrpc.errors import PeerError
 from ..protocol.converters import structure
@@ -36,19 +35,28 @@ OnUnreadable: TypeAlias = "Callable[[str, bytes | bytearray], None]"
 be quick, and must not raise."""
 
 
-@define(eq=False)
 class Dispatch:
     """Hands requests, which belong to ``exchange``, and cancels to ``runner``; replies and progress to their call; and
     lines that are no message to the log and to ``on_unreadable``. Of the notifications that ``handler`` wants,
     notifications that belong to a request go to ``request_notifications``, and all others to ``changes``."""
 
-    _runner: RequestRunner
-    _exchange: Exchange
-    _outbound: Outbound
-    _request_notifications: NotificationQueue
-    _changes: NotificationQueue
-    _handler: RequestHandler
-    _on_unreadable: OnUnreadable | None
+    def __init__(
+        self,
+        runner: RequestRunner,
+        exchange: Exchange,
+        outbound: Outbound,
+        request_notifications: NotificationQueue,
+        changes: NotificationQueue,
+        handler: RequestHandler,
+        on_unreadable: OnUnreadable | None,
+    ) -> None:
+        self._runner = runner
+        self._exchange = exchange
+        self._outbound = outbound
+        self._request_notifications = request_notifications
+        self._changes = changes
+        self._wants = handler.wants
+        self._on_unreadable = on_unreadable
 
     def handle(
         self,
@@ -64,7 +72,7 @@ class Dispatch:
                 self._runner.accept(event.request, batch or exchange or self._exchange)
                 return
             case events.NotificationReceived():
-                if self._handler.wants(event):
+                if self._wants(event):
                     queue = self._request_notifications if event.method.of_request else self._changes
                     queue.put(event, _size(line, batch, event.params))
             case events.ResultReceived():
