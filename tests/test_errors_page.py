@@ -14,7 +14,7 @@ from tests.public import FACE, names
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "errors.md").read_text()
-CODES = ("jsonrpc.errors", "protocol.errors", "tasks.task_state")
+CODES = ("jsonrpc.errors", "protocol.errors", "tasks.record_views")
 """The modules that name the codes of errors."""
 
 

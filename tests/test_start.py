@@ -96,6 +96,9 @@ _WITH_MODELS: list[dict[str, Any]] = [
 ]
 
 
+RUNNING_TASKS = {"trio_mcp.tasks.host", "trio_mcp.tasks.records", "trio_mcp.server.context.tasks"}
+
+
 def run(code: str, *args: object, messages: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
     """Return what the program printed, and its report."""
     lines = "".join(json.dumps(message) + "\n" for message in messages)
@@ -117,11 +120,11 @@ def test_a_server_on_stdio_loads_neither_a_client_nor_a_network():
     said, report = run(_SERVER, messages=_MESSAGES)
     assert [json.loads(line)["id"] for line in said.splitlines()] == [1, 2]
     assert not rooms(report) & {"client", "auth", "connecting", "hosting", "proxying", "testing", "cli", "otel"}
-    unused = {"trio_mcp.stores.sqlite_store", "trio_mcp.transports.http", "trio_mcp.server.middleware"}
-    assert not unused & set(report["modules"])
+    unused = {"trio_mcp.stores.task_store", "trio_mcp.transports.http", "trio_mcp.server.middleware"}
+    assert not (unused | RUNNING_TASKS) & set(report["modules"])
     assert not {"cattrs", "trio_mcp.protocol.cattrs_converters"} & set(report["modules"])
-    assert len(ours(report)) <= 125
-    assert report["classes"] <= 163
+    assert len(ours(report)) <= 114
+    assert report["classes"] <= 154
     assert report["compiled"] == []
 
 
@@ -130,9 +133,9 @@ def test_server_over_http_loads_no_client_at_its_first_answer():
     assert said == "HTTP/1.1 200 OK\n"
     assert not rooms(report) & {"client", "connecting", "hosting", "proxying", "testing", "cli", "otel"}
     unused = {"cattrs", "csv", "email", "h11", "importlib.metadata", "trio_mcp.transports.http_client.client"}
-    assert not unused & set(report["modules"])
-    assert len(ours(report)) <= 158
-    assert report["classes"] <= 188
+    assert not (unused | RUNNING_TASKS) & set(report["modules"])
+    assert len(ours(report)) <= 148
+    assert report["classes"] <= 179
     assert report["compiled"] == []
 
 
@@ -150,8 +153,8 @@ def test_a_client_on_stdio_loads_neither_a_server_nor_a_network(tmp_path: Any):
     assert said == "hi\n"
     assert not rooms(report) & {"server", "serving", "auth", "hosting", "proxying", "testing", "cli", "otel"}
     assert not {"trio_mcp.tasks.host", "cattrs"} & set(report["modules"])
-    assert len(ours(report)) <= 95
-    assert report["classes"] <= 164
+    assert len(ours(report)) <= 93
+    assert report["classes"] <= 161
     assert len(report["compiled"]) <= 3
 
 

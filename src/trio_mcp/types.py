@@ -88,7 +88,8 @@ if TYPE_CHECKING:
     from .server.connected_clients import ConnectedClient
     from .server.context.client_data import ElicitAnswer
     from .server.context.tasks import CallerTasks, StoredTasks, TaskContext, TaskOutcome, TaskPage
-    from .server.context.worker_context import WorkerLog, WorkerTask, WorkerTasks
+    from .server.context.worker_context import WorkerLog
+    from .server.context.worker_tasks import WorkerTask, WorkerTasks
     from .server.middleware import MiddlewareFunction
     from .server.offering import RootsChanged
     from .server.offers.skill_offers import SkillOptions
@@ -142,7 +143,8 @@ _NAMES: Final = {
     ".runtime.calls": "OnProgress", ".runtime.limits": "Statistics", ".runtime.requests.reports": "RequestLog",
     ".server.connected_clients": "ConnectedClient", ".server.context.client_data": "ElicitAnswer",
     ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskOutcome TaskPage",
-    ".server.context.worker_context": "WorkerLog WorkerTask WorkerTasks", ".server.middleware": "MiddlewareFunction",
+    ".server.context.worker_context": "WorkerLog",
+    ".server.context.worker_tasks": "WorkerTask WorkerTasks", ".server.middleware": "MiddlewareFunction",
     ".server.offering": "RootsChanged", ".server.offers.skill_offers": "SkillOptions",
     ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions",
     ".server.servable": "CustomServer Servable", ".server.server": "Lifespan", ".server.sharing": "SharedStorage",

@@ -41,6 +41,7 @@ READS = {
     "capabilities_in",
     "offers",
     "statistics",
+    "tasks",
 }
 """Members of a server that change nothing."""
 PACKAGE = {"running", "acknowledge_cancels", "send_extension_notification"}

@@ -15,7 +15,7 @@ from trio_mcp import CancelCause, ConnectionLost, PeerError, RequestContext, Ser
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.peer import Peer, PrincipalId
-from trio_mcp.server.servable import connection_to
+from trio_mcp.server.servable import connection_to, end_tasks
 from trio_mcp.stores.task_store import TaskStore
 from trio_mcp.transports.memory import memory_transport_pair
 
@@ -415,7 +415,7 @@ async def test_end_of_its_connection_does_not_end_a_task(autojump_clock: MockClo
             nursery.start_soon(connection_to(running, theirs).run)
             async with open_client(ours, era="modern") as client:
                 task_id = await Caller(client).start("sleep", seconds=5)
-        assert len(running.tasks.host) == 1
+        assert len(running.tasks.host()) == 1
         await trio.sleep(6)
         record = await record_in(store, task_id)
     assert record is not None
@@ -438,6 +438,24 @@ async def test_end_of_a_legacy_connection_does_not_end_a_task(autojump_clock: Mo
     assert record.outcome is not None
 
 
+async def test_first_task_that_is_asked_for_during_shutdown_is_refused(autojump_clock: MockClock) -> None:
+    server = server_of()
+    async with server.running() as running, trio.open_nursery() as nursery:
+        ours, theirs = memory_transport_pair()
+        nursery.start_soon(connection_to(running, theirs).run)
+        async with open_client(ours, era="legacy") as client:
+            end_tasks(running, hurry=False)
+            params = {"name": "sleep", "arguments": {"seconds": 5}, "task": {}}
+            with pytest.raises(PeerError, match="Shutting down: no new tasks are taken"):
+                await client.connection.outbound.request("tools/call", params, client.revision)
+
+
+async def test_tasks_that_are_first_asked_for_as_the_server_ends_do_not_hold_it_up(autojump_clock: MockClock) -> None:
+    with trio.fail_after(1):
+        async with server_of().running() as running:
+            assert len(running.tasks.host()) == 0
+
+
 @pytest.mark.parametrize("after", [0.5, 1.5])
 async def test_disconnect_before_the_start_leaves_no_task(autojump_clock: MockClock, after: float) -> None:
     store, seen = TouchyStore(slowness=1.0), Seen()
@@ -451,8 +469,8 @@ async def test_disconnect_before_the_start_leaves_no_task(autojump_clock: MockCl
             await trio.sleep(after)
             connection.connection.lose(ConnectionLost("the client is gone"))
             await trio.sleep(5)
-            assert len(running.tasks.host) == 0
-            assert running.tasks.host._live.room == 10_000
+            assert len(running.tasks.host()) == 0
+            assert running.tasks.host()._live.room == 10_000
     records = await store.page("", None, 10)
     assert list(records) == []
 

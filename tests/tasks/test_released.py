@@ -53,7 +53,7 @@ async def test_task_keeps_nothing_of_its_connection(autojump_clock: MockClock, t
             await Caller(client).start(tool, seconds=2000)
         del connection, served, parts, client, ours, theirs
         await wait_all_tasks_blocked()
-        assert len(running.tasks.host) == 1
+        assert len(running.tasks.host()) == 1
         gc.collect()
         assert {name for name, part in kept.items() if part() is not None} == set()
         nursery.cancel_scope.cancel()

@@ -36,8 +36,9 @@ from ..runtime.calls import OnProgress, Progress
 from ..runtime.requests.scope import RequestScope
 from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
+from ..tasks.record_views import TASK_LOST
 from ..tasks.task_methods import unknown_task
-from ..tasks.task_state import TASK_LOST, TaskCancelled
+from ..tasks.task_state import TaskCancelled
 from .downstream import Downstream, ForwardedCall
 from .extensions import asking_behind, is_unknown, with_cancels
 from .server_requests import translated, translated_result, without_meta

@@ -10,7 +10,7 @@ import base64
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import cache, partial
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -45,9 +45,11 @@ from ..server.offers.resources import LONGEST_URI, RegisteredResource, Resources
 from ..server.offers.tools import RegisteredTool
 from ..server.options import NOT_CACHED, CacheHints
 from ..skills.loading import SkillsExtension
-from ..tasks.host import TaskHost
 from .forwarding import UPSTREAM_ERRORS, upstream_error
 from .members import Forwarder
+
+if TYPE_CHECKING:
+    from ..tasks.host import TaskHost
 
 _Forward: TypeAlias = Callable[[RequestScope, JSONObject], Awaitable[Any]]
 
@@ -68,7 +70,7 @@ class MemberFunction(UserFunction):
         return {}
 
     def call(
-        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
         """Forward the request: see `UserFunction.call`."""
         return self.forward(scope, bound)

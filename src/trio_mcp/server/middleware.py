@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import attrs
 
@@ -25,12 +25,14 @@ from ..protocol.types.tools import CallToolParams
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..stores.shared import RateLimits
-from ..tasks.host import TaskHost
 from .context.input_required import Forwarded
 from .context.request_context import LiveContext, RequestContext
 from .offers.prompts import Prompts
 from .offers.resources import Resources
 from .offers.tools import Tools
+
+if TYPE_CHECKING:
+    from ..tasks.host import TaskHost
 
 MIDDLEWARE_METHODS: Final = frozenset(
     (
@@ -204,7 +206,11 @@ class MiddlewareChains:
         }
 
     def answer(
-        self, answer: Callable[..., Awaitable[Any]], scope: RequestScope, lifespan: Any, tasks: TaskHost | None
+        self,
+        answer: Callable[..., Awaitable[Any]],
+        scope: RequestScope,
+        lifespan: Any,
+        tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
         """Answer a request by ``answer``, which takes its scope and, perhaps, other arguments, within the functions
         around the request."""

@@ -7,7 +7,20 @@ told what to write instead of the names that they look for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypedDict, TypeVar
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NoReturn,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import attrs
 
@@ -18,13 +31,13 @@ from ..protocol.types.content import Annotations
 from ..protocol.types.lifecycle import CacheScope, Icon
 from ..protocol.types.sampling import ModelPreferences, ToolChoice
 from ..protocol.types.tools import Tool, ToolAnnotations
-from ..stores.task_store import OnRestart
 from .visibility import Visible
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
 
     from ..protocol.types.apps import UI, AppPolicy
+    from ..stores.task_store import OnRestart
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
@@ -197,6 +210,14 @@ class ContextNames(Generic[L_co]):
             from ..mistakes import CONTEXT_NAMES, raise_no_attribute
 
             raise_no_attribute(self, name, CONTEXT_NAMES)
+
+
+def is_context(hint: Any) -> bool:
+    """Return whether an annotation is that of a context, `RequestContext` or `WorkerContext`."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(is_context(member) for member in get_args(hint))
+    kind = get_origin(hint) or hint  # RequestContext[Database]
+    return isinstance(kind, type) and issubclass(kind, ContextNames)
 
 
 _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {

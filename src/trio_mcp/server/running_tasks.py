@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.fields import JSONObject
@@ -11,41 +12,103 @@ from ..runtime.requests.host import LATER, Decision, RequestHost
 from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from ..tasks.host import TaskHost
-from ..tasks.record_writers import OutcomeReplies
-from ..tasks.settings import TaskSettings
-from ..tasks.task_methods import CoreMethods, ExtensionMethods, scope_of
 from .offers.tools import Tools
 
 if TYPE_CHECKING:
+    from ..concurrency.nurseries import ServiceNursery
+    from ..tasks.host import TaskHost
+    from ..tasks.records import TaskRecords
+    from ..tasks.settings import TaskSettings
+    from ..tasks.task_methods import CoreMethods, ExtensionMethods
     from .middleware import MiddlewareChains
 
 
 class RunningTasks:
-    """The tasks of the ``tools`` of a server, which run in ``host``."""
+    """The tasks of the ``tools`` of a server, whose handlers run in ``host``.
+
+    Most servers have no tasks. So the `TaskHost` is made, and all that it needs is imported, when somebody first asks
+    for a task, or where `TaskSettings.store` may hold tasks of earlier runs. It runs in the nursery ``services``.
+    """
 
     def __init__(
         self,
         tools: Tools,
         host: RequestHost,
-        outcomes: OutcomeReplies,
-        settings: TaskSettings,
+        settings: TaskSettings | None,
         lifespan: Any,
         middleware: MiddlewareChains | None,
+        services: ServiceNursery,
+        *,
+        expose_errors: bool,
     ) -> None:
         self._tools = tools
-        work = _ToolTaskHandler(tools, lifespan, middleware)
-        self.host = TaskHost(host, work, outcomes, settings, tools.names)
-        self.records = self.host.records
-        self.are_stored = settings.store is not None or not host.stateless
+        self._request_host = host
+        self._settings = settings
+        self._lifespan = lifespan
+        self._middleware = middleware
+        self._services = services
+        self._expose_errors = expose_errors
+        self._host: TaskHost | None = None
+        self._shuts_down = self._hurries = False
+        has_store = settings is not None and settings.store is not None
+        self.are_stored = has_store or not host.stateless
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
-        work.tasks = self.host
+        if has_store:
+            self.host()
+
+    def host(self) -> TaskHost:
+        """Return the host of the tasks."""
+        if self._host is None:
+            from ..tasks.host import TaskHost  # late, like all that servers without tasks start faster without
+            from ..tasks.record_writers import OutcomeReplies
+            from ..tasks.settings import DEFAULT_TASKS
+
+            work = _ToolTaskHandler(self._tools, self._lifespan, self._middleware)
+            outcomes, settings = OutcomeReplies(expose_errors=self._expose_errors), self._settings or DEFAULT_TASKS
+            self._host = host = TaskHost(self._request_host, work, outcomes, settings, self._tools.names)
+            work.tasks = lambda: host
+            self._services.start_soon(host.run)
+            if self._shuts_down:
+                host.shut_down(hurry=self._hurries)
+        return self._host
+
+    @property
+    def records(self) -> TaskRecords:
+        """The records of the tasks."""
+        return self.host().records
+
+    @cached_property
+    def core(self) -> CoreMethods:
+        """The methods of 2025-11-25."""
+        from ..tasks.task_methods import CoreMethods  # late, see `host`
+
+        host = self.host()
         # Not a method of this object: that would be a cycle, for the garbage collector to find.
-        self.core = CoreMethods(self.records, self.host.questions, self.host.own_tasks, tools.has_task_scopes)
-        self.extension = ExtensionMethods(self.records)
+        return CoreMethods(host.records, host.questions, host.own_tasks, self._tools.has_task_scopes)
+
+    @cached_property
+    def extension(self) -> ExtensionMethods:
+        """The methods of the extension."""
+        from ..tasks.task_methods import ExtensionMethods  # late, see `host`
+
+        return ExtensionMethods(self.records)
+
+    def shut_down(self, *, hurry: bool = False) -> None:
+        """Take no further task from now on: see `TaskHost.shut_down`."""
+        self._shuts_down, self._hurries = True, self._hurries or hurry
+        if self._host is not None:
+            self._host.shut_down(hurry=hurry)
+
+    async def drain(self) -> None:
+        """Shut down, and wait until no task runs here."""
+        self.shut_down()
+        if self._host is not None:
+            await self._host.drain()
 
     async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
         """Answer by ``methods``, if the caller has the OAuth scopes that the tool of the task takes."""
+        from ..tasks.task_methods import scope_of  # late, see `host`
+
         task_id = scope.request.params.get("taskId")
         record = await self.records.read(scope_of(scope), task_id) if isinstance(task_id, str) else None
         if record is not None:
@@ -62,8 +125,8 @@ class _ToolTaskHandler:
         self._tools = tools
         self._lifespan = lifespan
         self._middleware = middleware
-        self.tasks: TaskHost | None = None
-        """The host that runs tools as tasks."""
+        self.tasks: Callable[[], TaskHost] | None = None
+        """Returns the host that runs tools as tasks."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         return LATER

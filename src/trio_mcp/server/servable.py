@@ -158,6 +158,6 @@ def end_tasks(running: Running, *, hurry: bool) -> None:
     """Have the tasks of ``running`` end while its connections do. Idempotent. ``hurry``: less than a second is left. A
     stand-in has no tasks of its own."""
     if isinstance(running, RunningServer):
-        running.tasks.host.shut_down(hurry=hurry)
+        running.tasks.shut_down(hurry=hurry)
         if running.fleet is not None:
             running.fleet.shut_down(hurry=hurry)

@@ -30,12 +30,7 @@ from ..protocol.types.tools import TASKS_EXTENSION
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.replies import Replies
 from ..runtime.requests.host import RequestHost
-from ..stores.task_store import TaskStore
-from ..tasks.record_writers import OutcomeReplies
-from ..tasks.records import TaskRecords
-from ..tasks.settings import DEFAULT_TASKS, TaskSettings
 from .calling.results import encoders_of
-from .context.tasks import StoredTasks
 from .offering import Offering
 from .options import NOT_CACHED, CacheHints, hints_by_method
 from .request_state import StateCipher
@@ -46,7 +41,11 @@ if TYPE_CHECKING:
     from ..protocol.cancel_acknowledged import CancelAcknowledged
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from ..protocol.methods import Method
+    from ..stores.task_store import TaskStore
+    from ..tasks.records import TaskRecords
+    from ..tasks.settings import TaskSettings
     from .calling.provider import Provider
+    from .context.tasks import StoredTasks
     from .middleware import MiddlewareChains
     from .sharing import Fleet, SharedStorage
 
@@ -132,10 +131,11 @@ class Server(Offering):
         self._secrets = tuple(secrets)
         self.load = Load()
         """Counters that all connections share, read by `statistics`."""
-        self._lifespan, self._tasks = lifespan, tasks or DEFAULT_TASKS
-        self.tasks = _stored_tasks(self._tasks)
-        """The tasks of all callers, for code outside of handlers that ends tasks: see `StoredTasks`. Between runs of
-        the server there are only the tasks in `TaskSettings.store`."""
+        self._lifespan, self._tasks = lifespan, tasks
+        self._stored: TaskRecords | None = None
+        """The records in `TaskSettings.store`, between runs; `None` until they are asked for."""
+        self._running_tasks: list[RunningTasks] = []
+        """The tasks of each run of this server, or of one that this server is mounted in."""
         self._mounted: list[Server] = []
         self._lifespans: dict[RequestHost, Any] = {}
         """The values of the lifespan, by the home of the handlers, which there may be several of."""
@@ -166,6 +166,25 @@ class Server(Offering):
             tasks=TasksCapability({}, {}, {"tools": {"call": {}}}) if has_tasks else None,
             extensions=extensions or None,
         )
+
+    @property
+    def tasks(self) -> StoredTasks:
+        """The tasks of all callers, for code outside of handlers that ends tasks: see `StoredTasks`. Between runs of
+        the server there are only the tasks in `TaskSettings.store`."""
+        from .context.tasks import StoredTasks  # late: most servers have no tasks
+
+        return StoredTasks(self._task_records)
+
+    def _task_records(self) -> Sequence[TaskRecords]:
+        if self._running_tasks:
+            return [tasks.records for tasks in self._running_tasks]
+        if self._tasks is None or self._tasks.store is None:
+            return ()
+        if self._stored is None:
+            from ..tasks.records import TaskRecords  # late, see `tasks`
+
+            self._stored = TaskRecords(self._tasks)
+        return (self._stored,)
 
     # Extensions
 
@@ -300,7 +319,8 @@ class Server(Offering):
             replica, settings, cipher = None, self._tasks, self.state_cipher
             if shared is not None:
                 replica = await parts.enter_async_context(shared.join(self.info.name, self._secrets))
-                settings = attrs.evolve(settings, store=settings.store or replica.tasks)
+                if settings is None or settings.store is None:
+                    settings = _settings_with(settings, replica.tasks)
                 cipher = cipher if self._secrets else StateCipher(self.info.name, [replica.secret])
             if self.extension_handlers is not None:
                 self.extension_handlers.check_complete(self)
@@ -329,13 +349,13 @@ class Server(Offering):
                 fleet = shared.make_fleet(replica, host, cipher, self.observers, self.vocabulary, broadcasts)
                 parts.enter_context(self.load.links.counting(replica.counts, fleet.count_sent))
                 await services.start(fleet.run)
-            outcomes, arounds = OutcomeReplies(expose_errors=self.expose_errors), self._middleware_chains()
-            tasks = RunningTasks(self.tools, host, outcomes, settings, value, arounds)
-            await services.start(tasks.host.run)
+            arounds = self._middleware_chains()
+            tasks = RunningTasks(self.tools, host, settings, value, arounds, services, expose_errors=self.expose_errors)
             for part in self._all_servers():
-                parts.enter_context(part.tasks.running(tasks.records))
+                part._running_tasks.append(tasks)
+                parts.callback(part._running_tasks.remove, tasks)
             yield RunningServer(self, value, host, replies, tasks, arounds, cipher, fleet)
-            await tasks.host.drain()
+            await tasks.drain()
             if fleet is not None:
                 await fleet.drain()
 
@@ -392,9 +412,14 @@ def share_secret(server: Server, secret: bytes) -> None:
 @in_active_run
 def store_tasks_in(server: Server, store: TaskStore) -> None:
     """Keep the records of the server's tasks in ``store``, from the next start of the server on."""
-    tasks = attrs.evolve(server._tasks, store=store)  # pyright: ignore[reportPrivateUsage] - of this file
-    server._tasks = tasks  # pyright: ignore[reportPrivateUsage] - of this file
-    server.tasks = _stored_tasks(tasks)
+    server._tasks = _settings_with(server._tasks, store)  # pyright: ignore[reportPrivateUsage] - of this file
+    server._stored = None  # pyright: ignore[reportPrivateUsage] - of this file
+
+
+def _settings_with(settings: TaskSettings | None, store: TaskStore) -> TaskSettings:
+    from ..tasks.settings import DEFAULT_TASKS  # late: most servers have no tasks
+
+    return attrs.evolve(settings or DEFAULT_TASKS, store=store)
 
 
 def _check_usable(version: str, lifespan: object, page_size: int | None, foreign: Mapping[str, Any]) -> None:
@@ -420,10 +445,6 @@ def _refuse(foreign: Mapping[str, Any]) -> NoReturn:
 
     known = [name for name in signature(Server).parameters if name != "foreign"]
     raise_no_option("Server", next(iter(foreign)), SERVER_OPTIONS, known)
-
-
-def _stored_tasks(settings: TaskSettings) -> StoredTasks:
-    return StoredTasks(() if settings.store is None else (TaskRecords(settings),))
 
 
 @frozen(eq=False)

@@ -7,7 +7,7 @@ A `ListenStream` is the server's side of one ``subscriptions/listen``, from its 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -33,13 +33,13 @@ from ..runtime.exchange import Exchange
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..state.requests import InboundRequest
-from ..stores.task_store import TaskRecord
-from ..tasks.records import TaskRecords
-from ..tasks.task_methods import scope_of
-from ..tasks.task_state import extension_task
 from .offers.uris import check_length, normal_uri
 from .running_tasks import RunningTasks
 from .server import Server
+
+if TYPE_CHECKING:
+    from ..stores.task_store import TaskRecord
+    from ..tasks.records import TaskRecords
 
 _DONE: Final = EmptyResult()
 _NONE: Final = frozenset[str]()
@@ -155,6 +155,8 @@ class ClientSubscriptions:
 
     async def _report_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
         """Tell of tasks until the connection ends."""
+        from ..tasks.task_methods import scope_of  # late: most servers have no tasks
+
         tasks = ListenedTasks(self._tasks.records, scope_of(scope), stream, scope.request.revision)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(tasks.run)
@@ -169,6 +171,8 @@ class ClientSubscriptions:
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
             # extension tasks, Task Status Notifications: MUST be refused.
             raise CapabilityMissing(missing, scope.request.revision)
+        from ..tasks.task_methods import scope_of  # late: most servers have no tasks
+
         records = self._tasks.records
         asked = list(dict.fromkeys(task_ids))[: self._limits.max_subscriptions]
         known = list[str]()
@@ -474,6 +478,8 @@ class ListenedTasks:
             await trio.sleep(_READ_AGAIN)
             return
         if record is not None and (state := _shown(record)) != self._last_states[task_id]:
+            from ..tasks.record_views import extension_task  # late: most servers have no tasks
+
             self._last_states[task_id] = state
             self._stream.task_changed(extension_task(record, self._revision))
         if record is None or record.phase.is_final:

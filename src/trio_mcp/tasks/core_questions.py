@@ -19,7 +19,7 @@ from ..protocol.meta import with_related_task
 from ..protocol.types.input_required import InputRequest, capability_for
 from ..runtime.outbox import Owner
 from ..runtime.transport import ConnectionLost
-from .task_state import core_task
+from .record_views import core_task
 
 if TYPE_CHECKING:
     from ..protocol.revisions import Revision

@@ -22,11 +22,19 @@ from ..runtime.requests.runner import RequestRunner
 from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain, UnreadableRecord
 from .core_questions import CoreQuestions
+from .record_views import (
+    EXPIRED,
+    SERVER_STOPPED,
+    TASK_LOST,
+    core_created,
+    extension_created,
+    failure,
+    store_unreachable,
+)
 from .record_writers import MessageWriter, OutcomeReplies, OutcomeWriter
 from .records import TaskRecords
 from .request_task import RUNS_ELSEWHERE, RequestTask, new_holder
 from .task_methods import OwnTasks
-from .task_state import EXPIRED, SERVER_STOPPED, TASK_LOST, core_created, extension_created, failure, store_unreachable
 from .transitions import with_outcome
 
 if TYPE_CHECKING:
@@ -60,6 +68,10 @@ class TaskHost:
         offers: Callable[[], Collection[str]],
     ) -> None:
         self.records = records = TaskRecords(settings, host.load)
+        records.on_change = self._record_changed
+        records.on_hint = self._hint_received
+        records.on_unsaved_cancel = self._cancel
+        records.held_marks = self._marks
         self.settings = settings
         graces = Graces(host.limits.cleanup_grace)
         self.runner = RequestRunner(host, handler, graces, outcomes, _reject_request, None, peer=ANY_CLIENT)
@@ -92,6 +104,8 @@ class TaskHost:
         who can be asked may have come or gone."""
         self._reader = Sleeper()
         self._nursery: trio.Nursery | None = None
+        self._early: list[tuple[Callable[..., Awaitable[None]], tuple[object, ...]]] | None = []
+        """What starts in the background when `run` begins; `None` from then on."""
         self._has_tasks = trio.Event()
         self._drain_scope = trio.CancelScope()
         """Scope of the time that tasks have to end by themselves when the host ends."""
@@ -111,11 +125,10 @@ class TaskHost:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self.records.on_change = self._record_changed
-                self.records.on_hint = self._hint_received
-                self.records.on_unsaved_cancel = self._cancel
-                self.records.held_marks = self._marks
                 nursery.start_soon(self._serve)
+                for function, args in self._early or ():
+                    nursery.start_soon(function, *args)
+                self._early = None
                 task_status.started()
                 await self._asleep()
         finally:
@@ -290,6 +303,8 @@ class TaskHost:
         """Start ``function`` in the background, unless the host has ended."""
         if self._nursery is not None:
             self._nursery.start_soon(function, *args)
+        elif self._early is not None:
+            self._early.append((function, args))
 
     def expire(self, task: RequestTask) -> None:
         """End a task, since its time to live is over. Synchronous."""

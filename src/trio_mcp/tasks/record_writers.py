@@ -17,7 +17,7 @@ from ..protocol.converters import unstructure
 from ..protocol.meta import SERVER_INFO
 from ..runtime.cancellation import CancelCause
 from ..runtime.replies import Replies, log_invalid_keys
-from .task_state import SERVER_STOPPED, TASK_LOST, bounded, error_text, failure
+from .record_views import SERVER_STOPPED, TASK_LOST, bounded, error_text, failure
 from .transitions import cancelled, released, with_message, with_outcome
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..runtime.limits import Load
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_store import HintsLost, LoggedStore, StoreFull, TaskCursor, TaskRecord, Uncertain, new_mark
+from .record_views import EXPIRED, TASK_LOST, failure
 from .settings import TaskSettings
-from .task_state import EXPIRED, TASK_LOST, failure
 from .transitions import answered, cancelled, with_outcome
 
 logger = logging.getLogger("trio_mcp")

@@ -18,7 +18,7 @@ from ..runtime.cancellation import CancelCause
 from ..runtime.requests.reports import reportable
 from ..stores.task_store import OnRestart, TaskRecord
 from .core_questions import decode_answer
-from .task_state import TASK_LOST, store_unreachable
+from .record_views import TASK_LOST, store_unreachable
 from .transitions import RunPhase, RunStep, checkpointed, made_external, phase_after
 
 if TYPE_CHECKING:

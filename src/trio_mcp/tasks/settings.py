@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from ..classes import frozen, not_negative, positive
-from ..stores.task_store import TaskStore
+
+if TYPE_CHECKING:
+    from ..stores.task_store import TaskStore
 
 
 @frozen(kw_only=True)

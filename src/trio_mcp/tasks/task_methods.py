@@ -26,8 +26,8 @@ from ..protocol.types.tools import TASKS_CAPABILITY, ListTasksResult, Task, Task
 from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import TaskRecord, UnknownForm, UnreadableRecord
 from .core_questions import CoreQuestions, TaskClientChannel
+from .record_views import core_result, core_task, extension_task, store_unreachable
 from .records import TaskRecords
-from .task_state import core_result, core_task, extension_task, store_unreachable
 
 if TYPE_CHECKING:
     from ..runtime.outbox import Owner

@@ -27,7 +27,7 @@ import attrs
 from ..classes import frozen
 from ..state.requests import IllegalStep
 from ..stores.task_store import Outcome, TaskPhase, TaskRecord
-from .task_state import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
+from .record_views import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
 
 T = TypeVar("T")
 

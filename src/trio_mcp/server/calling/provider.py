@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_h
 
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager, contextmanager
-from ..context.worker_context import is_context
+from ..options import is_context
 
 
 class Provide:

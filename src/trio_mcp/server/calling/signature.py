@@ -26,7 +26,6 @@ from ...protocol.type_adapters import unaliased
 from ...protocol.type_schemas import schema_of, types_in
 from ...protocol.types.lifecycle import Icon
 from ...runtime.requests.scope import RequestScope
-from ...tasks.host import TaskHost
 from ..annotations import (
     as_msgspec,
     check_foreign_classes,
@@ -37,10 +36,11 @@ from ..annotations import (
     parameters_in,
 )
 from ..context.request_context import LiveContext
-from ..context.worker_context import WorkerContext, is_context
-from ..options import PromptOptions
+from ..context.worker_context import WorkerContext
+from ..options import PromptOptions, is_context
 
 if TYPE_CHECKING:
+    from ...tasks.host import TaskHost
     from .provider import Provide, Provider
 
 
@@ -135,11 +135,11 @@ class UserFunction:
         )
 
     def call(
-        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
         """Run the function with ``bound`` arguments: async functions right here, plain functions in a worker thread. An
-        awaitable that a plain function returns is awaited here. ``tasks``: the host of the tasks that the function may
-        look at."""
+        awaitable that a plain function returns is awaited here. ``tasks`` returns the host of the tasks that the
+        function may look at."""
         if self.is_async:
             if self.context_name is not None:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ...jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
 from ...protocol.errors import CapabilityMissing
 from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.tools import TASKS_CAPABILITY, CallToolParams, CallToolResult, ToolError
 from ...runtime.requests.scope import RequestScope
-from ...stores.task_store import OnRestart
-from ...tasks.host import TaskHost
-from ...tasks.request_task import NotStarted, RequestTask
-from ...tasks.task_methods import asked_ttl, milliseconds
-from ...tasks.task_state import TaskState
-from ..context.tasks import TaskContext
 from .results import error_result
+
+if TYPE_CHECKING:
+    from ...stores.task_store import OnRestart
+    from ...tasks.host import TaskHost
+    from ...tasks.request_task import RequestTask
+    from ...tasks.task_state import TaskState
 
 TaskSupport: TypeAlias = Literal["optional", "required"]
 
 
 def check_declaration(name: str, task: object, on_restart: object) -> None:
     """Raise `ValueError` for an invalid ``task`` or ``on_restart``, or for an ``on_restart`` without effect."""
+    if (task is None or task is False) and on_restart == "fail":
+        return
+    from ...stores.task_store import OnRestart  # late, like all that servers without tasks start faster without
+
     if not (task is None or task is False or task in get_args(TaskSupport)):
         raise ValueError(f'tool {name!r}: task is "optional", "required" or False, not {task!r}')
     if on_restart not in get_args(OnRestart):
@@ -37,6 +41,8 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
 def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
     """Return what to tell the author of a handler that has used ``ctx.task`` in a call that is no task; `None` for any
     other ``error``."""
+    from ..context.tasks import TaskContext  # late, see `check_declaration`
+
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
         return None
     return (
@@ -50,9 +56,10 @@ def task_of_call(
     on_restart: OnRestart,
     params: CallToolParams,
     scope: RequestScope,
-    host: TaskHost | None,
+    tasks: Callable[[], TaskHost] | None,
 ) -> RequestTask | None:
-    """Return the task that a call is, or may become; `None` for an ordinary call.
+    """Return the task that a call is, or may become; `None` for an ordinary call. ``tasks`` returns what runs tasks;
+    `None`: the server has none.
 
     Raises `CodedError` where the tool and the call do not go together: -32601 in 2025-11-25 and before, -32021 in later
     revisions.
@@ -61,8 +68,8 @@ def task_of_call(
         return scope.task
     request, form = scope.request, scope.request.revision.tasks
     asks = form == "core" and params.task is not None
-    if support is None or host is None:
-        if asks and host is not None:
+    if support is None or tasks is None:
+        if asks and tasks is not None:
             # 2025-11-25 tasks, Tool-Level Negotiation 2.1: SHOULD be refused.
             raise CodedError(METHOD_NOT_FOUND, f"{params.name} is not run as a task: call it without one")
         if support == "required":
@@ -78,12 +85,16 @@ def task_of_call(
             if must_be:
                 raise _task_needed(params.name, scope)
             return None
-        return RequestTask(host, scope, ttl_ms=milliseconds(host.settings.ttl), on_restart=on_restart, must_be=must_be)
-    if not asks:
+    elif not asks:
         if must_be:
             raise _task_needed(params.name, scope)
         return None
-    return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart=on_restart, must_be=True)
+    from ...tasks.request_task import RequestTask  # late, see `check_declaration`
+    from ...tasks.task_methods import asked_ttl, milliseconds
+
+    host = tasks()
+    ttl_ms = asked_ttl(scope, host.settings) if asks else milliseconds(host.settings.ttl)
+    return RequestTask(host, scope, ttl_ms=ttl_ms, on_restart=on_restart, must_be=must_be or asks)
 
 
 def _task_needed(name: str, scope: RequestScope) -> CodedError:
@@ -112,6 +123,8 @@ async def run_task(
     task: RequestTask, scope: RequestScope, call: Callable[[], Awaitable[CallToolResult | InputRequiredResult]]
 ) -> CallToolResult | InputRequiredResult:
     """Run ``call``, which is a task or may become one, and return its result."""
+    from ...tasks.request_task import NotStarted  # late, see `check_declaration`
+
     scope.task = task
     try:
         if scope.request.revision.tasks == "core":

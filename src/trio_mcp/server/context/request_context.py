@@ -7,7 +7,7 @@ one or two members as needed. `LiveContext` has a request; `worker_context` make
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 import trio
@@ -29,15 +29,15 @@ from ...runtime.peer import Auth
 from ...runtime.requests.reports import RequestLog
 from ...runtime.requests.rounds import ask_client
 from ...runtime.requests.scope import RequestScope
-from ...tasks.host import TaskHost
 from ..options import ContextNames, L_co, SamplingOptions
 from .client_data import COMPLETE, ElicitAnswer, Form, should_notify_completion, typed, typed_text
 from .input_required import AS_TASK, ask_as_task, bad_answer, checked_params, needed_for, no_back_channel, structured
 from .logs import SilentLog
-from .tasks import CallerTasks, LiveTask, TaskContext
 
 if TYPE_CHECKING:
     from ...protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
+    from ...tasks.host import TaskHost
+    from .tasks import CallerTasks, TaskContext
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -56,7 +56,7 @@ class RequestContext(ContextNames[L_co]):
     _live: RequestScope | None = None
     """The request, in a `LiveContext`; `None` in a passive context."""
     _lifespan: Any = None
-    _tasks: TaskHost | None = None
+    _tasks: Callable[[], TaskHost] | None = None
 
     # Identity
 
@@ -121,13 +121,20 @@ class RequestContext(ContextNames[L_co]):
     @property
     def task(self) -> TaskContext | None:
         """The task that the request is, or may become; `None` for a call that is no task."""
-        task = None if self._live is None else self._live.task
-        return None if task is None else LiveTask(task)
+        if self._live is None or (task := self._live.task) is None:
+            return None
+        from .tasks import LiveTask  # late: most servers have no tasks
+
+        return LiveTask(task)
 
     @property
     def caller_tasks(self) -> CallerTasks | None:
         """The tasks of this caller, in the handler of a tool; `None` where the server has no tasks."""
-        return None if self._live is None or self._tasks is None else CallerTasks(self._tasks, self._live)
+        if self._live is None or self._tasks is None:
+            return None
+        from .tasks import CallerTasks  # late: most servers have no tasks
+
+        return CallerTasks(self._tasks(), self._live)
 
     # Cancellation
 
@@ -509,7 +516,7 @@ class LiveContext(RequestContext[Any]):
 
     __slots__ = ("_lifespan", "_live", "_tasks")
 
-    def __init__(self, scope: RequestScope, lifespan: Any, tasks: TaskHost | None = None) -> None:
+    def __init__(self, scope: RequestScope, lifespan: Any, tasks: Callable[[], TaskHost] | None = None) -> None:
         self._live = scope
         self._lifespan = lifespan
         self._tasks = tasks

@@ -7,14 +7,13 @@ request itself is or may become, ``ctx.task``.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import attrs
 import trio
 
 from ...classes import value
-from ...concurrency.contexts import contextmanager
 from ...jsonrpc.codec import decode_value, encode_readable
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ...protocol.converters import structure_result, unstructure
@@ -25,10 +24,11 @@ from ...protocol.types.tools import CallToolResult
 from ...runtime.requests.scope import RequestScope
 from ...stores.task_store import Outcome, TaskRecord
 from ...tasks.host import TaskHost
+from ...tasks.record_views import bounded, core_task, error_text, failure, raised
 from ...tasks.records import TaskRecords, Transition
 from ...tasks.request_task import RequestTask
 from ...tasks.task_methods import milliseconds, scope_of, unknown_task
-from ...tasks.task_state import TaskState, bounded, core_task, error_text, failure, raised, state_of
+from ...tasks.task_state import TaskState, state_of
 from ...tasks.transitions import cancelled, with_message, with_outcome
 
 TaskOutcome: TypeAlias = CallToolResult | str | CodedError
@@ -52,22 +52,12 @@ class StoredTasks:
     methods belong to trio's thread.
     """
 
-    def __init__(self, records: Sequence[TaskRecords] = (), scope: str | None = None) -> None:
-        self._idle = records
-        self._running: list[TaskRecords] = []
+    def __init__(self, records: Callable[[], Sequence[TaskRecords]], scope: str | None = None) -> None:
+        self._records = records
         self._scope = scope
 
-    @contextmanager
-    def running(self, records: TaskRecords) -> Generator[None]:
-        """Look into the ``records`` of a running server, too, until the block is left."""
-        self._running.append(records)
-        try:
-            yield
-        finally:
-            self._running.remove(records)
-
     async def _find(self, task_id: str) -> tuple[TaskRecords, TaskRecord]:
-        for records in self._running or self._idle:
+        for records in self._records():
             record = await records.read(self._scope, task_id)
             if record is not None:
                 return records, record
@@ -168,7 +158,7 @@ class CallerTasks(StoredTasks):
     """The tasks of one principal; where the transport knows no principal, all tasks that belong to none."""
 
     def __init__(self, host: TaskHost, request: RequestScope) -> None:
-        super().__init__((host.records,), scope_of(request))
+        super().__init__(lambda: (host.records,), scope_of(request))
         self._host = host
         self._request = request
 

@@ -1,98 +1,36 @@
-"""WorkerContext, WorkerTask and WorkerTasks: the contexts of a plain ``def`` handler, in its worker thread.
+"""WorkerContext: the context of a plain ``def`` handler, in its worker thread.
 
-Each member is made of the member that async handlers have, by one line that says how a thread comes to the member:
-`passthrough`, `in_trio`, `blocking` or `asking`. Docstrings, parameters and types are those of the original.
+Each member is made of the member that async handlers have, by one line that says how a thread comes to the member: see
+`worker_calls`. Docstrings, parameters and types are those of the original.
 """
 
 from __future__ import annotations
 
 import threading
-import types
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, cast
 
 import trio
 
-from ...concurrency.workers import await_in_nursery, await_in_worker, in_worker_thread
+from ...concurrency.workers import in_worker_thread
 from ...runtime.cancellation import Cancellation
 from ...runtime.requests.reports import RequestLog
-from ...runtime.requests.scope import RequestScope, current_request
+from ...runtime.requests.scope import RequestScope
 from ..options import ContextNames, L_co
 from .request_context import RequestContext, live_scope
-from .tasks import CallerTasks, TaskContext
+from .worker_calls import (
+    await_in_trio,
+    blocking,
+    blocking_question,
+    in_trio,
+    is_trios_thread,
+    passthrough,
+    run_in_trio,
+    runs_in_trio,
+)
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def passthrough(member: T) -> T:
-    """Return a member, a property or a method, that does in any thread what the original does."""
-    if not isinstance(member, property):
-        return cast("T", _calling(member, lambda _, call: call()))
-    getter: Any = member.fget
-
-    @wraps(getter)
-    def read(self: Any) -> Any:
-        return getattr(self._original, getter.__name__)
-
-    return cast("T", property(read))
-
-
-def in_trio(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original, which waits for nothing, in trio's thread."""
-    return _calling(method, _run_in_trio)
-
-
-def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the async original in trio's thread, and blocks until the call returns."""
-    return _calling(method, _await_in_trio)
-
-
-def blocking_question(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method as of `blocking`; another thread may run meanwhile, since the original waits for the client."""
-    return _calling(method, partial(_await_in_trio, asks=True))
-
-
-def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]], Any]) -> Any:
-    name = method.__name__
-
-    @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return run(self._scope, partial(getattr(self._original, name), *args, **kwargs))
-
-    return call
-
-
-def _run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
-    """Call ``call`` in trio's thread for a handler of ``scope``, and return its result. Raises the exceptions of
-    ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
-    if scope is None:  # a passive context, which doesn't need trio
-        return trio.from_thread.run_sync(call) if _is_trios_thread() else call()
-    if is_own := in_worker_thread():
-        trio.from_thread.check_cancelled()
-    return scope.runner.trio_run.call(call, wait_forever=is_own)
-
-
-def _await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
-    """Return the result of ``call`` in trio's thread. If this isn't the handler's own thread, ``call`` runs in the
-    nursery of the request. In trio's thread itself, return the awaitable: an async function has the context there, if
-    the plain handler is a wrapper around the function."""
-    if _runs_in_trio(scope):
-        return cast("T", call())
-    if scope is None or in_worker_thread():
-        return await_in_worker(call, asks=asks)
-    if (nursery := scope.nursery) is None:
-        raise RuntimeError(
-            "the request is over: its handler returned before this thread ended. Wait for the thread in the handler"
-        )
-
-    async def in_request() -> T:
-        current_request.set(scope)
-        return await call()
-
-    return await_in_nursery(scope.runner.trio_run, nursery, in_request)
+if TYPE_CHECKING:
+    from .worker_tasks import WorkerTask, WorkerTasks
 
 
 class WorkerLog:
@@ -110,39 +48,6 @@ class WorkerLog:
     critical = blocking(RequestLog.critical)
     alert = blocking(RequestLog.alert)
     emergency = blocking(RequestLog.emergency)
-
-
-class WorkerTask:
-    """The members of `TaskContext`, for a worker thread: members that are async there block here."""
-
-    def __init__(self, task: TaskContext, scope: RequestScope | None) -> None:
-        self._original = task
-        self._scope = scope
-
-    id = passthrough(TaskContext.id)
-    ttl = passthrough(TaskContext.ttl)
-    requested_ttl = passthrough(TaskContext.requested_ttl)
-    has_started = passthrough(TaskContext.has_started)
-    attempt = passthrough(TaskContext.attempt)
-    restored = passthrough(TaskContext.restored)
-    status = in_trio(TaskContext.status)
-    start = blocking(TaskContext.start)
-    checkpoint = blocking(TaskContext.checkpoint)
-
-
-class WorkerTasks:
-    """The members of `CallerTasks`, for a worker thread: each call blocks."""
-
-    def __init__(self, tasks: CallerTasks, scope: RequestScope | None) -> None:
-        self._original = tasks
-        self._scope = scope
-
-    create_task = blocking(CallerTasks.create_task)
-    get_task = blocking(CallerTasks.get_task)
-    get_task_result = blocking(CallerTasks.get_task_result)
-    store_task_result = blocking(CallerTasks.store_task_result)
-    update_task_status = blocking(CallerTasks.update_task_status)
-    list_tasks = blocking(CallerTasks.list_tasks)
 
 
 class WorkerContext(ContextNames[L_co]):
@@ -179,14 +84,20 @@ class WorkerContext(ContextNames[L_co]):
     @property
     def task(self) -> WorkerTask | None:
         """The task that the request is, or may become. See `RequestContext.task`."""
-        task = self._original.task
-        return None if task is None else WorkerTask(task, self._scope)
+        if (task := self._original.task) is None:
+            return None
+        from .worker_tasks import WorkerTask  # late: most servers have no tasks
+
+        return WorkerTask(task, self._scope)
 
     @property
     def caller_tasks(self) -> WorkerTasks | None:
         """The tasks of this caller. See `RequestContext.caller_tasks`."""
-        tasks = self._original.caller_tasks
-        return None if tasks is None else WorkerTasks(tasks, self._scope)
+        if (tasks := self._original.caller_tasks) is None:
+            return None
+        from .worker_tasks import WorkerTasks  # late: most servers have no tasks
+
+        return WorkerTasks(tasks, self._scope)
 
     # Cancellation
 
@@ -195,12 +106,12 @@ class WorkerContext(ContextNames[L_co]):
 
     def check_cancelled(self) -> None:
         """Raise `trio.Cancelled` if the request was cancelled."""
-        if _runs_in_trio(self._scope):
+        if runs_in_trio(self._scope):
             return cast("None", self._original.check_cancelled())
         if self._scope is None or in_worker_thread():
             trio.from_thread.check_cancelled()
         elif self.is_cancelled:
-            _await_in_trio(self._scope, trio.lowlevel.checkpoint_if_cancelled)
+            await_in_trio(self._scope, trio.lowlevel.checkpoint_if_cancelled)
         return None
 
     @property
@@ -221,7 +132,7 @@ class WorkerContext(ContextNames[L_co]):
     def cancelled(self) -> threading.Event:
         """The event that is set when the request is cancelled. See `RequestContext.cancelled`."""
         try:
-            return _run_in_trio(self._scope, lambda: self._original.cancelled)
+            return run_in_trio(self._scope, lambda: self._original.cancelled)
         except RuntimeError:  # trio has ended
             return self._original.cancelled
 
@@ -262,31 +173,9 @@ class WorkerContext(ContextNames[L_co]):
     list_roots_raw = blocking_question(RequestContext.list_roots_raw)
 
 
-def is_context(hint: Any) -> bool:
-    """Return whether an annotation is that of a context, of either kind."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(is_context(member) for member in get_args(hint))
-    kind = get_origin(hint) or hint  # RequestContext[Database]
-    return isinstance(kind, type) and issubclass(kind, RequestContext | WorkerContext)
-
-
-def _runs_in_trio(scope: RequestScope | None) -> bool:
-    """Return whether this is the thread of the run of trio that handles the request."""
-    return trio.lowlevel.in_trio_run() and (scope is None or scope.runner.trio_run.is_here)
-
-
-def _is_trios_thread() -> bool:
-    """Return whether trio started this thread. Raises `trio.Cancelled` if the thread's call was cancelled."""
-    try:
-        trio.from_thread.check_cancelled()
-    except RuntimeError:  # a thread that the handler started
-        return False
-    return True
-
-
 def _thread_is_cancelled() -> bool:
     try:
-        _is_trios_thread()
+        is_trios_thread()
     except trio.Cancelled:
         return True
     return False

@@ -5,19 +5,21 @@ server that they belong to.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
 from ...classes import frozen
 from ...runtime.requests.host import RequestHost
 from ...runtime.requests.scope import RequestScope
-from ...tasks.host import TaskHost
 from ..calling.signature import UserFunction
 from .prompts import Completions, Prompts, RegisteredPrompt
 from .registration import Mirror, Registry
 from .resources import RegisteredResource, Resources
 from .tools import RegisteredTool, Tools, check_name
+
+if TYPE_CHECKING:
+    from ...tasks.host import TaskHost
 
 Offers: TypeAlias = tuple[Tools, Resources, Prompts, Completions]
 LifespanIn: TypeAlias = Callable[[RequestHost], Any]
@@ -80,7 +82,7 @@ class MountedFunction(UserFunction):
         return cls(*handler.copied_fields(), handler=handler, lifespan_in=lifespan_in)
 
     def call(
-        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
         """Run the function: see `UserFunction.call`."""
         return self.handler.call(scope, self.lifespan_in(scope.runner.host), bound, tasks)

@@ -28,9 +28,6 @@ from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolError, ToolExecution
 from ...runtime.peer import Auth
 from ...runtime.requests.scope import RequestScope
-from ...stores.task_store import OnRestart, TaskRecord
-from ...tasks.host import TaskHost
-from ...tasks.task_methods import unknown_task
 from ...tasks.task_state import TaskState
 from ..calling.results import ToResult, UnreadMedia, error_result, result_maker, unstructured_result
 from ..calling.signature import BadArguments, UserFunction
@@ -50,6 +47,8 @@ from .registration import Registry
 
 if TYPE_CHECKING:
     from ...protocol.schema_validator import SchemaValidator
+    from ...stores.task_store import OnRestart, TaskRecord
+    from ...tasks.host import TaskHost
     from ..calling.results import Encoders
 
 _NAME: Final = lazy_pattern(r"[A-Za-z0-9_.-]{1,128}")
@@ -220,11 +219,16 @@ class Tools:
         self.listed, self._call_resolver = listed, call_resolver
 
     def call(
-        self, scope: RequestScope, lifespan: Any, tasks: TaskHost | None, arguments: JSONObject | None = None
+        self,
+        scope: RequestScope,
+        lifespan: Any,
+        tasks: Callable[[], TaskHost] | None,
+        arguments: JSONObject | None = None,
     ) -> Awaitable[CallToolResult | InputRequiredResult]:
         """Answer ``tools/call``. Errors of the tool itself are a result with ``isError``, made here or in
-        `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602. ``tasks`` runs
-        the calls that are tasks; `None`: the server has none. ``arguments`` take the place of those of the request."""
+        `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602. ``tasks``
+        returns what runs the calls that are tasks; `None`: the server has none. ``arguments`` take the place of those
+        of the request."""
         request = scope.request
         params = structure_params(request.params, CallToolParams, request.revision)
         entry = self.registry.get_for_all(params.name)
@@ -267,7 +271,11 @@ class Tools:
         return self._run(entry, scope, lifespan, bound, host)
 
     def call_within(
-        self, run: Callable[[], Awaitable[Any]], scope: RequestScope, params: CallToolParams, tasks: TaskHost | None
+        self,
+        run: Callable[[], Awaitable[Any]],
+        scope: RequestScope,
+        params: CallToolParams,
+        tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
         """Answer ``tools/call`` by ``run``, the arounds of the request with `call` inside. The arounds are a part of
         the task that the call is or may become, and run again with a tool that is run again."""
@@ -324,6 +332,8 @@ class Tools:
         """Raise `CodedError` where a task does not exist for the caller of a request, or the caller lacks a scope of
         the tool that has made the task: a result is as well protected as its tool."""
         if not self.task_exists(scope, record):
+            from ...tasks.task_methods import unknown_task  # late: most servers have no tasks
+
             raise unknown_task()
         if (entry := self._tool_of(record)) is not None:
             scope.exchange.check_scopes(entry.scopes)
@@ -337,7 +347,12 @@ class Tools:
         return True
 
     async def _run(
-        self, entry: RegisteredTool, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None
+        self,
+        entry: RegisteredTool,
+        scope: RequestScope,
+        lifespan: Any,
+        bound: dict[str, Any],
+        tasks: Callable[[], TaskHost] | None,
     ) -> CallToolResult | InputRequiredResult:
         try:
             value = await self._call_function(entry, scope, lifespan, bound, tasks)
@@ -365,7 +380,12 @@ class Tools:
         return value
 
     def _call_function(
-        self, entry: RegisteredTool, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None
+        self,
+        entry: RegisteredTool,
+        scope: RequestScope,
+        lifespan: Any,
+        bound: dict[str, Any],
+        tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
         """Run the function of a tool, within the limits of the tool."""
         if entry.timeout is entry.slots is None:

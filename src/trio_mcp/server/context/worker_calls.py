@@ -1,0 +1,99 @@
+"""How a worker thread comes to a member of an object of trio's thread: by `passthrough`, `in_trio`, `blocking` or
+`blocking_question`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import trio
+
+from ...concurrency.workers import await_in_nursery, await_in_worker, in_worker_thread
+from ...runtime.requests.scope import RequestScope, current_request
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def passthrough(member: T) -> T:
+    """Return a member, a property or a method, that does in any thread what the original does."""
+    if not isinstance(member, property):
+        return cast("T", _calling(member, lambda _, call: call()))
+    getter: Any = member.fget
+
+    @wraps(getter)
+    def read(self: Any) -> Any:
+        return getattr(self._original, getter.__name__)
+
+    return cast("T", property(read))
+
+
+def in_trio(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that calls the original, which waits for nothing, in trio's thread."""
+    return _calling(method, run_in_trio)
+
+
+def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that calls the async original in trio's thread, and blocks until the call returns."""
+    return _calling(method, await_in_trio)
+
+
+def blocking_question(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method as of `blocking`; another thread may run meanwhile, since the original waits for the client."""
+    return _calling(method, partial(await_in_trio, asks=True))
+
+
+def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]], Any]) -> Any:
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return run(self._scope, partial(getattr(self._original, name), *args, **kwargs))
+
+    return call
+
+
+def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
+    """Call ``call`` in trio's thread for a handler of ``scope``, and return its result. Raises the exceptions of
+    ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
+    if scope is None:  # a passive context, which doesn't need trio
+        return trio.from_thread.run_sync(call) if is_trios_thread() else call()
+    if is_own := in_worker_thread():
+        trio.from_thread.check_cancelled()
+    return scope.runner.trio_run.call(call, wait_forever=is_own)
+
+
+def await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
+    """Return the result of ``call`` in trio's thread. If this isn't the handler's own thread, ``call`` runs in the
+    nursery of the request. In trio's thread itself, return the awaitable: an async function has the context there, if
+    the plain handler is a wrapper around the function."""
+    if runs_in_trio(scope):
+        return cast("T", call())
+    if scope is None or in_worker_thread():
+        return await_in_worker(call, asks=asks)
+    if (nursery := scope.nursery) is None:
+        raise RuntimeError(
+            "the request is over: its handler returned before this thread ended. Wait for the thread in the handler"
+        )
+
+    async def in_request() -> T:
+        current_request.set(scope)
+        return await call()
+
+    return await_in_nursery(scope.runner.trio_run, nursery, in_request)
+
+
+def runs_in_trio(scope: RequestScope | None) -> bool:
+    """Return whether this is the thread of the run of trio that handles the request."""
+    return trio.lowlevel.in_trio_run() and (scope is None or scope.runner.trio_run.is_here)
+
+
+def is_trios_thread() -> bool:
+    """Return whether trio started this thread. Raises `trio.Cancelled` if the thread's call was cancelled."""
+    try:
+        trio.from_thread.check_cancelled()
+    except RuntimeError:  # a thread that the handler started
+        return False
+    return True

@@ -1,0 +1,145 @@
+"""A record of a task as each protocol sends it, and outcomes.
+
+Each protocol has its own statuses. The text of an outcome goes into a reply as it is. An outcome is made up where a
+request has none.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from ..jsonrpc.codec import decode_members, decode_value, encode_value
+from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError
+from ..protocol.converters import structure_result, unstructure
+from ..protocol.fields import JSONObject
+from ..protocol.meta import with_related_task
+from ..protocol.revisions import Revision
+from ..protocol.types.input_required import InputRequest
+from ..protocol.types.tools import CallToolResult, CreatedTask, CreateTaskResult, DetailedTask, Task, TaskStatus
+from ..stores.task_store import Outcome, TaskPhase, TaskRecord
+
+_RUNNING: Final[dict[TaskPhase, TaskStatus]] = {
+    TaskPhase.WORKING: "working",
+    TaskPhase.INPUT_REQUIRED: "input_required",
+    TaskPhase.CANCELLED: "cancelled",
+}
+
+
+def _time(milliseconds: int) -> str:
+    """Return a time in ISO 8601."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _common_members(
+    record: TaskRecord, *, results_fail: bool
+) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
+    """Return what both protocols tell of a task. ``results_fail``: a tool result with isError makes the task fail."""
+    outcome, status = record.outcome, _RUNNING.get(record.phase, "completed")
+    if outcome is not None and (outcome.is_error or (results_fail and outcome.tells_failure)):
+        status = "failed"
+    created, updated = _time(record.created_at), _time(record.updated_at)
+    return record.id, status, created, updated, record.ttl_ms, record.message, record.poll_ms
+
+
+def core_task(record: TaskRecord) -> Task:
+    """Return the state of a task in the form of 2025-11-25."""
+    # 2025-11-25 tasks, Task Execution Errors: a tool result with isError makes the task fail.
+    return Task(*_common_members(record, results_fail=True))
+
+
+def core_created(record: TaskRecord) -> CreateTaskResult:
+    """Return the answer to a request that asked for a task."""
+    return CreateTaskResult(core_task(record))
+
+
+def extension_created(record: TaskRecord) -> CreatedTask:
+    """Return the result of a call that goes on as a task."""
+    # extension tasks, Task Status: failed MUST NOT be used for anything but errors of JSON-RPC.
+    return CreatedTask(*_common_members(record, results_fail=False))
+
+
+def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
+    """Return the result of a call that ended with ``outcome``, in the terms of ``revision``, as the call itself would
+    have been answered. Its members are text, where the terms are those of the call."""
+    if record.revision == revision.name:
+        result = decode_members(outcome.json)
+    else:
+        result: JSONObject = unstructure(
+            structure_result("tools/call", decode_value(outcome.json), CallToolResult), revision
+        )
+    return {"resultType": "complete", **result} if revision.result_type else result
+
+
+def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
+    """Return the result of ``tasks/result``. Raises the error of the request as `CodedError`."""
+    if outcome.is_error:
+        raise raised(outcome)
+    result = result_in(record, outcome, revision)
+    meta: Any = result.get("_meta")
+    if type(meta) is msgspec.Raw:
+        result["_meta"] = decode_value(bytes(meta))
+    # 2025-11-25 tasks, Related Task Metadata: MUST be in the response.
+    return with_related_task(result, record.id)
+
+
+def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
+    """Return the state of a task in the form of the extension, with its outcome or its questions."""
+    outcome = record.outcome
+    result: Any = None
+    error: Any = None
+    if outcome is not None and outcome.is_error:
+        error = msgspec.Raw(outcome.json)
+    elif outcome is not None:
+        result = result_in(record, outcome, revision)
+    questions: dict[str, InputRequest] | None = None
+    if record.phase is TaskPhase.INPUT_REQUIRED:
+        # extension tasks, Task Polling 2: MUST contain all outstanding requests.
+        questions = {key: InputRequest(**decode_value(text)) for key, text in record.questions.items()}
+    return DetailedTask(*_common_members(record, results_fail=False), result, error, questions)
+
+
+TASK_LOST: Final = -31002
+"""A code of ours: the task was not run to its end. Its effects may have taken place, wholly or in part."""
+
+SERVER_STOPPED: Final = "the server was shut down while the task was running"
+SERVER_RESTARTED: Final = "the server was restarted while the task was running"
+NOT_RUN_AGAIN: Final = "the task was run as often as it may be, and the server was restarted each time"
+EXPIRED: Final = "the time to live of the task was over"
+
+_LONGEST_WORDS: Final = 1000
+
+
+def failure(code: int, message: str) -> Outcome:
+    """Return the outcome of a task that failed with an error of JSON-RPC."""
+    return Outcome(encode_value({"code": code, "message": message}), is_error=True)
+
+
+def store_unreachable() -> CodedError:
+    """Return the error for a request that needs the store of tasks, while the store fails."""
+    return CodedError(TOO_BUSY, "The store of tasks cannot be reached at present; try again later")
+
+
+def bounded(outcome: Outcome, limit: int) -> Outcome:
+    """Return ``outcome``, or the failure in its place where it has more than ``limit`` bytes."""
+    if len(outcome.json) > limit:
+        return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {limit} bytes that are kept")
+    return outcome
+
+
+def raised(outcome: Outcome) -> CodedError:
+    """Return the error of an outcome that is one, as the request itself would have been answered."""
+    error: dict[str, Any] = decode_value(outcome.json)
+    return CodedError(error["code"], error["message"], error.get("data"))
+
+
+def error_text(outcome: Outcome) -> str | None:
+    """Return the words for people on a failure; `None` for anything else (2025-11-25 tasks, Task Execution Errors)."""
+    if not (outcome.is_error or outcome.tells_failure):
+        return None
+    value: dict[str, Any] = decode_value(outcome.json)
+    texts = [value["message"]] if outcome.is_error else [block.get("text") for block in value["content"]]
+    return next((text[:_LONGEST_WORDS] for text in texts if isinstance(text, str)), None)
