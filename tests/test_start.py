@@ -178,3 +178,19 @@ def test_garbage_collector_after_an_import_is_as_it_was_before(state: str):
     code = f"import gc, trio_mcp; gc.{state}(); trio_mcp.Server; print(gc.isenabled())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == str(state == "enable")
+
+
+@pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="the interpreter itself has frozen objects in 3.12")
+def test_garbage_collector_does_not_look_through_what_was_imported():
+    code = (
+        "import gc, trio_mcp; looks = []; gc.collect(); gc.callbacks.append(lambda *look: looks.append(look)); "
+        "trio_mcp.Server; made = [[]]; print(looks)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_what_a_program_has_frozen_stays_frozen_after_an_import():
+    code = "import gc, trio_mcp; gc.freeze(); trio_mcp.Server; print(gc.get_freeze_count() > 0)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "True"

@@ -56,8 +56,17 @@ def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) ->
         value = namespace[name] = getattr(import_module(module, namespace["__package__"]), name)
     finally:
         if was_enabled:
+            _make_old()
             gc.enable()
     return value
+
+
+def _make_old() -> None:
+    """Put all objects into the oldest generation, so that the collector doesn't look through them at once. Do nothing if
+    the program has frozen objects."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()
 
 
 def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
