@@ -36,7 +36,6 @@ from ..annotations import (
     parameters_in,
 )
 from ..context.request_context import LiveContext
-from ..context.worker_context import WorkerContext
 from ..options import PromptOptions, is_context
 
 if TYPE_CHECKING:
@@ -145,6 +144,8 @@ class UserFunction:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)
             return self.function(**bound)
         if self.context_name is not None:
+            from ..context.worker_context import WorkerContext  # late: most handlers are async
+
             bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
         call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
         # A task has another runner in the end.
