@@ -97,6 +97,31 @@ async def test_results_that_break_the_specification_are_read_as_far_as_possible(
     assert "missing 'name' @ $.tools[3]" in warnings[0]
 
 
+@pytest.mark.parametrize("back", ["legacy", "modern"])
+@pytest.mark.parametrize("front", [None, "legacy", "modern"])
+@pytest.mark.parametrize("odd", ["x", [1], 5, None])
+async def test_odd_meta_of_a_result_is_absent(
+    autojump_clock: object, back: str, front: str | None, odd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for method, result in RESULTS.items():
+        monkeypatch.setitem(RESULTS, method, {**result, "_meta": odd})
+    async with opened(back, front) as client:
+        assert [tool.name async for tool in client.list_tools()] == ["good", "bare"]
+        assert (await client.call_tool("good")).text == "useful"
+        assert (await client.get_prompt("p")).text == "useful"
+        if front is not None:
+            assert isinstance((await client.request("tools/call", {"name": "good"}, dict)).get("_meta", {}), dict)
+
+
+@pytest.mark.parametrize("front", ["legacy", "modern"])
+async def test_result_type_of_a_legacy_server_has_no_meaning(
+    autojump_clock: object, front: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RESULTS, "tools/call", {**RESULTS["tools/call"], "resultType": "input_required"})
+    async with opened("legacy", front) as client:
+        assert (await client.call_tool("good")).text == "useful"
+
+
 async def _with_member(use: Callable[[Any], Awaitable[None]]) -> None:
     async with open_group({"m": describe(odd_server)}) as group:
         with trio.fail_after(60):

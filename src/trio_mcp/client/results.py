@@ -25,7 +25,7 @@ from ..concurrency.nurseries import run_together
 from ..jsonrpc.errors import CodedError, ProtocolViolation, clean
 from ..jsonrpc.sizes import is_small
 from ..protocol.converters import log_faults, structure, structure_result, unstructure
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest, InputRequiredResult
 from ..protocol.types.tools import CallToolResult, created_id
@@ -65,7 +65,7 @@ def structured(method: str, result: Any, result_type: type[T], faults: FaultLog)
 def check_result_type(method: str, result: Any) -> None:
     """Raise `ProtocolViolation` for a plain result of a modern revision that is not complete (2026-07-28 basic,
     ResultType: absent means complete, anything unrecognised is invalid)."""
-    kind = cast("JSONObject", result).get("resultType", "complete") if isinstance(result, dict) else "complete"
+    kind = as_object(result).get("resultType", "complete")
     if kind == "input_required":
         raise ProtocolViolation(f"{method}: the server asks for input, which this method has no place for")
     if kind != "complete":
@@ -248,9 +248,9 @@ class OutputSchemas:
 
     def add_page(self, page: object) -> None:
         """Take the schemas of a page of ``tools/list``, a result as JSON data."""
-        tools: Any = cast("JSONObject", page).get("tools") if isinstance(page, dict) else None
+        tools: Any = as_object(page).get("tools")
         for tool in cast("list[Any]", tools) if isinstance(tools, list) else ():
-            members = cast("JSONObject", tool) if isinstance(tool, dict) else {}
+            members = as_object(tool)
             name, schema = members.get("name"), members.get("outputSchema")
             if not isinstance(name, str) or self.known.get(name) == schema:
                 continue

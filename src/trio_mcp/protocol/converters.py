@@ -80,7 +80,7 @@ def repaired_result(method: str, result: Any, kind: Any, report: Report = log_fa
     return mended
 
 
-def _repaired(data: Any, kind: Any, limit: int = 2000) -> tuple[Any, str]:
+def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
     """Return data that can be read as a ``kind``, and what was left out or replaced. Raises `ValueError` that names all
     faults if nothing can be made of the data, or if there are more than ``limit``: a server may have the same fault in
     each of its tools."""

@@ -86,11 +86,13 @@ def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust:
 def translated_result(
     data: JSONObject, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None
 ) -> JSONObject:
-    """Return a result as `translated` does, without the members that all results have in ``source`` but not in
-    ``target``."""
+    """Return a result as `translated` does, without a ``resultType`` that only one of the revisions has, and without a
+    ``_meta`` that isn't an object."""
     result = cast("JSONObject", translated(data, kind, source, target, adjust))
-    if source.result_type and not target.result_type:
+    if source.result_type != target.result_type:
         result = {name: value for name, value in result.items() if name != "resultType"}
+    if not isinstance(result.get("_meta", {}), dict):
+        result = {name: value for name, value in result.items() if name != "_meta"}
     return result if target.server_info_in_meta else without_meta(result, SERVER_INFO)
 
 
