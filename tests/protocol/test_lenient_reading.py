@@ -297,6 +297,7 @@ def test_odd_contents_of_a_resource_are_read(contents: Any, read_as: Any) -> Non
     [
         ({"values": ["useful", 5, None], "total": "12", "hasMore": "no"}, ["useful"]),
         ({"values": None}, []),
+        ({"values": "useful"}, ["useful"]),
         ({"total": 0}, []),
         (None, []),
         ([], []),

@@ -286,8 +286,9 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
     if not common:
         raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server discovers, but serves legacy revisions only")
     info: Any = (result.meta or {}).get(SERVER_INFO)
-    server_info = structured(_DISCOVER, info, Implementation, client.faults) if info is not None else None
-    return partial(adopt, client, common[-1], server_info, result.capabilities, result.instructions)
+    if info is not None:
+        info = structured(_DISCOVER, info if isinstance(info, str) else as_object(info), Implementation, client.faults)
+    return partial(adopt, client, common[-1], info, result.capabilities, result.instructions)
 
 
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:

@@ -86,7 +86,7 @@ class LenientReading:
         """Return a list without the items that can't be read. Null counts as an empty list, as a nil slice in Go is
         written, and an object as a list of one, and so does a text that means one."""
         if type(value) is not list:
-            takes_text = kind in _TEXTS or content.UnknownContent in get_args(kind)
+            takes_text = kind is str or kind in _TEXTS or content.UnknownContent in get_args(kind)
             if value is not None and type(value) is not dict and not (takes_text and type(value) is str):
                 raise fault
             self._record_fault(fault)
@@ -124,9 +124,11 @@ class LenientReading:
         attrs.resolve_types(kind)
         fields = {wire_name(field.name): field for field in attrs.fields(kind)}
         required = {name for name, field in fields.items() if field.default is attrs.NOTHING}
-        if type(value) is not dict or (len(required) > 1 and required.isdisjoint(given)):
+        replacements = _REPLACEMENTS.get(kind, {})
+        essential = required - replacements.keys()
+        if type(value) is not dict or (essential and essential.isdisjoint(given)):
             raise fault  # some servers answer whatever they get with {}
-        members, replacements = given.copy(), _REPLACEMENTS.get(kind, {})
+        members = given.copy()
         for name, field in fields.items():
             try:
                 if name in given:

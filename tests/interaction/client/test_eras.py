@@ -405,3 +405,16 @@ async def test_a_server_that_names_no_version_has_taken_the_offered_one(
 
     async with scripted(script) as (channel, _), open_client(channel, era="legacy") as client:
         assert client.revision.name == "2025-11-25"
+
+
+@pytest.mark.parametrize(
+    ("info", "name"), [("raw", "raw"), ({}, "unknown"), ([], "unknown"), (5, "unknown"), ({"version": "1"}, "unknown")]
+)
+async def test_odd_description_of_a_modern_server_is_read(autojump_clock: object, info: Any, name: str) -> None:
+    async def script(peer: RawPeer) -> None:
+        meta = {"io.modelcontextprotocol/serverInfo": info}
+        await peer.result(await peer.read(), {**discovery(), "supportedVersions": "2026-07-28", "_meta": meta})
+
+    async with scripted(script) as (channel, _), open_client(channel, era="modern") as client:
+        assert client.server_info is not None
+        assert client.server_info.name == name
