@@ -279,6 +279,7 @@ def test_prompt_with_several_blocks_in_a_message_has_several_messages() -> None:
 @pytest.mark.parametrize(
     ("contents", "read_as"),
     [
+        ("useful", TextResourceContents("", "useful")),
         ({"text": "useful"}, TextResourceContents("", "useful")),
         ({"uri": "u", "text": {"a": "é"}}, TextResourceContents("u", '{"a": "é"}')),
         ({"uri": "u", "text": None, "blob": "aa"}, BlobResourceContents("u", "aa")),
@@ -290,6 +291,7 @@ def test_odd_contents_of_a_resource_are_read(contents: Any, read_as: Any) -> Non
     for whole in ([contents, good], [good, contents, None, {"uri": "u"}, {"uri": "u", "text": None}]):
         found, _ = read(ReadResourceResult, {"contents": whole, "ttlMs": "x"})
         assert sorted(map(repr, found.contents)) == sorted(map(repr, [read_as, TextResourceContents("v", "good")]))
+    assert read(ReadResourceResult, {"contents": contents})[0].contents == [read_as]
 
 
 @pytest.mark.parametrize(

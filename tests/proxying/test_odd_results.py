@@ -29,7 +29,7 @@ RESULTS: dict[str, Any] = {
     "tools/call": {"content": [{"type": "text", "text": "useful", "annotations": []}, UNKNOWN]},
     "prompts/list": {"prompts": [{"name": "p", "title": 5}, None]},
     "prompts/get": {"messages": [{"role": "system", "content": "useful"}, {"role": "user", "content": UNKNOWN}]},
-    "resources/list": {"resources": [{"uri": "a:b"}, {}]},
+    "resources/list": {"resources": [{"uri": "a:b"}, {"uri": "", "name": "n"}, {}]},
     "resources/templates/list": {"resourceTemplates": None},
     "resources/read": {"contents": [{"text": "useful"}, {"uri": "a:c", "text": {"a": 1}}]},
     "completion/complete": {"completion": {"values": ["useful", 5], "total": "2"}},
@@ -83,7 +83,7 @@ async def test_results_that_break_the_specification_are_read_as_far_as_possible(
         assert tools[0].annotations is not None
         assert (tools[0].annotations.title, tools[0].annotations.read_only_hint) == ("T", None)
         assert [prompt.name async for prompt in client.list_prompts()] == ["p"]
-        assert [(each.uri, each.name) async for each in client.list_resources()] == [("a:b", "a:b")]
+        assert [(each.uri, each.name) async for each in client.list_resources()] == [("a:b", "a:b"), ("", "n")]
         assert [each async for each in client.list_resource_templates()] == []
         result = await client.call_tool("good")
         assert (result.text, result.content[1]) == ("useful", UnknownContent(UNKNOWN))

@@ -53,7 +53,8 @@ class LenientReading:
             return value
         parts = [part for part in union_parts(kind) or (kind,) if part is not NoneType]
         if kind == content.ResourceContents:
-            value = {name: each for name, each in as_object(value).items() if each is not None}
+            given = {"text": value} if type(value) is str else as_object(value)
+            value = {name: each for name, each in given.items() if each is not None}
             parts = [content.TextResourceContents if "text" in value else content.BlobResourceContents]
         lists = [part for part in parts if get_origin(part) is list]
         if lists and (type(value) is list or len(parts) == 1):
@@ -86,7 +87,7 @@ class LenientReading:
         """Return a list without the items that can't be read. Null counts as an empty list, as a nil slice in Go is
         written, and an object as a list of one, and so does a text that means one."""
         if type(value) is not list:
-            takes_text = kind is str or kind in _TEXTS or content.UnknownContent in get_args(kind)
+            takes_text = kind in (str, content.ResourceContents, *_TEXTS) or content.UnknownContent in get_args(kind)
             if value is not None and type(value) is not dict and not (takes_text and type(value) is str):
                 raise fault
             self._record_fault(fault)

@@ -32,6 +32,7 @@ from ...protocol.fields import JSONObject, as_object
 from ...protocol.revisions import LEGACY_REVISIONS
 from ...protocol.types.lifecycle import DiscoverResult
 from ...protocol.types.prompts import Prompt
+from ...protocol.types.resources import Resource, ResourceTemplate
 from ...protocol.types.server_cards import ServerCard, name_in
 from ...protocol.types.skills import Skill
 from ...protocol.types.tools import Tool
@@ -246,8 +247,8 @@ def _task_support(tool: Tool) -> str:
     return support if support in ("optional", "required") else ""
 
 
-def _resource(resource: Any) -> tuple[str, ...]:
-    where = getattr(resource, "uri", None) or resource.uri_template
+def _resource(resource: Resource | ResourceTemplate) -> tuple[str, ...]:
+    where = resource.uri if isinstance(resource, Resource) else resource.uri_template
     about = on_one_line(resource.description or resource.title or "")
     return name_shown(where, _LONGEST_URI), name_shown(resource.name), name_shown(resource.mime_type or ""), about
 
