@@ -189,6 +189,10 @@ def test_a_member_of_another_type_is_absent_unless_it_is_needed(kind: Kind, name
         (ClientInformation, "scope", ["a", "b"], "a b"),
         (ClientInformation, "redirect_uris", "http://127.0.0.1/", ("http://127.0.0.1/",)),
         (ClientInformation, "client_secret_expires_at", "", None),
+        (ClientInformation, "client_id", 1234567890123456789012, "1234567890123456789012"),
+        (ClientInformation, "client_secret", 7, "7"),
+        (ClientInformation, "client_secret", 7.5, None),
+        (ClientInformation, "client_secret", -7, None),
         (TokenResponse, "scope", ["a", None, "b"], "a b"),
         (TokenResponse, "expires_in", "3600", 3600.0),
         (TokenResponse, "expires_in", "1 hour", None),
@@ -197,6 +201,32 @@ def test_a_member_of_another_type_is_absent_unless_it_is_needed(kind: Kind, name
 )
 def test_a_member_of_another_type_is_read_leniently(kind: Kind, name: str, wrong: Any, read: Any) -> None:
     assert getattr(kind.from_json(text_of({**WHOLE[kind], name: wrong})), name) == read
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"code": 0, "msg": "ok", "data": {**WHOLE[TokenResponse], "expires_in": "3600"}},
+        {"ok": True, "team": {"id": "T1"}, "authed_user": {"id": "U1", **WHOLE[TokenResponse]}},
+        {"token_type": "mac", "data": WHOLE[TokenResponse]},
+    ],
+)
+def test_token_in_another_object_is_read(answer: Any) -> None:
+    assert TokenResponse.from_json(text_of(answer)) == TokenResponse.from_json(text_of(WHOLE[TokenResponse]))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"data": None},
+        {"data": {"data": {"access_token": "t"}}},
+        {"data": [{"access_token": "t"}]},
+        {"data": {"access_token": "t"}, "user": {"access_token": "u"}},
+        {"access_token": None, "data": {"access_token": "t"}},
+    ],
+)
+def test_token_in_no_or_in_several_objects_is_refused(answer: Any) -> None:
+    assert "access_token" in refusal(TokenResponse, text_of(answer))
 
 
 @pytest.mark.parametrize("value", ["yes", "", [], ["true"], 7, {}])

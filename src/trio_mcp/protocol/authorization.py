@@ -20,6 +20,7 @@ from ..classes import frozen
 from ..jsonrpc.codec import check_levels
 
 _LONGEST: Final = 256 * 1024
+_LONGEST_NUMBER: Final = 64
 
 _Text: TypeAlias = Annotated[str, Meta(max_length=4096)]
 _Texts: TypeAlias = Annotated[tuple[_Text, ...], Meta(max_length=1000)]
@@ -66,6 +67,7 @@ class _Document:
     @classmethod
     def _read_leniently(cls, members: dict[str, msgspec.Raw]) -> Self:
         """Read each member alone: many servers write texts for numbers and lists, lists for texts, or null in lists."""
+        members = cls._usual(members)
         optional = [name for name, field in attrs.fields_dict(cls).items() if field.default is not attrs.NOTHING]
         required = {name: value for name, value in members.items() if name not in optional}
         document = msgspec.json.decode(msgspec.json.encode(required), type=cls)
@@ -77,6 +79,11 @@ class _Document:
                 if name in cls._NEVER_ABSENT:
                     raise msgspec.ValidationError(f"a value of another type - at `$.{name}`") from None
         return document
+
+    @classmethod
+    def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+        """Return the members of a document of an unusual shape in the usual one."""
+        return members
 
 
 def _read_member(member: msgspec.Raw, kind: Any) -> Any:
@@ -188,6 +195,13 @@ class ClientInformation(_Document):
     grant_types: _Texts | None = None
     scope: _Text | None = None
 
+    @classmethod
+    def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+        """Some servers write the id, or the secret, as an integer."""
+        texts = {name: bytes(members[name]) for name in ("client_id", "client_secret") if name in members}
+        integers = {name: text for name, text in texts.items() if text.isdigit() and len(text) <= _LONGEST_NUMBER}
+        return {**members, **{name: msgspec.Raw(b'"%b"' % text) for name, text in integers.items()}}
+
 
 @frozen(kw_only=True)
 class TokenResponse(_Document):
@@ -203,6 +217,16 @@ class TokenResponse(_Document):
     scope: _Text | None = None
     issued_token_type: _Text | None = None
     """The kind of a token that was exchanged."""
+
+    @classmethod
+    def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+        """Some servers wrap the members, as in ``{"code": 0, "data": {"access_token": ...}}``."""
+        if "access_token" in members:
+            return members
+        objects = [each for each in members.values() if bytes(each).startswith(b"{")]
+        inner = [msgspec.json.decode(each, type=dict[str, msgspec.Raw]) for each in objects]
+        wrapped = [each for each in inner if "access_token" in each]
+        return wrapped[0] if len(wrapped) == 1 else members
 
 
 @frozen(kw_only=True)

@@ -330,7 +330,7 @@ def test_method_without_its_credentials_is_an_error(method: Any) -> None:
         (answer({"error": "client_limit_reached"}, 429), "client_limit_reached", None),
         (answer(b"<html>", 500), "status 500", None),
         (answer(b"<html>", 201), "an unknown error", None),
-        (answer({"client_id": 7}, 201), "an unknown error", None),
+        (answer({"client_id": 7.5}, 201), "an unknown error", None),
         (answer({"client_id": ""}, 201), "without an id", None),
         (failed, "could not be registered", None),
     ],

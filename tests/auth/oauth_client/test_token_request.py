@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+from urllib.parse import urlencode
 
 import attrs
 import pytest
@@ -185,6 +187,11 @@ def test_secret_that_is_sent_back_as_an_error_is_not_repeated(name: str, text: s
         (answer(b"<html>", 200), "answered with no token", None),
         (answer({}, 200), "answered with no token", None),
         (answer({"access_token": 7}, 200), "answered with no token", None),
+        (answer(b"error=bad_verification_code&error_description=words", 200), "bad_verification_code", None),
+        (answer(b"error=invalid_grant", 400), "invalid_grant", "invalid_grant"),
+        (answer(b"access_token=a&access_token=b", 200), "answered with no token", None),
+        (answer(b"access_token=a" + b"&x=1" * 50, 200), "answered with no token", None),
+        (answer(b"token=a", 200), "answered with no token", None),
         (answer([], 200), "answered with no token", None),
         (failed, "could not be asked: nobody listens there", None),
     ],
@@ -196,6 +203,19 @@ def test_answer_without_tokens_is_an_error_in_known_words(answered: Any, words: 
     assert caught.value.code == code
     assert web.asked[-1] == TOKEN
     assert web.asked.count(TOKEN) == 1
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        urlencode({**TOKENS, "expires_in": 3600}).encode(),
+        json.dumps({"code": 0, "data": {**TOKENS, "expires_in": "3600"}}).encode(),
+    ],
+)
+def test_tokens_in_a_form_or_in_another_object_are_read(written: bytes) -> None:
+    web = web_with(answer(written, 200, {"content-type": "text/html"}))
+    grant = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read write"}))))
+    assert grant.record.tokens == tokens_for({"expires_in": 3600})
 
 
 def test_server_without_a_token_endpoint_is_an_error() -> None:

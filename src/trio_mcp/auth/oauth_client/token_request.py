@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import attrs
 
@@ -34,6 +35,8 @@ _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 _LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
 _SECRETS: Final = ("code", "code_verifier", "refresh_token", "assertion", "subject_token")
 """Parameters of token requests that no error repeats."""
+_MOST_PARAMETERS: Final = 50
+"""Bound of the members of an answer that is written as a form."""
 _OTHER_TYPES: Final = frozenset(("dpop", "mac", "pop", "n_a"))
 """Types of tokens that a bearer must not send. Any other one is a provider's word for a bearer token, as Slack's
 ``user`` and ``bot`` are."""
@@ -146,7 +149,20 @@ def post_form(
         )
     except FetchFailed as error:
         raise AuthorizationError(f"the {endpoint} endpoint could not be asked: {error}") from None
-    return answer
+    return attrs.evolve(answer, body=_as_json(answer.body))
+
+
+def _as_json(body: bytes) -> bytes:
+    """Return a token or an error that is written as a form as a JSON object, and any other answer as it is. Some
+    servers answer in the encoding of the request."""
+    try:
+        pairs = parse_qsl(body.decode("ascii"), strict_parsing=True, max_num_fields=_MOST_PARAMETERS)
+    except ValueError:
+        return body
+    members = dict(pairs)
+    # RFC 6749 section 5: no parameter more than once
+    is_answer = len(members) == len(pairs) and ("access_token" in members or "error" in members)
+    return json.dumps(members).encode("ascii") if is_answer else body
 
 
 SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic")
