@@ -274,6 +274,39 @@ async def test_a_name_may_point_to_any_address_where_the_client_is_on_no_server(
     assert fetched.body == b"hello"
 
 
+@pytest.mark.parametrize(("address", "asked"), [("127.0.0.1", True), ("8.8.8.8", False)])
+async def test_http_goes_to_a_trusted_host_where_its_address_is_private(
+    address: str, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named(address)
+    fetcher = HttpFetcher(UrlRules(trusted_http_hosts=frozenset(("idp",))))
+    async with scripted(answering(OK)) as proxy, scripted(answering(OK)) as server:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        if asked:
+            assert (await fetcher.fetch(get(f"http://idp:{server.port}/"))).body == b"hello"
+        else:
+            assert f"forbid the address {address}" in await failure(get(f"http://idp:{server.port}/"), fetcher)
+    assert (len(server.visitors), len(proxy.visitors)) == (int(asked), 0)
+
+
+async def test_name_below_localhost_is_this_machine_whatever_a_name_server_says() -> None:
+    looked_up: list[object] = []
+
+    class Resolver(trio.abc.HostnameResolver):
+        async def getaddrinfo(self, host: object, port: object, *_: object) -> object:  # type: ignore[override]
+            looked_up.append(host)
+            return [(trio.socket.AF_INET, 1, 6, "", ("127.0.0.1", port))]
+
+        async def getnameinfo(self, *_: object) -> object:  # type: ignore[override]
+            raise NotImplementedError
+
+    trio.socket.set_custom_hostname_resolver(Resolver())
+    async with scripted(answering(OK)) as server:
+        fetched = await HttpFetcher(HERE).fetch(get(f"http://as.localhost:{server.port}/"))
+    assert fetched.body == b"hello"
+    assert looked_up == [b"localhost"]
+
+
 async def test_certificates_are_checked() -> None:
     named("127.0.0.1")
     serving, _ = certified("as.example")

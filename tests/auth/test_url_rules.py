@@ -34,6 +34,7 @@ def allowed(rules: UrlRules, url: str) -> bool:
         ("http://localhost:9000/token", False, True),
         ("http://127.0.0.1:9000/token", False, True),
         ("http://127.8.9.1/token", False, True),
+        ("http://as.localhost:9000/token", False, True),
         ("http://[::1]/token", False, True),
         ("http://as.example/token", False, False),
         ("http://10.0.0.1/token", False, False),
@@ -49,7 +50,29 @@ def test_the_scheme_is_https_or_http_where_the_server_is_on_this_machine_and_so_
     assert (allowed(REMOTE, url), allowed(LOCAL, url)) == (remote, local)
 
 
-@pytest.mark.parametrize("server", ["http://localhost:1/mcp", "https://127.0.0.1/", "http://[::1]:8000/mcp"])
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://idp:8080/token", True),
+        ("http://IDP/token", True),
+        ("https://idp/token", True),
+        ("http://10.0.0.5:8080/token", True),
+        ("http://idp.evil.example/token", False),
+        ("http://evil.idp/token", False),
+        ("http://localhost/token", False),
+        ("http://8.8.8.8/token", False),
+        ("http://user@idp/token", False),
+    ],
+)
+def test_http_is_asked_at_trusted_hosts_alone_and_never_at_a_public_address(url: str, asked: bool) -> None:
+    trusted = frozenset(("idp", "10.0.0.5", "8.8.8.8"))
+    rules = UrlRules.for_server("https://mcp.example.com/mcp", trusted_http_hosts=trusted)
+    assert allowed(rules, url) == asked
+
+
+@pytest.mark.parametrize(
+    "server", ["http://localhost:1/mcp", "https://127.0.0.1/", "http://[::1]:8000/mcp", "http://mcp.localhost/"]
+)
 def test_a_server_on_this_machine_is_known_by_its_url(server: str) -> None:
     assert UrlRules.for_server(server).loopback
     assert not REMOTE.loopback

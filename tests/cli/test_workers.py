@@ -505,6 +505,8 @@ async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
         (["--reload"], "go with --http"),
         (["--http", "0", "--workers", "2"], "goes with --shared, or with --stateless"),
         (["--http", "0", "--scope", "a"], "go with --issuer"),
+        (["--http", "0", "--no-require-typ"], "go with --issuer"),
+        (["--http", "0", "--trust-http", "idp"], "go with --issuer"),
         (["--http", "0", "--issuer", "https://login.example.com"], "--issuer needs --resource"),
         (["--http", "0", "--issuer", "nonsense", "--resource", "https://mcp.example.com/mcp"], "nonsense"),
         (["--tcp", "0", "--health"], "goes with --http"),

@@ -21,7 +21,6 @@ import trio
 from ..classes import frozen
 from ..lazy import lazy_pattern
 from ..runtime.transport import ConnectionLost
-from ..transports.host_checks import is_loopback
 from ..transports.http_client.client import HttpClient
 from ..transports.http_client.dialing import AddressRule
 from ..transports.http_client.origins import Origin, is_local_host, split_url
@@ -99,11 +98,20 @@ class UrlRules:
     addresses, addresses behind the NAT of a provider and of metadata services, and each such IPv4 address inside of an
     IPv6 address; loopback addresses unless `loopback` is true. For clients that run on servers. The address is checked
     that is connected to, not the name."""
+    trusted_http_hosts: frozenset[str] = frozenset()
+    """Hosts of a private network that are asked with ``http``, too, at addresses that the public internet does not
+    reach."""
 
     @classmethod
-    def for_server(cls, url: str, *, public_addresses_only: bool = False) -> UrlRules:
+    def for_server(
+        cls, url: str, *, public_addresses_only: bool = False, trusted_http_hosts: frozenset[str] = frozenset()
+    ) -> UrlRules:
         """Return the rules for URLs that the server at ``url`` dictates. Raises `ValueError` for an invalid URL."""
-        return cls(loopback=is_loopback(split_url(url)[0].host), public_addresses_only=public_addresses_only)
+        return cls(
+            loopback=is_local_host(split_url(url)[0].host),
+            public_addresses_only=public_addresses_only,
+            trusted_http_hosts=trusted_http_hosts,
+        )
 
     def check(self, url: str) -> Origin:
         """Return the origin of ``url``. Raises `FetchFailed` with the reason where the URL is forbidden. A name is
@@ -114,7 +122,7 @@ class UrlRules:
             origin, _ = split_url(url)
         except ValueError as error:
             raise FetchFailed(str(error)) from None
-        if not origin.secure and not (self.loopback and is_loopback(origin.host)):
+        if not (origin.secure or self._trusts(origin) or (self.loopback and is_local_host(origin.host))):
             raise FetchFailed(
                 f"{origin} is not asked: the scheme is https"
                 + (", or http on this machine" if self.loopback else ", as the server is not on this machine")
@@ -122,6 +130,9 @@ class UrlRules:
         if self._forbids(origin):
             raise FetchFailed(f"{origin} is not asked: the rules of this client forbid the address")
         return origin
+
+    def _trusts(self, origin: Origin) -> bool:
+        return origin.host in self.trusted_http_hosts
 
     def _forbids(self, origin: Origin) -> bool:
         """Return whether the host is itself a forbidden address, in any form. Makes no DNS lookup."""
@@ -135,14 +146,18 @@ class UrlRules:
 
     def address_rule(self, origin: Origin) -> AddressRule | None:
         """Return the rule for addresses of ``origin``; `None` where all are allowed."""
-        if not origin.secure:
-            return _is_of_this_machine  # where names are, such as localhost, is for a name server to say
+        if not origin.secure:  # where names are, such as localhost, is for a name server to say
+            return _is_private if self._trusts(origin) else _is_of_this_machine
         if not self.public_addresses_only:
             return None
         return self._allows if self.loopback else is_public
 
     def _allows(self, address: _Address) -> bool:
         return is_public(address) or _is_of_this_machine(address)
+
+
+def _is_private(address: _Address) -> bool:
+    return not is_public(address)
 
 
 def is_public(address: _Address) -> bool:
@@ -243,7 +258,7 @@ class HttpFetcher:
     http_proxy: str | Literal[True] | None = attrs.field(default=True, kw_only=True, repr=False)
     """The URL of an HTTP proxy, `None` for none, `True` for the one that the environment names. A proxy looks up names
     itself, so with `UrlRules.public_addresses_only` the one of the environment is not used. A proxy that is given
-    here is used, and has to check the addresses of names. URLs of this machine, as all with ``http`` are, are asked
+    here is used, and has to check the addresses of names. URLs of this machine, and all with ``http``, are asked
     without a proxy."""
 
     async def fetch(self, request: Fetch) -> Fetched:
@@ -276,6 +291,8 @@ class HttpFetcher:
             return Fetched(status=reply.status, headers=reply.headers, body=await reply.read(self.max_bytes))
 
     def _proxy_for(self, origin: Origin) -> str | Literal[True] | None:
-        if is_local_host(origin.host) or (self.http_proxy is True and self.rules.public_addresses_only):
+        if not origin.secure or is_local_host(origin.host):
+            return None
+        if self.http_proxy is True and self.rules.public_addresses_only:
             return None
         return self.http_proxy

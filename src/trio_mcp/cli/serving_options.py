@@ -4,7 +4,7 @@ they share, workers, probes and tokens."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,19 +15,18 @@ import click
 import trio
 
 from .addresses import Addresses, address_options, open_sockets, serving_on
-from .group import repeatable
 from .printable import CommandError, log_to_stderr
 from .supervisor import report_in_a_thread
+from .token_options import token_options
 from .workers import WorkerLink, supervise
 
 if TYPE_CHECKING:
-    from ..auth.resource_server.protected import Protected
     from ..server.sharing import SharedStorage
 
 
 def serving_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of `address_options`, and --stateless, --shared, --health, --issuer with what belongs to it, and
-    --workers. The function gets the argument ``addresses``."""
+    """Add the options of `address_options` and `token_options`, and --stateless, --shared, --health and --workers. The
+    function gets the argument ``addresses``."""
 
     @click.option(
         "--stateless",
@@ -44,15 +43,7 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         "--http. A URL with a password belongs in the variable TRIO_MCP_SHARED: others on the machine see the options.",
     )
     @click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes.")
-    @repeatable(
-        "--issuer", "issuers", "URL", "An authorization server whose signed tokens (JWT) each HTTP request needs."
-    )
-    @click.option(
-        "--resource", metavar="URL", help="The URL of the server, as its clients write it. Goes with --issuer."
-    )
-    @repeatable("--audience", "audiences", "NAME", "A name of the server in tokens. Default: the URL of --resource.")
-    @click.option("--jwks", metavar="URL", help="The keys of the issuer. Default: those that its metadata name.")
-    @repeatable("--scope", "scopes", "SCOPE", "A scope that each token needs.")
+    @token_options
     @click.option(
         "--workers",
         type=click.IntRange(1, 1000),
@@ -65,33 +56,12 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         served = attrs.evolve(
             addresses,
             shared=None if shared is None else storage_at(shared),
-            auth=_protected(*map(named.pop, ("issuers", "resource", "audiences", "jwks", "scopes"))),
             link=WorkerLink.from_environment(),
-            **{name: named.pop(name) for name in ("stateless", "health", "workers")},
+            **{name: named.pop(name) for name in ("auth", "stateless", "health", "workers")},
         )
         return command(addresses=served, **named)
 
     return address_options(run)
-
-
-def _protected(
-    issuers: Sequence[str], resource: str | None, audiences: Sequence[str], jwks: str | None, scopes: Sequence[str]
-) -> Protected | None:
-    """Return the authorization that the options describe; `None` without one. Raises `click.UsageError`."""
-    if not issuers:
-        if resource is not None or audiences or jwks is not None or scopes:
-            raise click.UsageError("--resource, --audience, --jwks and --scope go with --issuer")
-        return None
-    if resource is None:
-        raise click.UsageError("--issuer needs --resource: the URL of the server, as its clients write it")
-    try:
-        from ..auth.resource_server.jwt import JWTVerifier
-        from ..auth.resource_server.protected import Protected
-
-        verifier = JWTVerifier(audience=audiences or None, jwks_uri=jwks)
-        return Protected(resource=resource, authorization_servers=issuers, verifier=verifier, scopes=frozenset(scopes))
-    except (ImportError, ValueError) as error:  # the first where the extra that checks tokens is not installed
-        raise click.UsageError(str(error)) from None
 
 
 def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:

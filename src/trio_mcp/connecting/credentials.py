@@ -12,8 +12,7 @@ from typing import Final, TypeAlias
 from ..auth.credentials import ClientAuth, Credentials
 from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
-from ..transports.host_checks import is_loopback
-from ..transports.http_client.origins import names_socket, split_url
+from ..transports.http_client.origins import is_local_host, names_socket, split_url
 
 _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
 """Statuses that say for want of what a request was refused, where a challenge comes with them."""
@@ -61,7 +60,7 @@ def is_confidential(url: str) -> bool:
         return True
     if scheme in ("http", "ws"):
         try:
-            return is_loopback(split_url(f"http{url[len(scheme) :]}")[0].host)
+            return is_local_host(split_url(f"http{url[len(scheme) :]}")[0].host)
         except ValueError:
             return False
     return scheme in ("https", "wss")

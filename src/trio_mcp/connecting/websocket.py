@@ -20,7 +20,7 @@ from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
 from ..transports.http_client.connection import default_user_agent
-from ..transports.http_client.origins import TARGET, redirect_url
+from ..transports.http_client.origins import TARGET, looked_up, redirect_url
 from ..transports.sockets import keep_alive
 from ..transports.streams import drop_tracebacks
 from ..transports.websocket.handshake import UpgradeRefused
@@ -166,7 +166,7 @@ class _WebSocketTarget:
         try:
             if self.secure:
                 return await self._connect_securely(ssl_context)
-            return await trio.open_tcp_stream(self.host, self.port)
+            return await trio.open_tcp_stream(looked_up(self.host), self.port)
         except OSError as error:
             raise ConnectionLost(f"no connection to {self.netloc}: {error}") from error
         except trio.BrokenResourceError as error:

@@ -40,7 +40,8 @@ class HostChecks:
 
     An origin is ``scheme://host`` or ``scheme://host:port``, where the port ``*`` is any or none; ``null`` is an opaque
     origin, for example a local file. A host is ``name`` or ``name:*``, both with any port, or ``name:port``. An IPv6
-    address must be in brackets. Other forms can't match a client's header; `host_checks_for` refuses them.
+    address must be in brackets. The host ``localhost`` includes the names below it, such as ``app.localhost``. Other
+    forms can't match a client's header; `host_checks_for` refuses them.
     """
 
     allowed_origins: tuple[str, ...] | Literal["*"]
@@ -59,10 +60,22 @@ class HostChecks:
     def allows_host(self, host: str) -> bool:
         """Return whether ``host`` is a name under which this server may be reached."""
         host = host.lower()
-        return self.allowed_hosts == "*" or any(
-            host == allowed or _same_but_for_port(host, allowed) or _leaves_out_port(host, allowed)
-            for allowed in self.allowed_hosts
+        return (
+            self.allowed_hosts == "*"
+            or any(
+                host == allowed or _same_but_for_port(host, allowed) or _leaves_out_port(host, allowed)
+                for allowed in self.allowed_hosts
+            )
+            or self._allows_below_localhost(host)
         )
+
+    def _allows_below_localhost(self, host: str) -> bool:
+        """Return whether ``host`` is a name below ``localhost``, which nobody can point at another machine (RFC 6761
+        section 6.3), and ``localhost`` is allowed."""
+        name, _, port = host.partition(":")
+        if not name.removesuffix(".").endswith(".localhost"):
+            return False
+        return self.allows_host(f"localhost:{port}" if port else "localhost")
 
     def refused_host(self, host: str) -> str:
         """Return the reason for a client whose ``host`` is not allowed, and log the host."""

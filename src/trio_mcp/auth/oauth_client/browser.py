@@ -19,8 +19,7 @@ import trio
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import open_service_nursery
-from ...transports.host_checks import is_loopback
-from ...transports.http_client.origins import split_url
+from ...transports.http_client.origins import is_local_host, split_url
 from ...transports.streams import until_broken
 from ..credentials import AuthorizationError, UserIsAsked, calling_user_code
 from .grants import Visit
@@ -75,7 +74,7 @@ def _check(url: str) -> None:
         origin, _ = split_url(url)
     except ValueError:
         raise AuthorizationError("the authorization server has no URL for the browser") from None
-    if len(url) > _LONGEST_URL or not (origin.secure or is_loopback(origin.host)):
+    if len(url) > _LONGEST_URL or not (origin.secure or is_local_host(origin.host)):
         raise AuthorizationError("the URL that the authorization server has for the browser is not to be opened")
 
 

@@ -24,8 +24,7 @@ import trio
 from ...classes import define, frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
-from ...transports.host_checks import is_loopback
-from ...transports.http_client.origins import names_socket, split_url
+from ...transports.http_client.origins import is_local_host, names_socket, split_url
 from ..challenges import Challenge, parse_challenges
 from ..credentials import AuthorizationError, ClientAuth, Credentials, RefusedRequest
 from ..fetching import Fetcher, HttpFetcher, UrlRules
@@ -364,7 +363,7 @@ class OAuthClient(ClientAuth):
         if names_socket(server_url):
             raise ValueError("nobody signs in at a server on a Unix socket: give auth=Bearer(token)")
         origin = split_url(server_url)[0]
-        if not origin.secure and not is_loopback(origin.host):
+        if not origin.secure and not is_local_host(origin.host):
             raise ValueError(f"no token is sent to {origin} in plain text: the server needs https")
         rules = UrlRules.for_server(server_url, public_addresses_only=self.public_addresses_only)
         fetcher = HttpFetcher(rules, ssl_context=self.ssl_context, http_proxy=self.http_proxy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlencode
@@ -26,6 +26,7 @@ from .verification import (
     audiences,
     check_endpoint,
     fetcher_for,
+    host_names,
 )
 
 logger = logging.getLogger("trio_mcp")
@@ -45,7 +46,7 @@ class IntrospectionVerifier(BuiltInVerifier):
     Raises `ValueError` for values that make no sense.
     """
 
-    endpoint: str = attrs.field(converter=check_endpoint)
+    endpoint: str
     """The introspection endpoint of the issuer."""
     client_id: str
     """The name of this server at the issuer."""
@@ -70,8 +71,12 @@ class IntrospectionVerifier(BuiltInVerifier):
     fetcher: Fetcher | None = attrs.field(default=None, repr=False)
     """Sends the questions; `None` for one that asks ``https`` alone, and ``http`` where the issuer is on this
     machine."""
+    trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
+    """Hosts of a private network that are asked over plain ``http``. Whoever can read the traffic of that network sees
+    the tokens and the secret. Those of `Protected` are added."""
 
     def __attrs_post_init__(self) -> None:
+        check_endpoint(self.endpoint, self.trusted_http_hosts)
         if (self.client_secret is None) == (self.private_key is None):
             raise ValueError("an issuer answers clients with a client_secret, or else with a private_key")
 
@@ -81,7 +86,11 @@ class IntrospectionVerifier(BuiltInVerifier):
         return self.cache_for
 
     def at(
-        self, resource: str, authorization_servers: Sequence[str], now: Callable[[], float] = time.time
+        self,
+        resource: str,
+        authorization_servers: Sequence[str],
+        now: Callable[[], float] = time.time,
+        trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
         """Return the verifier for ``resource``: see `BuiltInVerifier.at`."""
         issuers = tuple(authorization_servers) if self.issuer is None else (self.issuer,)
@@ -92,7 +101,8 @@ class IntrospectionVerifier(BuiltInVerifier):
         audience = self.audience
         names = (audience,) if isinstance(audience, str) else tuple(audience or (resource,))
         expected = ExpectedClaims(issuers=issuers, audiences=audiences(names), leeway=self.leeway)
-        return _Introspection(self, issuers[0], expected, self.fetcher or fetcher_for(self.endpoint), now)
+        fetcher = self.fetcher or fetcher_for(self.endpoint, trusted_http_hosts.union(self.trusted_http_hosts))
+        return _Introspection(self, issuers[0], expected, fetcher, now)
 
 
 @frozen
@@ -113,7 +123,7 @@ class _Introspection:
         try:
             return self._checked(await self._answer(token))
         except Untrusted as reason:
-            logger.info("an access token was refused: %s", reason)
+            logger.warning("an access token was refused: %s", reason)
             return None
 
     def _checked(self, claims: Mapping[str, Any]) -> Principal:

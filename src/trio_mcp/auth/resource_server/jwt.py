@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from .verification import (
     audiences,
     check_issuer,
     fetcher_for,
+    host_names,
     read_signed,
 )
 
@@ -63,7 +64,7 @@ class JWTVerifier(BuiltInVerifier):
     """Clients whose tokens are taken without an ``aud``, for issuers that write none, as Amazon Cognito: one of the
     names must be the ``client_id`` of the token. Such a token is good for every server that takes that client, so name
     only clients of this server. If a token has an ``aud``, it's checked as always."""
-    jwks_uri: str | None = attrs.field(default=None, converter=attrs.converters.optional(check_jwks_uri))
+    jwks_uri: str | None = None
     """The URL of the keys; `None`: the one that the issuer names in its metadata."""
     keys: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """A JWK set, instead of one that is fetched."""
@@ -77,16 +78,25 @@ class JWTVerifier(BuiltInVerifier):
     no ID token may be issued to a client of that name."""
     fetcher: Fetcher | None = attrs.field(default=None, repr=False)
     """Fetches the keys; `None` for one that takes ``https`` alone, and ``http`` where the issuer is on this machine."""
+    trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
+    """Hosts of a private network from which keys are fetched over plain ``http``. Whoever can change the traffic of
+    that network can forge tokens. Those of `Protected` are added."""
 
     def __attrs_post_init__(self) -> None:
         check_extra()
+        if self.jwks_uri is not None:
+            check_jwks_uri(self.jwks_uri, self.trusted_http_hosts)
         if self.keys is not None and self.jwks_uri is not None:
             raise ValueError("keys are given, or fetched from jwks_uri, not both")
         if self.keys is not None:
             read_key_set(self.keys)
 
     def at(
-        self, resource: str, authorization_servers: Sequence[str], now: Callable[[], float] = time.time
+        self,
+        resource: str,
+        authorization_servers: Sequence[str],
+        now: Callable[[], float] = time.time,
+        trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
         """Return the verifier for ``resource``: see `BuiltInVerifier.at`."""
         issuers = _texts(self.issuer) or tuple(authorization_servers)
@@ -95,18 +105,19 @@ class JWTVerifier(BuiltInVerifier):
         names = _texts(self.audience) or (resource,)
         return _SignatureCheck(
             ExpectedClaims(issuers=issuers, audiences=audiences(names), leeway=self.leeway),
-            {issuer: self._source(issuer) for issuer in issuers},
+            {issuer: self._source(issuer, trusted_http_hosts.union(self.trusted_http_hosts)) for issuer in issuers},
             frozenset(self.algorithms),
             _TYPES if self.require_typ else _ANY_TYPES,
             _texts(self.client_ids),
             now,
         )
 
-    def _source(self, issuer: str) -> KeySource:
+    def _source(self, issuer: str, trusted_http_hosts: frozenset[str]) -> KeySource:
         if self.keys is not None:
             return FixedKeys(read_key_set(self.keys))
-        fetcher = self.fetcher or fetcher_for(self.jwks_uri or check_issuer(issuer))
-        return FetchedKeys(issuer, partial(fetch_keys, issuer, self.jwks_uri, fetcher))
+        url = self.jwks_uri or check_issuer(issuer, trusted_http_hosts)
+        fetcher = self.fetcher or fetcher_for(url, trusted_http_hosts)
+        return FetchedKeys(issuer, partial(fetch_keys, issuer, self.jwks_uri, fetcher, trusted_http_hosts))
 
 
 @frozen
@@ -125,7 +136,7 @@ class _SignatureCheck:
         try:
             return await self._checked(token)
         except Untrusted as reason:
-            logger.info("an access token was refused: %s", reason)
+            logger.warning("an access token was refused: %s", reason)
             return None
 
     async def _checked(self, token: str) -> Principal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -263,15 +263,17 @@ def _may_be(key: VerificationKey, signed: Signed) -> bool:
     return signed.kid is None or key.kid is None or key.kid == signed.kid
 
 
-def check_jwks_uri(url: str) -> str:
+def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
     """Return ``url``, from which keys may be fetched. Raises `ValueError`, which says what to do instead."""
     try:
-        return check_endpoint(url)
+        return check_endpoint(url, trusted_http_hosts)
     except ValueError as error:
         raise ValueError(f"jwks_uri: {error}. Or pass the key set itself: JWTVerifier(keys=...)") from None
 
 
-async def fetch_keys(issuer: str, jwks_uri: str | None, fetcher: Fetcher) -> Sequence[VerificationKey]:
+async def fetch_keys(
+    issuer: str, jwks_uri: str | None, fetcher: Fetcher, trusted_http_hosts: Collection[str] = ()
+) -> Sequence[VerificationKey]:
     """Return the keys at ``jwks_uri``, `None` for the place that ``issuer`` says in its metadata. Raises `FetchFailed`
     and `UnusableKey`."""
     uri = await _jwks_uri(issuer, fetcher) if jwks_uri is None else jwks_uri
@@ -279,7 +281,7 @@ async def fetch_keys(issuer: str, jwks_uri: str | None, fetcher: Fetcher) -> Seq
         return read_key_set(await _fetched(uri, fetcher))
     except FetchFailed:
         try:
-            check_jwks_uri(uri)
+            check_jwks_uri(uri, trusted_http_hosts)
         except ValueError as error:
             raise FetchFailed(str(error)) from None
         raise

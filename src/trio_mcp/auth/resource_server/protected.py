@@ -23,7 +23,7 @@ from ...transports.http_client.origins import origin_of
 from ..challenges import RESOURCE_METADATA
 from .refusals import USED_BEFORE, Refusal, Refusals, broken, unavailable
 from .tokens import TokenCheck, log_defect
-from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource
+from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource, host_names
 
 if TYPE_CHECKING:
     from ...stores.shared import ReplayGuard
@@ -97,7 +97,7 @@ def _nonces(_: Any, __: Any, value: bool | bytes) -> None:
 def _issuers(urls: Sequence[str]) -> tuple[str, ...]:
     if isinstance(urls, str):
         raise TypeError(f"authorization_servers are several, [{urls!r}] for example, not one text")
-    issuers = tuple(dict.fromkeys(check_issuer(url) for url in urls))
+    issuers = tuple(dict.fromkeys(urls))
     if not issuers:  # 2026-07-28 authorization, Authorization Server Discovery: at least one
         raise ValueError("a protected server needs an authorization server that its clients can get tokens from")
     return issuers
@@ -117,7 +117,7 @@ class Protected:
     Raises `ValueError` and `TypeError` for values that make no sense.
     """
 
-    resource: str = attrs.field(converter=check_resource)
+    resource: str
     """The URL under which clients reach the server, as clients write it: with ``https``, or ``http`` on this machine.
     All that clients are told is made from this URL, never from a Host header, and tokens must be meant for
     this URL."""
@@ -158,8 +158,14 @@ class Protected:
     and after a minute where the verifier does not know when that is."""
     max_verifications: int = attrs.field(default=100, validator=positive)
     """Number of tokens that are verified at once. Requests beyond are refused with status 503."""
+    trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
+    """Hosts of a private network that ``resource`` and ``authorization_servers`` may name with plain ``http``. Whoever
+    can read the traffic of that network sees the tokens, and whoever can change it can forge them."""
 
     def __attrs_post_init__(self) -> None:
+        check_resource(self.resource, self.trusted_http_hosts)
+        for issuer in self.authorization_servers:
+            check_issuer(issuer, self.trusted_http_hosts)
         # 2026-07-28 authorization, Refresh Tokens: a matter of clients and their authorization server.
         if _OFFLINE in self.scopes or _OFFLINE in (self.scopes_supported or ()):
             raise ValueError("offline_access is no scope of a resource: clients ask for it by themselves")
@@ -198,7 +204,8 @@ class Protected:
         """Return the function that verifies, and the seconds for which its answers hold."""
         verifier = self.verifier
         if isinstance(verifier, BuiltInVerifier):
-            return verifier.at(self.resource, self.authorization_servers, now).verify, verifier.holds_for
+            trusted = frozenset(self.trusted_http_hosts)
+            return verifier.at(self.resource, self.authorization_servers, now, trusted).verify, verifier.holds_for
         return cast("Verify", getattr(verifier, "verify", verifier)), math.inf
 
 

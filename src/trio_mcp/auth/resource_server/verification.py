@@ -23,36 +23,57 @@ from ...jsonrpc.codec import check_levels
 from ...lazy import lazy_pattern
 from ...protocol.fields import as_object
 from ...runtime.peer import Principal
-from ...transports.host_checks import is_loopback
-from ...transports.http_client.origins import split_url
+from ...transports.http_client.origins import is_local_host, split_url
 
 if TYPE_CHECKING:
     from ..fetching import Fetcher
 
 
-def check_resource(url: str) -> str:
+def host_names(names: Collection[str]) -> frozenset[str]:
+    """Return ``names`` of hosts in lower case. Raises `TypeError` for one text alone, `ValueError` for what is no host
+    name or address."""
+    if isinstance(names, str):
+        raise TypeError(f"trusted_http_hosts are several, [{names!r}] for example, not one text")
+    return frozenset(map(_host_name, names))
+
+
+def _host_name(name: str) -> str:
+    try:
+        origin, target = split_url(f"http://[{name}]" if ":" in name else f"http://{name}")
+    except ValueError:
+        origin = None
+    if origin is None or target != "/" or origin.host != name.lower():
+        raise ValueError(
+            f"trusted_http_hosts has {name[:300]!r}: a host is a name or an address, without scheme and port"
+        )
+    return origin.host
+
+
+def check_resource(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
     """Return ``url``, which a client can be told as the URL of a resource. Raises `ValueError`."""
-    return _checked("resource", url)
+    return _checked("resource", url, trusted_http_hosts)
 
 
-def check_issuer(url: str) -> str:
+def check_issuer(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
     """Return ``url``, which may name an authorization server. Raises `ValueError`."""
     if "?" in url:  # RFC 8414 section 2
         raise ValueError(f"an authorization server is named by its issuer, a URL without query, not {url[:300]!r}")
-    return _checked("authorization server", url)
+    return _checked("authorization server", url, trusted_http_hosts)
 
 
-def check_endpoint(url: str) -> str:
+def check_endpoint(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
     """Return ``url``, which may be an endpoint of an authorization server. Raises `ValueError`."""
-    return _checked("endpoint", url)
+    return _checked("endpoint", url, trusted_http_hosts)
 
 
-def _checked(what: str, url: str) -> str:
+def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
     origin, _ = split_url(url)
-    # 2026-07-28 authorization, Communication Security: https, but for what stays on this machine.
-    if not origin.secure and not is_loopback(origin.host):
+    # 2026-07-28 authorization, Communication Security: https, but for what stays on this machine, or in a network that
+    # the author answers for.
+    if not origin.secure and not is_local_host(origin.host) and origin.host not in trusted_http_hosts:
         raise ValueError(
-            f"the URL of the {what} must begin with https://, or on this machine with http://, not {url[:300]!r}"
+            f"the URL of the {what} must begin with https://, or with http:// on this machine or at a host in "
+            f"trusted_http_hosts, not {url[:300]!r}"
         )
     return url
 
@@ -95,10 +116,16 @@ class BuiltInVerifier(ABC):
         return math.inf
 
     @abstractmethod
-    def at(self, resource: str, authorization_servers: Sequence[str], now: Callable[[], float]) -> VerifyingObject:
+    def at(
+        self,
+        resource: str,
+        authorization_servers: Sequence[str],
+        now: Callable[[], float],
+        trusted_http_hosts: frozenset[str] = frozenset(),
+    ) -> VerifyingObject:
         """Return the verifier for ``resource``, whose tokens come from ``authorization_servers`` unless the author has
-        said otherwise. ``now`` tells the time in seconds since the epoch. Raises `ValueError` where the two do not
-        fit."""
+        said otherwise. ``now`` tells the time in seconds since the epoch. ``trusted_http_hosts``: those of `Protected`.
+        Raises `ValueError` where the two do not fit."""
 
 
 @frozen(kw_only=True)
@@ -308,9 +335,10 @@ _ISSUER_DEADLINE: Final = 10.0
 """Seconds in which an issuer has to answer."""
 
 
-def fetcher_for(url: str) -> Fetcher:
+def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
     """Return a fetcher for ``url``, and for what the answer names: by ``https`` alone, and by ``http`` where both are
-    on this machine. Raises `ValueError`."""
+    on this machine, and from ``trusted_http_hosts``. Raises `ValueError`."""
     from ..fetching import HttpFetcher, UrlRules
 
-    return HttpFetcher(UrlRules.for_server(url), deadline=_ISSUER_DEADLINE)
+    rules = UrlRules.for_server(url, trusted_http_hosts=trusted_http_hosts)
+    return HttpFetcher(rules, deadline=_ISSUER_DEADLINE)

@@ -23,7 +23,7 @@ from ...runtime.transport import ConnectionLost
 from ..sockets import connect_unix, keep_alive
 from ..streams import drop_tracebacks
 from .connection import ClientSocket, HttpClientConnection, RequestNotSent, read_head
-from .origins import HttpProxy, Origin
+from .origins import HttpProxy, Origin, looked_up
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -154,13 +154,14 @@ class Dialer:
                 return ClientSocket(await connect_unix(self.via))
             except OSError as error:
                 raise RequestNotSent(f"no connection to {self.via}: {error.strerror}") from None
+        host, port = looked_up(self._first.host), self._first.port
         try:
             if self.via is not None:
                 stream = await self._dialed(self.via)
             elif self.allows is None or self.proxy is not None:
-                stream = await trio.open_tcp_stream(self._first.host, self._first.port)
+                stream = await trio.open_tcp_stream(host, port)
             else:
-                stream = await connect_where_allowed(self._first.host, self._first.port, self.allows)
+                stream = await connect_where_allowed(host, port, self.allows)
         except OSError as error:
             raise RequestNotSent(f"no connection to {self._first.address}: {_reasons(error)}") from None
         keep_alive(stream, self.ping_interval, self.ping_timeout)

@@ -225,6 +225,12 @@ def is_local_host(host: str) -> bool:
     return (inner or address).is_loopback
 
 
+def looked_up(host: str) -> str:
+    """Return the name to look up for ``host``: ``localhost`` for the names below it, which many resolvers don't know,
+    and which must not be asked of a name server (RFC 6761 section 6.3)."""
+    return "localhost" if host.removesuffix(".").endswith(".localhost") else host
+
+
 def _is_exempt(origin: Origin, exceptions: str) -> bool:
     """Return whether ``exceptions`` name ``origin``: by its name, its domain (``x``, ``.x`` or ``*.x``), its address or
     network, each with or without a port. A single ``*`` names every origin."""
