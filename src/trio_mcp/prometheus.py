@@ -32,8 +32,9 @@ class PrometheusPage:
     """
 
     def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
-        self._registry = CollectorRegistry()
-        reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self._registry)
+        self.registry = CollectorRegistry()
+        """The registry that the page shows: register metrics of your own here."""
+        reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self.registry)
         self.tracing = OpenTelemetry(tracer_provider, meter_provider=MeterProvider([reader]))
         """The observer to give to servers and clients."""
 
@@ -46,11 +47,22 @@ class PrometheusPage:
     ) -> None:
         """Serve the page at ``http://host:port/metrics`` until cancelled. Reports the port, which is a free one for 0.
         Raises `OSError` when the port is taken."""
-        page, _ = start_http_server(port, host, self._registry)
-        try:
-            task_status.started(page.server_port)
-            await trio.sleep_forever()
-        finally:
-            with trio.CancelScope(deadline=trio.current_time() + _LAST_PAGE, shield=True):
-                await trio.to_thread.run_sync(page.shutdown, abandon_on_cancel=True)
-            page.server_close()
+        await serve_registry(self.registry, host, port, task_status=task_status)
+
+
+async def serve_registry(
+    registry: CollectorRegistry,
+    host: str,
+    port: int,
+    *,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the page of ``registry``: see `PrometheusPage.serve`."""
+    page, _ = start_http_server(port, host, registry)
+    try:
+        task_status.started(page.server_port)
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(deadline=trio.current_time() + _LAST_PAGE, shield=True):
+            await trio.to_thread.run_sync(page.shutdown, abandon_on_cancel=True)
+        page.server_close()

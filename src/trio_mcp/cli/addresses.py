@@ -18,7 +18,7 @@ from ..classes import define, frozen
 from ..concurrency.nurseries import open_service_nursery
 from ..server.servable import Servable
 from ..server.server import FROM_LIFESPAN, Server, share_secret
-from ..serving.process import exclusive_process, tune_gc
+from ..serving.process import exclusive_process, serve_stdio, tune_gc
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path
 from .group import choice, repeatable
@@ -26,6 +26,7 @@ from .printable import CommandError, say
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Protected
+    from ..recording.recorder import Recorder
     from ..server.sharing import SharedStorage
     from ..serving.callers import TrustedProxies
     from .workers import WorkerLink
@@ -52,6 +53,10 @@ class Addresses:
     link: WorkerLink | None = attrs.field(default=None, kw_only=True)
     """The supervisor's sockets, where this process is a worker."""
     workers: int | None = attrs.field(default=None, kw_only=True)
+    access_log: bool = attrs.field(default=False, kw_only=True)
+    record: Recorder | None = attrs.field(default=None, kw_only=True)
+    metrics: tuple[str, int] | None = attrs.field(default=None, kw_only=True)
+    """Host and port of the page of metrics."""
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
@@ -74,11 +79,23 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
             )
     elif addresses.path is not None and not addresses.path.startswith("/"):
         raise CommandError(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
-    for_http = {name: getattr(addresses, name) for name in ("stateless", "shared", "health", "auth")}
+    for_http = {name: getattr(addresses, name) for name in ("stateless", "shared", "health", "auth", "access_log")}
     for name in (name for name, value in for_http.items() if value and addresses.http is None):
-        raise CommandError(f"--{'issuer' if name == 'auth' else name} goes with --http")
+        raise CommandError(f"--{'issuer' if name == 'auth' else name.replace('_', '-')} goes with --http")
     if not given:
-        return None
+        if addresses.metrics is not None:
+            raise CommandError("--metrics goes with --http, --websocket, --tcp or --unix")
+        return None if addresses.record is None else partial(serve_stdio, record=addresses.record)
+    serve = _serving_on(addresses, for_http)
+    if addresses.metrics is None:
+        return serve
+    from .metrics import serve_with_metrics
+
+    socket = None if addresses.link is None else addresses.link.metrics
+    return partial(serve_with_metrics, serve, addresses.metrics, socket)
+
+
+def _serving_on(addresses: Addresses, for_http: dict[str, Any]) -> Callable[[Servable], Awaitable[None]]:
 
     # Servers on standard input and output start without all this.
     from ..serving.connections import serve_tcp, serve_unix
@@ -88,18 +105,19 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
     path = "/mcp" if addresses.path is None else addresses.path
     if addresses.http is not None:
         options = _checked(addresses.http, addresses)
-        serve = partial(serve_http, path=path, **for_http, **options)
+        serve = partial(serve_http, path=path, record=addresses.record, **for_http, **options)
         if addresses.link is not None:
             return _as_worker(serve, addresses.link)
         return partial(_serve_and_print, serve, partial(_url_on_socket if "unix" in options else _url, "http", path))
     if addresses.websocket is not None:
         options = _checked(addresses.websocket, addresses)
-        return partial(_serve_and_print, partial(serve_websocket, path=path, **options), partial(_url, "ws", path))
+        serve = partial(serve_websocket, path=path, record=addresses.record, **options)
+        return partial(_serve_and_print, serve, partial(_url, "ws", path))
     if addresses.tcp is not None:
-        host, port = _host_and_port(addresses.tcp)
-        return partial(_serve_and_print, partial(serve_tcp, host=host, port=port), _lines)
+        host, port = host_and_port(addresses.tcp)
+        return partial(_serve_and_print, partial(serve_tcp, host=host, port=port, record=addresses.record), _lines)
     assert addresses.unix is not None, "one was given"
-    return partial(_serve_and_print, partial(serve_unix, path=addresses.unix), _lines)
+    return partial(_serve_and_print, partial(serve_unix, path=addresses.unix, record=addresses.record), _lines)
 
 
 _ON_SOCKET: Final = "unix:"
@@ -117,7 +135,7 @@ def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
     if addresses.http is not None and address.startswith(_ON_SOCKET):
         _check_names("localhost", origins, hosts)
         return {"unix": _socket_path(address.removeprefix(_ON_SOCKET)), **options}
-    host, port = _host_and_port(address)
+    host, port = host_and_port(address)
     if origins is None or hosts is None:
         _check_decided(host)
     _check_names(host, origins, hosts)
@@ -211,7 +229,8 @@ def _check_names(host: str, allowed_origins: list[str] | None, allowed_hosts: li
         ) from None
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
+    """Return the host, 127.0.0.1 unless given, and the port. Raises `CommandError`."""
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
         raise CommandError(f"an address must be PORT or HOST:PORT, not {text!r}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sys
+from datetime import UTC, datetime
 from typing import IO, Any, Final
 
 import click
@@ -46,8 +48,13 @@ def name_shown(name: str, limit: int = 200) -> str:
 def say(line: str) -> None:
     """Print a sentence for the user on standard error. If the reader is gone, discard all text for standard error, so
     that neither a print nor the exit of the interpreter fails."""
+    if _json_lines.is_on:
+        record = logging.LogRecord("trio_mcp.cli", logging.INFO, __file__, 0, line, None, None)
+        text = _JSONLines().format(record)
+    else:
+        text = f"trio-mcp: {printable(line)}"
     try:
-        print(f"trio-mcp: {printable(line)}", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
     except BlockingIOError:  # the terminal or pipe is full, and another program made it non-blocking
         pass
     except OSError:  # a broken pipe, a terminal that was closed
@@ -90,9 +97,42 @@ class _Printable(logging.Formatter):
         return printable(super().format(record))
 
 
+_STANDARD: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+"""Attributes that each log record has, or that formatters add. Others are those of its author."""
+
+
+class _JSONLines(logging.Formatter):
+    """A formatter that writes each record as one JSON object in ASCII: ``time``, ``level``, ``logger``, ``message``,
+    the ``exception`` if there is one, and what else is known of the event, such as the ``status`` of a response."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        more = {name: value for name, value in vars(record).items() if name not in _STANDARD and name not in entry}
+        return json.dumps(entry | more, default=str)
+
+
+class _Switch:
+    is_on = False
+
+
+_json_lines: Final = _Switch()
+
+
+def write_json_lines() -> None:
+    """Have each line on standard error that this package writes from now on be a JSON object."""
+    _json_lines.is_on = True
+
+
 def log_to_stderr(level: str) -> None:
     """Log ``level`` and above, without control characters in the lines. Does nothing if logging is configured
     already."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_JSONLines() if _json_lines.is_on else _Printable("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,10 +1,12 @@
 """Options of the commands that serve on addresses of their own, ``run`` and ``gateway``: replicas and the storage that
-they share, workers, probes and tokens."""
+they share, workers, probes, metrics, logs and recordings."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,19 +16,22 @@ import attrs
 import click
 import trio
 
-from .addresses import Addresses, address_options, open_sockets, serving_on
-from .printable import CommandError, log_to_stderr
+from ..diagnostics.log import access_log
+from .addresses import Addresses, address_options, host_and_port, open_sockets, serving_on
+from .option_kinds import choice
+from .printable import CommandError, log_to_stderr, write_json_lines
 from .supervisor import report_in_a_thread
 from .token_options import token_options
 from .workers import WorkerLink, supervise
 
 if TYPE_CHECKING:
+    from ..recording.recorder import Recorder
     from ..server.sharing import SharedStorage
 
 
 def serving_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of `address_options` and `token_options`, and --stateless, --shared, --health and --workers. The
-    function gets the argument ``addresses``."""
+    """Add the options of `address_options` and `token_options`, and those about replicas, workers, probes, metrics,
+    logs and recordings. The function gets the argument ``addresses``."""
 
     @click.option(
         "--stateless",
@@ -51,13 +56,43 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         help="Serve with N processes, which share the port. One that dies is started again, and SIGHUP replaces them "
         "one after another. Goes with --http, and with --shared or --stateless.",
     )
+    @click.option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Serve the page /metrics for Prometheus on a port of its own, one page for all workers (extra "
+        "prometheus). Whoever reaches the port can read the page.",
+    )
+    @click.option("--access-log", is_flag=True, help="Log a line for each response. Goes with --http.")
+    @choice("--log-format", ("text", "json"), "text", "Write lines on standard error as text, or as JSON objects.")
+    @click.option(
+        "--record",
+        type=click.Path(file_okay=False, writable=True, path_type=Path),
+        metavar="FOLDER",
+        help="Record the messages of each session to a file in this folder, which is made if it does not exist. "
+        "Arguments and results are readable there.",
+    )
     @wraps(command)
-    def run(addresses: Addresses, shared: str | None, **named: Any) -> int:
+    def run(
+        addresses: Addresses,
+        shared: str | None,
+        metrics: str | None,
+        log_format: str,
+        record: Path | None,
+        **named: Any,
+    ) -> int:
+        link = WorkerLink.from_environment()
+        if log_format == "json":
+            write_json_lines()
+            log_to_stderr(named.get("log_level") or "warning")
+        if named["access_log"]:
+            access_log.setLevel(logging.INFO)
         served = attrs.evolve(
             addresses,
             shared=None if shared is None else storage_at(shared),
-            link=WorkerLink.from_environment(),
-            **{name: named.pop(name) for name in ("auth", "stateless", "health", "workers")},
+            link=link,
+            metrics=None if metrics is None else host_and_port(metrics),
+            record=None if record is None or (named["workers"] and link is None) else _recorder(record),
+            **{name: named.pop(name) for name in ("auth", "stateless", "health", "workers", "access_log")},
         )
         return command(addresses=served, **named)
 
@@ -87,9 +122,21 @@ def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
             count,
             lambda server: report_in_a_thread(f"serving {server!r} at {where} with {processes}; press Ctrl-C to stop"),
             os.getcwd() if reloads else None,
+            addresses.metrics,
         )
 
     return trio.run(serve)
+
+
+def _recorder(folder: Path) -> Recorder:
+    """Return the recorder for a new file in ``folder``. Raises `CommandError`."""
+    from ..recording.recorder import Recorder
+
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--record: {folder} cannot be made: {error.strerror}") from None
+    return Recorder(folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}.jsonl")
 
 
 def storage_at(text: str) -> SharedStorage:

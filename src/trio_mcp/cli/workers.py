@@ -54,6 +54,8 @@ class WorkerLink:
     """The listening sockets, shared with the other workers."""
     secret: bytes
     """A secret that all workers share."""
+    metrics: str | None
+    """The path of the Unix socket at which the supervisor asks for metrics."""
     _life: socket.socket
     _ends_within: float = START_ENDS_WITHIN
 
@@ -68,7 +70,9 @@ class WorkerLink:
         life = socket.socket(fileno=given["life"])
         for each in (*listeners, life):
             each.set_inheritable(False)
-        link = WorkerLink(listeners, life.recv(_SECRET_BYTES, socket.MSG_WAITALL), life)
+        folder = given["metrics"]
+        metrics = None if folder is None else os.path.join(folder, str(os.getpid()))
+        link = WorkerLink(listeners, life.recv(_SECRET_BYTES, socket.MSG_WAITALL), metrics, life)
         threading.Thread(target=link._end_with_supervisor, name="trio-mcp supervisor", daemon=True).start()
         return link
 
@@ -185,14 +189,16 @@ def _output(descriptor: int) -> int | None:
 
 
 @asynccontextmanager
-async def open_worker(listeners: Sequence[socket.socket], secret: bytes) -> AsyncGenerator[_Process]:
-    """Start a worker with the command line of this process. If the process still runs at the end of the block, it is
-    killed. Raises `OSError` if the system can't start a process."""
+async def open_worker(
+    listeners: Sequence[socket.socket], secret: bytes, metrics: str | None = None
+) -> AsyncGenerator[_Process]:
+    """Start a worker with the command line of this process, which serves its metrics in the folder ``metrics``. If the
+    process still runs at the end of the block, it is killed. Raises `OSError` if the system can't start a process."""
     ours, theirs = socket.socketpair()
     async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as life:
         with theirs:
             numbers = [each.fileno() for each in listeners]
-            given = json.dumps({"listeners": numbers, "life": theirs.fileno()})
+            given = json.dumps({"listeners": numbers, "life": theirs.fileno(), "metrics": metrics})
             ours.sendall(secret)
             try:
                 process = await trio.lowlevel.open_process(
@@ -212,11 +218,28 @@ async def open_worker(listeners: Sequence[socket.socket], secret: bytes) -> Asyn
             process.kill()
 
 
+@asynccontextmanager
+async def _metrics_page(where: tuple[str, int] | None) -> AsyncGenerator[str | None]:
+    """Serve the page of metrics at ``where``, and return the folder of the workers' sockets; `None` without a page."""
+    if where is None:
+        yield None
+        return
+    from .metrics import page_of_workers  # needs an extra
+
+    async with page_of_workers(*where) as folder:
+        yield folder
+
+
 async def supervise(
-    listeners: Sequence[socket.socket], count: int, announce: Callable[[str], None], watched: str | None
+    listeners: Sequence[socket.socket],
+    count: int,
+    announce: Callable[[str], None],
+    watched: str | None,
+    metrics: tuple[str, int] | None = None,
 ) -> int:
     """Run a `Supervisor`; with ``watched``, a folder, changes of Python files in the folder replace the workers.
-    ``listeners`` are closed at the end."""
+    ``metrics`` are host and port of the page of all workers. ``listeners`` are closed at the end. Raises `CommandError`
+    for metrics that cannot be served."""
     changes: AsyncIterator[object] | None = None
     if watched is not None:
         from watchfiles import PythonFilter, awatch
@@ -224,8 +247,8 @@ async def supervise(
         changes = awatch(watched, watch_filter=PythonFilter())
     secret = secrets.token_bytes(_SECRET_BYTES)
     try:
-        async with log_in_thread():  # standard error may have no reader
-            return await Supervisor(partial(open_worker, listeners, secret), count, announce, changes).run()
+        async with log_in_thread(), _metrics_page(metrics) as folder:  # standard error may have no reader
+            return await Supervisor(partial(open_worker, listeners, secret, folder), count, announce, changes).run()
     finally:
         for each in listeners:
             with suppress(OSError):  # the system can only shut connections down

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
@@ -23,7 +24,7 @@ from ...jsonrpc.codec import check_levels
 from ...lazy import lazy_pattern
 from ...protocol.fields import as_object
 from ...runtime.peer import Principal
-from ...transports.http_client.origins import is_local_host, split_url
+from ...transports.http_client.origins import Origin, is_local_host, split_url
 
 if TYPE_CHECKING:
     from ..fetching import Fetcher
@@ -38,15 +39,14 @@ def host_names(names: Collection[str]) -> frozenset[str]:
 
 
 def _host_name(name: str) -> str:
-    try:
-        origin, target = split_url(f"http://[{name}]" if ":" in name else f"http://{name}")
-    except ValueError:
-        origin = None
-    if origin is None or target != "/" or origin.host != name.lower():
+    found: tuple[Origin, str] | None = None
+    with suppress(ValueError):
+        found = split_url(f"http://[{name}]" if ":" in name else f"http://{name}")
+    if found is None or found[0].host != name.lower() or found[1] != "/":
         raise ValueError(
             f"trusted_http_hosts has {name[:300]!r}: a host is a name or an address, without scheme and port"
         )
-    return origin.host
+    return found[0].host
 
 
 def check_resource(url: str, trusted_http_hosts: Collection[str] = ()) -> str:

@@ -1,0 +1,133 @@
+"""The page of metrics of ``run`` and ``gateway``: of this process, or one for all workers of a supervisor, which asks
+each worker at a Unix socket when the page is read."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..server.servable import Servable
+from ..server.server import Server
+from ..transports.sockets import unix_listener
+from .printable import CommandError, say
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+_PATIENCE: Final = 2.0
+"""Seconds that a worker has to answer. The page leaves out one that does not."""
+_MOST_BYTES: Final = 16 * 1024 * 1024
+"""Maximum size of the metrics of a worker, which runs the author's code."""
+
+
+async def serve_with_metrics(
+    serve: Callable[[Servable], Awaitable[None]], where: tuple[str, int], path: str | None, server: Servable
+) -> None:
+    """Call ``serve`` with ``server``, and serve its metrics meanwhile: on a page at ``where``, or as a worker at the
+    Unix socket ``path``. Raises `CommandError` without the extra, for a server that has another observer, and for a
+    port that is in use."""
+    assert isinstance(server, Server), "run and gateway serve one"
+    try:
+        from ..prometheus import PrometheusPage
+    except ImportError:
+        raise CommandError("--metrics needs an extra: pip install 'trio-mcp[prometheus]'") from None
+    if server.tracing is not None:
+        raise CommandError("--metrics: the server has tracing= of its own; give it the one of a PrometheusPage instead")
+    page = PrometheusPage()
+    server.tracing = page.tracing
+    async with open_service_nursery("the server has ended") as services:
+        if path is None:
+            await _start_page(services, page.registry, where)
+        else:
+            await services.start(_answer_supervisor, page.registry, path)
+        await serve(server)
+
+
+async def _start_page(services: ServiceNursery, registry: CollectorRegistry, where: tuple[str, int]) -> None:
+    from ..prometheus import serve_registry
+
+    host, port = where
+    try:
+        port = await services.start(serve_registry, registry, host, port)
+    except OSError as error:
+        raise CommandError(f"--metrics: cannot listen there: {error}") from None
+    say(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+
+
+async def _answer_supervisor(
+    registry: CollectorRegistry, path: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    from prometheus_client import generate_latest
+
+    async def answer(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            async with stream:
+                await stream.send_all(await trio.to_thread.run_sync(generate_latest, registry))
+
+    with unix_listener(path) as listener:
+        task_status.started()
+        await trio.serve_listeners(answer, [listener])
+
+
+@asynccontextmanager
+async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
+    """Serve the page of all workers, and return the folder in which each has its socket. Raises `CommandError`."""
+    try:
+        from prometheus_client import CollectorRegistry
+    except ImportError:
+        raise CommandError("--metrics needs an extra: pip install 'trio-mcp[prometheus]'") from None
+    registry = CollectorRegistry()
+    with tempfile.TemporaryDirectory(prefix="trio-mcp-") as folder:
+        registry.register(_Workers(folder))  # pyright: ignore[reportArgumentType] - what registries ask for
+        async with open_service_nursery("the workers have ended") as services:
+            await _start_page(services, registry, (host, port))
+            yield folder
+
+
+class _Workers:
+    """Collects the metrics of all workers whose sockets are in ``folder``. Each sample has the label ``worker``, the
+    process id: a counter of one worker begins anew when another takes its place."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterator[Metric]:
+        """Ask all workers at once. Runs in a thread of the page."""
+        from prometheus_client.metrics_core import Metric
+        from prometheus_client.parser import text_string_to_metric_families
+
+        workers = sorted(name for name in os.listdir(self._folder) if name.isdecimal())  # others are locks
+        with ThreadPoolExecutor(max(1, len(workers))) as threads:
+            texts = threads.map(partial(_ask_worker, self._folder), workers)
+        families = dict[str, Metric]()
+        for worker, text in zip(workers, texts, strict=True):
+            for family in text_string_to_metric_families(text):
+                whole = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    whole.samples.append(sample._replace(labels={**sample.labels, "worker": worker}))
+        yield from families.values()
+
+
+def _ask_worker(folder: str, worker: str) -> str:
+    """Return the metrics of a worker; nothing if it has ended, or does not answer in time."""
+    received = bytearray()
+    with socket.socket(socket.AF_UNIX) as asked, suppress(OSError):
+        asked.settimeout(_PATIENCE)
+        asked.connect(os.path.join(folder, worker))
+        while data := asked.recv(65536):
+            received += data
+            if len(received) > _MOST_BYTES:
+                return ""
+        return received.decode()
+    return ""
