@@ -43,6 +43,29 @@ def install(*words: str) -> Result:
     return CliRunner().invoke(trio_mcp, ["install", *words], standalone_mode=False)
 
 
+def test_file_typed_in_two_ways_is_one_server(server: str, home: Path, tmp_path: Path) -> None:
+    (home / "link").symlink_to(tmp_path / "elsewhere" / "deep", target_is_directory=True)
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    other = written(tmp_path / "elsewhere" / "echo.py", SERVER)
+    for typed, meant in (
+        (server, server),
+        ("../echo.py", server),
+        ("./../echo.py:server", server),
+        ("link/../echo.py", other),
+    ):
+        done = install(typed, "--client", "cursor", "--replace")
+        assert done.return_value == 0, done.stderr
+        entry = json.loads((home / ".cursor" / "mcp.json").read_text())["mcpServers"]["echo server"]
+        assert entry["args"][-1].removesuffix(":server") == meant
+        if typed == "../echo.py":
+            assert "has it already" in done.stderr
+
+
+async def test_missing_file_is_one_line_without_usage() -> None:
+    ended = await run([*TRIO_MCP, "install", "nowhere.py", "--client", "cursor"])
+    assert (ended.status, ended.stderr) == (2, "trio-mcp: there is no Python file 'nowhere.py'\n")
+
+
 def test_entry_is_added_and_the_rest_of_the_file_stays_as_it_is(server: str, home: Path):
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()

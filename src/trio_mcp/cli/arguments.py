@@ -10,17 +10,15 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, NoReturn, cast
 
-import click
-
 from ..protocol.fields import JSON_TYPES, JSONObject, as_object, json_type
 from ..protocol.inlining import at_pointer
-from .printable import name_shown, on_one_line
+from .printable import CommandError, name_shown, on_one_line
 
 _LONGEST_NAME: Final = 60
 _NAMES_TOLD: Final = 20
 
 
-class WrongArgument(click.UsageError):
+class WrongArgument(CommandError):
     """The text is no argument, or does not fit. The message is one line for the user, and names the argument."""
 
 

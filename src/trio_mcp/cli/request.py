@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TextIO, TypeVar
 
 import attrs
-import click
 import trio
 
 from ..classes import define
@@ -67,7 +66,7 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-class NotOffered(click.UsageError):
+class NotOffered(CommandError):
     """The server offers nothing of this name. The message is one line for the user."""
 
 

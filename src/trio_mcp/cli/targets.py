@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
-import click
 
 from ..classes import frozen
 from ..connecting.bad_target import BadTarget
@@ -26,7 +25,7 @@ from ..hosting.config_files import Config, ConfigError, NoServers, read_config
 from ..protocol.fields import JSONObject
 from ..transports.http_client.origins import split_url
 from ..transports.process import TextSink
-from .printable import say
+from .printable import CommandError, say
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from ..auth.storage.records import TokenStorage
 
 
-class NoTarget(click.UsageError):
+class NoTarget(CommandError):
     """The text, or the files of hosts, do not say which server is meant, or there is no token where the user says there
     is. The message is one line for the user."""
 
@@ -247,7 +246,9 @@ def is_file(typed: str) -> bool:
 def command_of_file(typed: str) -> list[str]:
     """Return the command that serves a Python file on standard input and output, whatever the current directory."""
     file, name = (typed, "") if Path(typed).is_file() else typed.rsplit(":", 1)
-    where = str(Path(file).absolute())
+    where = os.path.abspath(file)
+    if not (os.path.exists(where) and os.path.samefile(where, file)):  # ".." behind a link
+        where = os.path.realpath(file)
     # -P: what lies in the current directory is none of the server's business.
     return [sys.executable, "-P", "-m", "trio_mcp.cli", "run", f"{where}:{name}" if name else where]
 

@@ -12,7 +12,7 @@ from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
 from .. import ENDED_WELL, NOT_WRITTEN
 from ..file_edits import CannotChange, EditedFile, NotEditable, parse_object, shown_change, with_value
-from ..printable import name_shown, say
+from ..printable import CommandError, name_shown, say
 from ..reporting import WITH_SERVER, ServerOffers, say_error
 from ..signals import run_until_interrupted
 from ..targets import HOSTS, Host, command_of_file, is_file
@@ -66,7 +66,7 @@ def install(
     `trio-mcp inspect`.
     """
     if not is_file(file):
-        raise click.UsageError(f"there is no Python file {file!r}")
+        raise CommandError(f"there is no Python file {file!r}")
     host, command = HOSTS[client], command_of_file(file)
     place = path or host.file
     try:

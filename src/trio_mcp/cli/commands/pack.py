@@ -152,7 +152,7 @@ class _Packing:
     def run(self) -> int:
         """Pack the server, and return the exit status."""
         if not is_file(self.file):
-            raise click.UsageError(f"there is no Python file {self.file!r}")
+            raise CommandError(f"there is no Python file {self.file!r}")
         path, variable = (self.file, "") if Path(self.file).is_file() else self.file.rsplit(":", 1)
         try:
             server = load_server(self.file)

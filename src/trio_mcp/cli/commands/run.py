@@ -82,7 +82,7 @@ def run(
     elif target is None:
         raise click.UsageError("name a file, or a module with -m")
     if tasks is not None and not tasks.parent.is_dir():
-        raise click.UsageError(f"there is no folder {str(tasks.parent)!r} for the tasks")
+        raise CommandError(f"there is no folder {str(tasks.parent)!r} for the tasks")
     if tasks is not None and addresses.shared is not None:
         raise click.UsageError("--shared keeps the tasks, too: leave --tasks out")
     if (status := supervised(addresses, reloads=reloads)) is not None:
