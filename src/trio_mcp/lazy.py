@@ -62,8 +62,8 @@ def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) ->
 
 
 def _make_old() -> None:
-    """Put all objects into the oldest generation, so that the collector doesn't look through them at once. Do nothing if
-    the program has frozen objects."""
+    """Put all objects into the oldest generation, so that the collector doesn't look through them at once. Do nothing
+    if the program has frozen objects."""
     if not gc.get_freeze_count():
         gc.freeze()
         gc.unfreeze()

@@ -18,7 +18,7 @@ import trio
 
 from ..diagnostics.log import access_log
 from .addresses import Addresses, address_options, host_and_port, open_sockets, serving_on
-from .option_kinds import choice
+from .group import choice
 from .printable import CommandError, log_to_stderr, write_json_lines
 from .supervisor import report_in_a_thread
 from .token_options import token_options
