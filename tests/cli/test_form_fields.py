@@ -45,6 +45,8 @@ TITLED_TAGS = {"type": "array", "items": {"anyOf": [{"const": "n", "title": "new
         ({"anyOf": [TAGS, {"type": "null"}]}, "1, odd", ["new", "odd"]),
         ({"anyOf": [{"const": "n", "title": "new"}, {"const": "o"}, {"type": "null"}]}, "new", "n"),
         ({"type": ["string", "null"], "enum": ["r", None]}, "r", "r"),
+        ({"type": "string", "const": "a", "title": "Only"}, "1", "a"),
+        ({"type": "integer", "enum": [1, 2]}, "2", 2),
     ],
 )
 def test_answer_becomes_a_value_of_the_field(schema: dict[str, Any], typed: str, value: object):
@@ -62,6 +64,8 @@ def test_answer_becomes_a_value_of_the_field(schema: dict[str, Any], typed: str,
         ({"type": "integer", "maximum": 3}, "4", "maximum of 3"),
         ({"anyOf": [{"type": "integer", "maximum": 3}, {"type": "null"}]}, "4", "maximum of 3"),
         ({"type": "number"}, "nan", "a number, please"),
+        ({"type": "integer", "enum": [1, 2]}, "3", "not one of 1 or 2"),
+        ({"type": "string", "const": "a"}, "", "none of the choices"),
         ({"type": "number"}, "1e999", "a number, please"),
         ({"type": "boolean"}, "maybe", "y or n, please"),
         (COLOURS, "blue", "'blue' is none of the choices; their numbers are 1 to 2"),

@@ -196,7 +196,18 @@ def terminal_options(*, log_level: str | None = None) -> ClientOptions:
     return options
 
 
-_CHECKED: Final = ("type", "minLength", "maxLength", "format", "minimum", "maximum", "minItems", "maxItems")
+_CHECKED: Final = (
+    "type",
+    "minLength",
+    "maxLength",
+    "format",
+    "minimum",
+    "maximum",
+    "minItems",
+    "maxItems",
+    "enum",
+    "const",
+)
 _TYPES: Final = ("string", "number", "integer", "boolean", "array")
 _YES: Final = ("y", "yes", "true")
 _NO: Final = ("n", "no", "false")
@@ -302,7 +313,8 @@ def _without_null(schema: Any) -> JSONObject:
 
 
 def _choices(members: JSONObject) -> tuple[tuple[str, str], ...]:
-    values, names = _list(members.get("enum")), _list(members.get("enumNames"))
+    only = [members["const"]] if "const" in members else []
+    values, names = _list(members.get("enum")) or only, _list(members.get("enumNames"))
     if values:
         pairs = zip(values, [*names, *values[len(names) :]], strict=False)
     else:
