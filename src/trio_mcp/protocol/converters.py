@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation, clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_small
-from .fields import wire_name
+from .fields import as_object, wire_name
 from .readers import Hook, Readers
 from .revisions import Revision
 from .types.lifecycle import InitializeParams
@@ -107,6 +107,8 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
         # Sloppy clients leave out what nothing depends on.
         if kind is InitializeParams and is_small(members, _PARTS, _CHARACTERS, MOST_LEVELS):
             members, _ = _repaired(members, kind, _MOST_FAULTS)
+        elif as_object(members).get("arguments") == []:  # PHP writes an empty object so
+            members = {**members, "arguments": {}}
         return structure(members, kind)
     except ValueError as error:
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
