@@ -196,18 +196,7 @@ def terminal_options(*, log_level: str | None = None) -> ClientOptions:
     return options
 
 
-_CHECKED: Final = (
-    "type",
-    "minLength",
-    "maxLength",
-    "format",
-    "minimum",
-    "maximum",
-    "minItems",
-    "maxItems",
-    "enum",
-    "const",
-)
+_CHECKED: Final = "type const enum minLength maxLength format minimum maximum minItems maxItems".split()
 _TYPES: Final = ("string", "number", "integer", "boolean", "array")
 _YES: Final = ("y", "yes", "true")
 _NO: Final = ("n", "no", "false")
