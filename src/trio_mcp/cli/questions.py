@@ -196,7 +196,10 @@ def terminal_options(*, log_level: str | None = None) -> ClientOptions:
     return options
 
 
-_CHECKED: Final = "type const enum minLength maxLength format minimum maximum minItems maxItems".split()
+_CHECKED: Final = (
+    *("type", "const", "enum", "format"),
+    *("minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems"),
+)
 _TYPES: Final = ("string", "number", "integer", "boolean", "array")
 _YES: Final = ("y", "yes", "true")
 _NO: Final = ("n", "no", "false")
