@@ -119,8 +119,8 @@ def ask(
         raise refused(f"the token endpoint of {shown(server.issuer)} has refused", error, answer.status, secrets)
     try:
         response = TokenResponse.from_json(answer.body)
-    except InvalidDocument:
-        raise AuthorizationError("the token endpoint has answered with no token") from None
+    except InvalidDocument as error:
+        raise AuthorizationError(f"the token endpoint has answered with no token: {error}") from None
     if not _TOKEN.fullmatch(response.access_token):
         raise AuthorizationError("the authorization server has granted a token that nobody can send")
     return response
