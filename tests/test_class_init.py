@@ -83,6 +83,70 @@ def test_init_without_attrs_sets_given_fields_and_defaults():
     assert one.second is not Base(4).second
 
 
+def many_fields() -> Any:
+    @define
+    class Fields:
+        first: int
+        second: list[int] = attrs.field(factory=list)
+        _private: str = "private"
+        counted: int = attrs.field(default=3, init=False)
+        absent: int = attrs.field(init=False)
+        doubled: int = attrs.field(default=attrs.Factory(lambda self: self.first * 2, takes_self=True))
+        named: str = attrs.field(default="named", kw_only=True)
+
+    return Fields
+
+
+def checked_fields() -> Any:
+    @frozen
+    class Fields:
+        first: int = attrs.field(validator=positive)
+        named: int = attrs.field(default=2, kw_only=True)
+        sum: int = attrs.field(init=False)
+
+        def __attrs_post_init__(self) -> None:
+            object.__setattr__(self, "sum", self.first + self.named)
+
+    return Fields
+
+
+@pytest.mark.parametrize("make", [many_fields, checked_fields])
+@pytest.mark.parametrize(
+    ("args", "given"),
+    [
+        ((1,), {}),
+        ((1,), {"named": 4}),
+        ((), {"first": 1}),
+        ((1, [2], "p", 5), {}),
+        ((1, [2]), {"doubled": 7, "private": "q"}),
+        ((1, attrs.NOTHING), {}),
+        ((-1,), {}),
+        ((), {}),
+        ((1,), {"first": 1}),
+        ((1,), {"other": 1}),
+        ((1,), {"counted": 1}),
+        ((1, 2, 3, 4, 5), {}),
+    ],
+)
+def test_first_instances_of_a_class_are_made_as_all_others(make: Any, args: tuple[Any, ...], given: dict[str, Any]):
+    def made() -> Any:
+        try:
+            new = kind(*args, **given)
+        except (TypeError, ValueError) as error:
+            return repr(error)
+        return {name: getattr(new, name) for name in kind.__slots__ if name != "__weakref__" and hasattr(new, name)}
+
+    kind = make()
+    first = made()
+    assert [made() for _ in range(4)] == [first] * 4
+
+
+def test_first_instances_do_not_hide_the_parameters_of_its_class():
+    kind = many_fields()
+    kind(1)
+    assert [*inspect.signature(kind).parameters] == ["first", "second", "private", "doubled", "named"]
+
+
 def test_init_without_attrs_sets_inherited_fields_in_the_order_of_attrs():
     kind: Any = Derived  # type checkers have the order of dataclasses
     made = kind(1, "p", 2, [3], 4, named="n")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, SupportsIndex, TypeVar, 
 
 import attrs
 
-from .class_init import init_of, own_fields, plain_fields
+from .class_init import init_of, own_fields, plain_fields, set_fields
 
 T = TypeVar("T")
 
@@ -75,11 +75,12 @@ def _is_plain(kind: type, members: Mapping[str, Any]) -> bool:
     return True
 
 
-_FROZEN: Final[dict[str, Any]] = {
-    name: member
-    for name, member in vars(attrs.frozen(type("Frozen", (), {}))).items()
-    if name in ("__setattr__", "__delattr__")
-}
+def _refuse_change(self: object, name: str, value: object = None) -> NoReturn:
+    raise attrs.exceptions.FrozenInstanceError
+
+
+_FROZEN: Final = {"__setattr__": _refuse_change, "__delattr__": _refuse_change}
+_FEW: Final = 3
 _LATE: Final = ("__attrs_attrs__", "__init__", "__match_args__")
 _GIVEN: Final = (
     *("__attrs_pre_init__", "__attrs_post_init__"),
@@ -91,8 +92,9 @@ def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[s
     """Make the class that ``make`` makes of ``kind``, with slots, ``methods``, and what is compiled at the first use of
     the class.
 
-    `init_of` writes ``__init__``. With the first look at the fields, and for an ``__init__`` that only attrs can write,
-    attrs makes its class of the fields alone, whose parts are given to the class made here.
+    `init_of` writes ``__init__``, and `set_fields` takes its place for the first instances. With the first look at the
+    fields, and for an ``__init__`` that only attrs can write, attrs makes its class of the fields alone, whose parts
+    are given to the class made here.
     """
     members: dict[str, Any] = {**vars(kind), **methods, "__doc__": FieldsDocumented(kind.__doc__ or "")}
     for name in ("__dict__", "__weakref__"):
@@ -104,6 +106,8 @@ def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[s
     if options.pop("weakref_slot", True) and not any("__weakref__" in vars(base) for base in kind.__mro__[1:]):
         slots.append("__weakref__")
     late = {name: _LazyMember(name) for name in _LATE if name not in members}
+    if "__init__" in late:
+        late["__init__"] = _LazyInit("__init__", frozen=make is attrs.frozen)
     hints = {name: members["__annotations__"][name] for name in names}
     own = own_fields(hints, fields, kw_only=options.get("kw_only", False))
     made = type(kind)(
@@ -148,6 +152,28 @@ class _LazyMember:
         self.complete()
         member: Any = vars(self.made)[self._name]
         return member.__get__(instance, owner) if hasattr(member, "__get__") else member
+
+
+class _LazyInit(_LazyMember):
+    """An ``__init__`` that is compiled for the fourth instance: at a start, most classes get one or two."""
+
+    __slots__ = ("_frozen", "_instances")
+
+    def __init__(self, name: str, *, frozen: bool) -> None:
+        super().__init__(name)
+        self._frozen = frozen
+        self._instances = 0
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None or self._instances == _FEW:
+            return super().__get__(instance, owner)
+        self._instances += 1
+
+        def initialize(*args: Any, **given: Any) -> None:
+            if not set_fields(instance, self.made, args, given, frozen=self._frozen):
+                super(_LazyInit, self).__get__(instance, owner)(*args, **given)
+
+        return initialize
 
 
 def evolve(instance: T, **changes: Any) -> T:
