@@ -13,9 +13,9 @@ from http import HTTPStatus
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
+from ...classes import evolve
 from ...concurrency.fair_share import Caller, SharedBytes
 from ...jsonrpc.messages import Request, Unreadable
 from ...runtime.limits import Limits
@@ -198,7 +198,7 @@ class SessionTable:
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
         part = caller.connection()
-        peer = attrs.evolve(posted.peer(session_id), caller=part)
+        peer = evolve(posted.peer(session_id), caller=part)
         session = HttpSession(self._running, session_id, peer, part, self._replayed, self._retry_interval, self._remove)
         self._sessions[session_id] = session
         self._counts.setdefault(caller, {})[session] = None
