@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context
 from typing import Any, Generic, TypeVar
 
-import attrs
 import trio
 
 from ..classes import define
@@ -48,17 +47,25 @@ class in_context(Generic[T]):
         return _run_steps(self.work, self.context.run)
 
 
-@define(eq=False)
 class ResumptionObserver:
     """An awaitable that runs ``answer``, and calls ``on_resumed`` at the first step of ``answer`` after the cancel of
     ``scope``, where its ``finally`` begins, and ``on_returned`` when ``answer`` has returned or raised. Neither may
     raise."""
 
-    _answer: Awaitable[Any]
-    _scope: trio.CancelScope
-    _on_resumed: Callable[[], object]
-    _on_returned: Callable[[], object] | None = None
-    _is_resumed: bool = attrs.field(default=False, init=False)
+    __slots__ = ("_answer", "_is_resumed", "_on_resumed", "_on_returned", "_scope")
+
+    def __init__(
+        self,
+        answer: Awaitable[Any],
+        scope: trio.CancelScope,
+        on_resumed: Callable[[], object],
+        on_returned: Callable[[], object] | None = None,
+    ) -> None:
+        self._answer = answer
+        self._scope = scope
+        self._on_resumed = on_resumed
+        self._on_returned = on_returned
+        self._is_resumed = False
 
     def __await__(self) -> Generator[Any, Any, Any]:
         try:
