@@ -49,7 +49,8 @@ def port() -> int:
 @asynccontextmanager
 async def running(folder: Path, words: list[str], port: int) -> AsyncGenerator[trio.Process]:
     """Run a command in ``folder`` that listens on ``port``."""
-    started = {"python": [], "trio-mcp": ["-m", "trio_mcp.cli"], "hypercorn": ["-m", "hypercorn"]}[words[0]]
+    modules = {"trio-mcp": "trio_mcp.cli", "hypercorn": "hypercorn", "uvicorn": "uvicorn"}
+    started = ["-m", modules[words[0]]] if words[0] in modules else []
     command = [sys.executable, *started, *words[1:]]
     process = await trio.lowlevel.open_process(command, cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -145,11 +146,13 @@ async def test_replicas_serve_one_session(folder: Path, port: int) -> None:
     ("module", "path", "framework"),
     [("app", "/tools/mcp", "starlette"), ("app", "/tools/mcp/", "starlette"), ("several", "/batch/mcp", "fastapi")],
 )
+@pytest.mark.parametrize("asgi_server", ["hypercorn", "uvicorn"])
 async def test_a_server_is_mounted_in_a_web_framework(
-    folder: Path, port: int, module: str, path: str, framework: str
+    folder: Path, port: int, module: str, path: str, framework: str, asgi_server: str
 ) -> None:
     pytest.importorskip(framework)
-    words = [word.replace("8000", str(port)) for word in shlex.split(COMMANDS[-1])]
+    (command,) = [each for each in COMMANDS if each.startswith(f"{asgi_server} ")]
+    words = [word.replace("8000", str(port)) for word in shlex.split(command)]
     async with running(folder, [*words[:-1], f"{module}:app"], port):
         assert await processed(f"http://127.0.0.1:{port}{path}") == "processed 2 items"
 

@@ -209,7 +209,8 @@ def open_group(
     max_name_length: int | None = None,
     **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[Group]:
-    def manager(loop: HandlerLoop) -> AbstractAsyncContextManager[Any]:
+    def manager() -> AbstractAsyncContextManager[Any]:
+        loop = HandlerLoop(running_loop())
         described = {name: _described(loop, description) for name, description in (members or {}).items()}
         return of_group.open_group(described, max_name_length=max_name_length, **_adapted(loop, options))
 

@@ -109,13 +109,3 @@ def check_opened_under_trio(name: str) -> None:
             "    right:  trio.run(main)\n"
             "or, in a program that runs asyncio, use the function of that name in trio_mcp.aio"
         )
-
-
-def check_mounted_under_trio() -> None:
-    """Raise `RuntimeError` with the correct command unless trio runs the server of an ASGI application."""
-    if not trio.lowlevel.in_trio_task():
-        raise RuntimeError(
-            "http_app is run by trio only, and this ASGI server runs asyncio. Start the application with\n"
-            "    wrong:  uvicorn module:app\n"
-            "    right:  hypercorn --worker-class trio module:app"
-        )

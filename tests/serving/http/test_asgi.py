@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable
@@ -545,27 +544,6 @@ async def test_without_a_lifespan_each_request_and_the_log_say_what_is_missing(
     assert answer.status == 500
     assert b"lifespan=mcp.lifespan" in answer.body
     assert "lifespan=mcp.lifespan" in caplog.text
-
-
-def test_under_asyncio_the_lifespan_and_each_request_say_that_trio_is_needed(caplog: pytest.LogCaptureFixture) -> None:
-    app = http_app(Server("lost"), **OPEN)
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": "lifespan.startup"}
-
-    async def send(event: Any) -> None:
-        sent.append(event)
-
-    with pytest.raises(RuntimeError, match="hypercorn --worker-class trio"):
-        asyncio.run(app({"type": "lifespan"}, receive, send))
-    assert sent[0]["type"] == "lifespan.startup.failed"
-    assert "hypercorn --worker-class trio" in sent[0]["message"]
-    sent.clear()
-    asyncio.run(app({"type": "http", "method": "POST", "path": "/mcp", "headers": []}, receive, send))
-    assert sent[0]["status"] == 500
-    assert b"hypercorn --worker-class trio" in sent[1]["body"]
-    assert "hypercorn --worker-class trio" in caplog.text
 
 
 async def test_the_end_ends_streams_properly_and_waits_for_no_client(

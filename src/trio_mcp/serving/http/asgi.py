@@ -1,4 +1,4 @@
-"""http_app: a server as an ASGI application, for web frameworks and servers that run on trio."""
+"""http_app: a server as an ASGI application, for web frameworks and ASGI servers, on trio or asyncio."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import trio
 
 from ...concurrency.contexts import asynccontextmanager
-from ...concurrency.misuse import check_keywords, check_mounted_under_trio
+from ...concurrency.misuse import check_keywords
 from ...concurrency.nurseries import open_service_nursery
 from ...diagnostics.log import log_in_thread
 from ...protocol.types.server_cards import CATALOG_PATH
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
     from ...recording.recorder import Recorder
     from ...server.sharing import SharedStorage
+    from .asgi_loop import LoopRuns
     from .recorded import HttpRecordings
 
 logger = logging.getLogger("trio_mcp")
@@ -41,6 +42,7 @@ _NOT_RUNNING: Final = (
     "    right:  mcp = http_app(server, ...); app = Starlette(routes=[Mount('/', mcp)], lifespan=mcp.lifespan)\n"
     "or enter `async with mcp.lifespan():` in a lifespan of your own"
 )
+
 _LAST_WRITES: Final = 1.0
 """Seconds that clients have to take the ends of their responses when the application ends."""
 
@@ -48,8 +50,10 @@ _LAST_WRITES: Final = 1.0
 def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
     """Return ``server`` as an ASGI application, which serves the same as `serve_http`, at ``path``.
 
-    The application runs where trio runs: ``hypercorn --worker-class trio module:app``. Mounted in Starlette or FastAPI,
-    it needs the lifespan of the framework, which hides the events of the ASGI server::
+    Any ASGI server can run the application. On trio, ``hypercorn --worker-class trio module:app``, the server runs in
+    the event loop of the ASGI server. On asyncio, ``uvicorn module:app``, the server runs in a thread of trio's beside
+    the event loop; all applications of a process share the thread. Mounted in Starlette or FastAPI, the application
+    needs the lifespan of the framework, which hides the events of the ASGI server::
 
         mcp = http_app(server, allowed_origins=[], allowed_hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
@@ -60,6 +64,8 @@ def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
 
         documents = [Route(path, app) for app in (mcp.metadata, mcp.catalog) for path in app.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
+
+    On asyncio, an application without its lifespan starts with its first request and ends with the event loop.
 
     An application does not know who can reach its server, so this raises `ValueError` unless ``allowed_origins`` and
     ``allowed_hosts`` are given. Addresses, certificates, connections and signals are the ASGI server's.
@@ -114,6 +120,8 @@ class HTTPApp:
         self._shared = shared
         self._record = record
         self._front: _AsgiFront | None = None
+        self._loop_runs: LoopRuns | None = None
+        """The runs beside event loops of asyncio; `None` where there was none."""
         self.metadata = ResourceMetadataApp(settings.gate)
         """The metadata of a protected application, to be mounted at the root of the host."""
         self.catalog = CatalogApp(settings)
@@ -126,9 +134,20 @@ class HTTPApp:
         When the block is left, no new request is taken; accepted ones go on for up to `Limits.drain_timeout` seconds,
         and streams are ended. A cancel cancels all requests at once.
         """
-        check_mounted_under_trio()
+        if not trio.lowlevel.in_trio_task():
+            async with self._beside_loops().lifespan():
+                yield
+            return
         if self._front is not None:
             raise RuntimeError("http_app runs already: its lifespan is entered once, by the outermost application")
+        try:
+            async with self._open_front() as self._front:
+                yield
+        finally:
+            self._front = None
+
+    @asynccontextmanager
+    async def _open_front(self) -> AsyncGenerator[_AsgiFront]:
         async with (
             log_in_thread(),
             _open_recordings(self._record) as recordings,
@@ -136,12 +155,15 @@ class HTTPApp:
             open_service_nursery("the application has ended") as services,
         ):
             front: _AsgiFront = await services.start(self._run, running, recordings)
-            self._front = front
-            try:
-                yield
-                await front.close()
-            finally:
-                self._front = None
+            yield front
+            await front.close()
+
+    def _beside_loops(self) -> LoopRuns:
+        if self._loop_runs is None:
+            from .asgi_loop import LoopRuns  # late: not needed on trio
+
+            self._loop_runs = LoopRuns(self._open_front)
+        return self._loop_runs
 
     async def _run(
         self, running: Running, recordings: HttpRecordings | None, *, task_status: trio.TaskStatus[_AsgiFront]
@@ -179,24 +201,16 @@ class HTTPApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            front = self._present_front()
-        except RuntimeError as error:
-            # Neither trio nor an endpoint is there to answer with.
-            logger.error("%s", error)  # noqa: TRY400 - the words say all
-            words = str(error).encode()
+        if not trio.lowlevel.in_trio_task():
+            await self._beside_loops().serve(scope, receive, send)
+        elif self._front is not None:
+            await self._front.serve(scope, receive, send)
+        else:  # there is no endpoint to answer with
+            logger.error("%s", _NOT_RUNNING)
+            words = _NOT_RUNNING.encode()
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(words))]
             await send({"type": "http.response.start", "status": 500, "headers": headers})
             await send({"type": "http.response.body", "body": words})
-            return
-        await front.serve(scope, receive, send)
-
-    def _present_front(self) -> _AsgiFront:
-        """Return the present front. Raises `RuntimeError` with words for the author of the mount."""
-        check_mounted_under_trio()
-        if self._front is None:
-            raise RuntimeError(_NOT_RUNNING)
-        return self._front
 
 
 class ResourceMetadataApp:
