@@ -37,7 +37,8 @@ COMMANDS: Final = {
     *("interaction/client/test_child.py", "interaction/client/test_interrupts.py"),
     *("interaction/server/test_descriptors.py", "interaction/server/test_signals.py"),
     *("interaction/server/test_unread_stderr.py", "interaction/websocket/test_load.py"),
-    *("ported/test_ported_servers.py", "recording/test_hostile_recordings.py", "stores/test_sqlite_processes.py"),
+    *("ported/test_ported_servers.py", "recording/test_hostile_recordings.py"),
+    *("serving/http/test_asgi_processes.py", "stores/test_sqlite_processes.py"),
     *("tasks/test_ending_processes.py", "testing/test_plugin.py", "transports/test_process_tree.py"),
     *("test_authorization_example.py", "test_authorization_page.py", "test_coming_from_pages.py"),
     *("test_deployment_page.py", "test_examples_typed.py", "test_guide.py", "test_http_page.py", "test_limit.py"),
@@ -50,7 +51,7 @@ SCHEDULES: Final = {
     *("bridging/test_cancelled_at_random.py", "hosting/test_group_at_random.py"),
     *("interaction/test_cancel_acknowledged_random.py", "interaction/test_http_random.py"),
     *("interaction/test_load_random.py", "interaction/test_rounds_random.py", "interaction/test_threads_random.py"),
-    *("serving/http/test_leaks.py", "transports/http/test_against_h11.py"),
+    *("serving/http/test_asgi_load.py", "serving/http/test_leaks.py", "transports/http/test_against_h11.py"),
 }
 """Files whose tests play random orders of events, or so many exchanges that one test takes seconds."""
 
