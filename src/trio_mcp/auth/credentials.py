@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from http import HTTPStatus
 from typing import Any, Final, Protocol, TypeAlias
@@ -20,6 +20,7 @@ import trio
 from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..jsonrpc.errors import MCPError, clean
+from ..transports.http_client.origins import host_names
 
 
 class AuthorizationError(MCPError):
@@ -123,10 +124,13 @@ class Bearer:
 
     ``token`` is the token, or an async function that returns the present token. The function is called for each
     request, so good tokens are for the function to keep; when the server refuses a token, the function is called again,
-    and another token is tried once. Raises `ValueError` for what no header can carry.
+    and another token is tried once. ``trusted_http_hosts`` are hosts of a private network to which the token may go
+    over plain ``http``: whoever can read the traffic of that network can use the token. Raises `ValueError` for what no
+    header can carry.
     """
 
     token: str | Callable[[], Awaitable[str]] = attrs.field(validator=_is_token, repr=False)
+    trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names, kw_only=True)
 
     @asynccontextmanager
     async def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:

@@ -147,7 +147,7 @@ class UrlRules:
     def address_rule(self, origin: Origin) -> AddressRule | None:
         """Return the rule for addresses of ``origin``; `None` where all are allowed."""
         if not origin.secure:  # where names are, such as localhost, is for a name server to say
-            return _is_private if self._trusts(origin) else _is_of_this_machine
+            return is_private if self._trusts(origin) else _is_of_this_machine
         if not self.public_addresses_only:
             return None
         return self._allows if self.loopback else is_public
@@ -156,7 +156,8 @@ class UrlRules:
         return is_public(address) or _is_of_this_machine(address)
 
 
-def _is_private(address: _Address) -> bool:
+def is_private(address: _Address) -> bool:
+    """Return whether the public internet does not reach ``address``."""
     return not is_public(address)
 
 

@@ -167,15 +167,18 @@ def target_typed(
     nobody does, and no token is looked at. Raises `NoTarget`.
     """
     try:
-        target = _found(typed, config, stderr, None if sign_in is None else sign_in.oauth)
+        target = _found(typed, config, stderr, sign_in)
         bearer = None if sign_in is None else sign_in.bearer()
         if bearer is None:
             return target
-        if isinstance(target, Address) and is_confidential(target.url):
+        if isinstance(target, Address) and is_confidential(target.url, bearer.trusted_http_hosts):
             return attrs.evolve(target, auth=bearer)
     except BadTarget as error:
         raise NoTarget(str(error)) from None
-    raise NoTarget("a token is sent over https or wss alone, or to this machine over http, http+unix or ws")
+    raise NoTarget(
+        "a token is sent over https or wss alone, or to this machine over http, http+unix or ws, or over http to a "
+        "host in --trust-http"
+    )
 
 
 def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revision: str | None = None) -> Target:
@@ -211,16 +214,17 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _found(
-    typed: str | Sequence[str], config: Path | None, stderr: TextSink | None, oauth: Callable[[], OAuth] | None
-) -> Target:
+def _found(typed: str | Sequence[str], config: Path | None, stderr: TextSink | None, sign_in: SignIn | None) -> Target:
     if not isinstance(typed, str):
         return Command(typed, inherit_env=True, stderr=stderr)
     if config is None and _is_address(typed):
         address = Address(typed)
-        return address if oauth is None or not can_sign_in(typed) else attrs.evolve(address, auth=oauth())
+        if sign_in is None or not can_sign_in(typed, sign_in.trust_http):
+            return address
+        return attrs.evolve(address, auth=sign_in.oauth())
     if config is None and is_file(typed):
         return Command(command_of_file(typed), inherit_env=True, stderr=stderr)
+    oauth = None if sign_in is None else sign_in.oauth
     return _named(typed, config, stderr, oauth) or Command(_words(typed), inherit_env=True, stderr=stderr)
 
 
@@ -280,6 +284,8 @@ class SignIn:
     """The variable that holds a token; `None` for a user who signs in."""
     tokens: Literal["file", "keyring", "memory"] = "file"
     """Place of the tokens."""
+    trust_http: tuple[str, ...] = ()
+    """Hosts to which tokens may go over plain HTTP."""
 
     def bearer(self) -> Bearer | None:
         """Return the authorization by a token that the user has; `None` for a user who signs in. Raises `NoTarget`."""
@@ -291,7 +297,7 @@ class SignIn:
         if not token:
             raise NoTarget(f"there is no variable {self.bearer_env}, or it is empty")
         try:
-            return Bearer(token)
+            return Bearer(token, trusted_http_hosts=self.trust_http)
         except ValueError:
             raise NoTarget(f"the variable {self.bearer_env} holds no bearer token") from None
 
@@ -300,7 +306,9 @@ class SignIn:
         from ..auth.oauth_client.authorization_code import OAuth
 
         asks = sys.stderr.isatty() if self.asks is None else self.asks
-        return OAuth(storage=storage_in(self.tokens), on_visit=_visit, asks_user=asks)
+        return OAuth(
+            storage=storage_in(self.tokens), on_visit=_visit, asks_user=asks, trusted_http_hosts=self.trust_http
+        )
 
 
 def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:

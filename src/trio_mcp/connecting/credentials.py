@@ -5,7 +5,7 @@ they are given, so that no token goes where others could read the token.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
@@ -24,11 +24,16 @@ def check_authorization(auth: ClientAuth | None, headers: Mapping[str, str], url
     named = [name for name in headers if str(name).lower() in ("authorization", "dpop")]
     if named and auth is not None:
         raise ValueError(f"the header {named[0]} is written by auth=: give one of the two")
-    if (named or auth is not None) and not is_confidential(url):
+    if (named or auth is not None) and not is_confidential(url, trusted_http_hosts(auth)):
         scheme, _, rest = url.partition("://")
         where = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0].rpartition('@')[2][:300]}"
         needed = "wss" if scheme.lower() == "ws" else "https"
         raise ValueError(f"no token is sent to {where} in plain text: the server needs {needed}")
+
+
+def trusted_http_hosts(auth: ClientAuth | None) -> Collection[str]:
+    """Return the hosts to which ``auth`` may send tokens over plain HTTP."""
+    return getattr(auth, "trusted_http_hosts", ())
 
 
 @asynccontextmanager
@@ -52,24 +57,25 @@ def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
     return status == HTTPStatus.UNAUTHORIZED
 
 
-def is_confidential(url: str) -> bool:
-    """Return whether a token may be sent to the server at ``url``: over TLS, or on this machine, by HTTP or WebSocket.
-    Others could read the token on the way elsewhere."""
+def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
+    """Return whether a token may be sent to the server at ``url``: over TLS, or on this machine, by HTTP or WebSocket,
+    or by HTTP to one of ``trusted_http_hosts``. Others could read the token on the way elsewhere."""
     scheme = url.partition(":")[0].lower()
     if names_socket(url):
         return True
     if scheme in ("http", "ws"):
         try:
-            return is_local_host(split_url(f"http{url[len(scheme) :]}")[0].host)
+            host = split_url(f"http{url[len(scheme) :]}")[0].host
         except ValueError:
             return False
+        return is_local_host(host) or (scheme == "http" and host in trusted_http_hosts)
     return scheme in ("https", "wss")
 
 
-def can_sign_in(url: str) -> bool:
+def can_sign_in(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
     """Return whether OAuth can get a token for the server at ``url``. A server on a Unix socket has no URL that an
     authorization server could know."""
-    return is_confidential(url) and not names_socket(url)
+    return is_confidential(url, trusted_http_hosts) and not names_socket(url)
 
 
 def resource_at(url: str) -> str:

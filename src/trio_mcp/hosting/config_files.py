@@ -19,7 +19,7 @@ import attrs
 from ..auth.credentials import ClientAuth
 from ..classes import frozen
 from ..client.options import ClientOptions
-from ..connecting.credentials import can_sign_in
+from ..connecting.credentials import can_sign_in, trusted_http_hosts
 from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..jsonrpc.errors import MCPError
@@ -409,7 +409,8 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
         raise ValueError("oauth, auth: one of the two")
     has_header = any(name.lower() == "authorization" for name in address.headers)
     if not given:
-        return general if can_sign_in(address.url) and not has_header else None
+        trusted = trusted_http_hosts(general)
+        return general if can_sign_in(address.url, trusted) and not has_header else None
     key = given[0]
     section = fields[key]
     if section is False and key == "oauth":
@@ -421,7 +422,7 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
         return None
     if has_header:
         raise ValueError(f"{key}, headers: both authorize the requests; one of the two")
-    if not can_sign_in(address.url):
+    if not can_sign_in(address.url, trusted_http_hosts(general)):
         raise ValueError(f"{key}: no token is sent there; the server needs https or wss")
     parameters = _parameters(key, section)
     if section.get("grantType", "authorization_code") == "client_credentials" and key == "oauth":
@@ -465,6 +466,7 @@ def _for_a_machine(parameters: dict[str, Any], general: OAuth | None) -> ClientA
     if general is not None:
         parameters |= {"storage": general.storage, "dpop": general.dpop, "ssl_context": general.ssl_context}
         parameters |= {"public_addresses_only": general.public_addresses_only, "http_proxy": general.http_proxy}
+        parameters |= {"trusted_http_hosts": general.trusted_http_hosts}
     return ClientCredentials(**parameters)
 
 

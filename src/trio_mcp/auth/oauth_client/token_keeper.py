@@ -13,7 +13,7 @@ import re
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Final, Literal
@@ -24,7 +24,7 @@ import trio
 from ...classes import define, frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
-from ...transports.http_client.origins import is_local_host, names_socket, split_url
+from ...transports.http_client.origins import host_names, is_local_host, names_socket, split_url
 from ..challenges import Challenge, parse_challenges
 from ..credentials import AuthorizationError, ClientAuth, Credentials, RefusedRequest
 from ..fetching import Fetcher, HttpFetcher, UrlRules
@@ -355,6 +355,9 @@ class OAuthClient(ClientAuth):
     http_proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
     """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
     environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
+    trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
+    """Hosts of a private network to which tokens may go over plain ``http``: servers, and authorization servers.
+    Whoever can read the traffic of that network can use the tokens."""
 
     @asynccontextmanager
     async def open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
@@ -363,9 +366,12 @@ class OAuthClient(ClientAuth):
         if names_socket(server_url):
             raise ValueError("nobody signs in at a server on a Unix socket: give auth=Bearer(token)")
         origin = split_url(server_url)[0]
-        if not origin.secure and not is_local_host(origin.host):
+        trusted = frozenset(self.trusted_http_hosts)
+        if not (origin.secure or is_local_host(origin.host) or origin.host in trusted):
             raise ValueError(f"no token is sent to {origin} in plain text: the server needs https")
-        rules = UrlRules.for_server(server_url, public_addresses_only=self.public_addresses_only)
+        rules = UrlRules.for_server(
+            server_url, public_addresses_only=self.public_addresses_only, trusted_http_hosts=trusted
+        )
         fetcher = HttpFetcher(rules, ssl_context=self.ssl_context, http_proxy=self.http_proxy)
         async with open_service_nursery("the client was closed") as nursery:
             keeper = TokenKeeper(server_url, source, self.storage, fetcher, nursery, is_dpop=self.dpop)

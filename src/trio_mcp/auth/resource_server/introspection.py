@@ -15,6 +15,7 @@ import msgspec
 from ...classes import frozen
 from ...jsonrpc.codec import check_levels
 from ...runtime.peer import Principal
+from ...transports.http_client.origins import host_names
 from ..fetching import Fetch, Fetched, Fetcher, FetchFailed
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
 from .verification import (
@@ -26,7 +27,6 @@ from .verification import (
     audiences,
     check_endpoint,
     fetcher_for,
-    host_names,
 )
 
 logger = logging.getLogger("trio_mcp")

@@ -12,6 +12,7 @@ import attrs
 
 from ...classes import frozen
 from ...runtime.peer import Principal
+from ...transports.http_client.origins import host_names
 from ..fetching import Fetcher
 from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, check_extra, check_jwks_uri, fetch_keys, read_key_set
 from .verification import (
@@ -23,7 +24,6 @@ from .verification import (
     audiences,
     check_issuer,
     fetcher_for,
-    host_names,
     read_signed,
 )
 

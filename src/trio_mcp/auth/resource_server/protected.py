@@ -19,11 +19,11 @@ import msgspec
 from ...classes import define, frozen, positive
 from ...lazy import lazy_pattern
 from ...runtime.peer import Auth, Headers, Principal
-from ...transports.http_client.origins import origin_of
+from ...transports.http_client.origins import host_names, origin_of
 from ..challenges import RESOURCE_METADATA
 from .refusals import USED_BEFORE, Refusal, Refusals, broken, unavailable
 from .tokens import TokenCheck, log_defect
-from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource, host_names
+from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource
 
 if TYPE_CHECKING:
     from ...stores.shared import ReplayGuard

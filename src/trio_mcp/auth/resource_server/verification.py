@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
@@ -24,29 +23,10 @@ from ...jsonrpc.codec import check_levels
 from ...lazy import lazy_pattern
 from ...protocol.fields import as_object
 from ...runtime.peer import Principal
-from ...transports.http_client.origins import Origin, is_local_host, split_url
+from ...transports.http_client.origins import is_local_host, split_url
 
 if TYPE_CHECKING:
     from ..fetching import Fetcher
-
-
-def host_names(names: Collection[str]) -> frozenset[str]:
-    """Return ``names`` of hosts in lower case. Raises `TypeError` for one text alone, `ValueError` for what is no host
-    name or address."""
-    if isinstance(names, str):
-        raise TypeError(f"trusted_http_hosts are several, [{names!r}] for example, not one text")
-    return frozenset(map(_host_name, names))
-
-
-def _host_name(name: str) -> str:
-    found: tuple[Origin, str] | None = None
-    with suppress(ValueError):
-        found = split_url(f"http://[{name}]" if ":" in name else f"http://{name}")
-    if found is None or found[0].host != name.lower() or found[1] != "/":
-        raise ValueError(
-            f"trusted_http_hosts has {name[:300]!r}: a host is a name or an address, without scheme and port"
-        )
-    return found[0].host
 
 
 def check_resource(url: str, trusted_http_hosts: Collection[str] = ()) -> str:

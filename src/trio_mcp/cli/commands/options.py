@@ -11,6 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
+import attrs
 import click
 from click.shell_completion import CompletionItem
 
@@ -91,16 +92,24 @@ class ConnectionOptions(NamedTuple):
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr, --header, --env,
-    --revision, and those of `sign_in_options`. The function gets the argument ``connection``, a `ConnectionOptions`."""
+    --revision, --trust-http, and those of `sign_in_options`. The function gets the argument ``connection``, a
+    `ConnectionOptions`."""
 
     @wraps(command)
     def run(**named: Any) -> Any:
+        named["sign_in"] = attrs.evolve(named["sign_in"], trust_http=named.pop("trust_http"))
         typed = {name: named.pop(name) for name in ConnectionOptions._fields}
         return command(connection=ConnectionOptions(**typed), **named)
 
     optioned = sign_in_options(run)
     for option in (
         revision_option,
+        repeatable(
+            "--trust-http",
+            "trust_http",
+            "HOST",
+            "A host of a private network to which tokens may go over http://. Whoever reads its traffic sees them.",
+        ),
         repeatable("--env", "env", "NAME=VALUE", "A variable of the environment of a command that is started."),
         repeatable(
             "--header",

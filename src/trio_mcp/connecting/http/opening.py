@@ -37,10 +37,10 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ...runtime.transport import ConnectionLost, HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
-from ...transports.http_client.dialing import Dial, Hooks, OnRequest, OnResponse
+from ...transports.http_client.dialing import AddressRule, Dial, Hooks, OnRequest, OnResponse
 from ...transports.http_client.origins import REDIRECTS, is_local_host, names_socket, split_socket_url, split_url
 from ..bad_target import BadTarget, check_server_url
-from ..credentials import check_authorization, given_headers, open_credentials
+from ..credentials import check_authorization, given_headers, open_credentials, trusted_http_hosts
 from .endpoint import Endpoint, Inbox
 from .listening import may_use_http_and_sse
 from .outgoing import RequestHeaders, Sessions
@@ -180,14 +180,27 @@ async def open_http_messages(
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
         # Proxies are for other machines: a token in plain text must not leave this one.
         unix, at = split_socket_url(url) if names_socket(url) else (None, url)
-        by = None if is_local_host(split_url(at)[0].host) else http_proxy
+        origin = split_url(at)[0]
+        by = None if is_local_host(origin.host) else http_proxy
         via: str | Dial | None = unix
+        allows: AddressRule | None = None
+        if not origin.secure and origin.host in trusted_http_hosts(auth):
+            from ...auth.fetching import is_private  # few clients send tokens so
+
+            by, allows = None, is_private
         if hooks is not None and hooks.dial is not None:
             if unix is not None or isinstance(http_proxy, str):
                 raise BadTarget("dial= opens connections in place of an HTTP proxy or a Unix socket: give one of them")
             by, via = None, hooks.dial
         http = HttpClient(
-            at, ssl_context=ssl_context, http_proxy=by, bounds=bounds, user_agent=agent, via=via, cookies=cookies
+            at,
+            ssl_context=ssl_context,
+            http_proxy=by,
+            bounds=bounds,
+            user_agent=agent,
+            via=via,
+            cookies=cookies,
+            allows=allows,
         )
         http.hooks = hooks
     except ValueError as error:

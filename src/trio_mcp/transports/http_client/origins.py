@@ -8,7 +8,8 @@ import base64
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Final
 from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit, urlunsplit
 
@@ -213,6 +214,25 @@ def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpPr
         return proxy_at(environ[named])
     except ValueError as error:
         raise ValueError(f"{named} is {error}") from None
+
+
+def host_names(names: Collection[str]) -> frozenset[str]:
+    """Return ``names`` of hosts in lower case. Raises `TypeError` for one text alone, `ValueError` for what is no host
+    name or address."""
+    if isinstance(names, str):
+        raise TypeError(f"trusted_http_hosts are several, [{names!r}] for example, not one text")
+    return frozenset(map(_host_name, names))
+
+
+def _host_name(name: str) -> str:
+    found: tuple[Origin, str] | None = None
+    with suppress(ValueError):
+        found = split_url(f"http://[{name}]" if ":" in name else f"http://{name}")
+    if found is None or found[0].host != name.lower() or found[1] != "/":
+        raise ValueError(
+            f"trusted_http_hosts has {name[:300]!r}: a host is a name or an address, without scheme and port"
+        )
+    return found[0].host
 
 
 def is_local_host(host: str) -> bool:
