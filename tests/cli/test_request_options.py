@@ -17,6 +17,7 @@ SHARED = [
     "stderr",
     "headers",
     "env",
+    "trust_http",
     "revision",
     "asks",
     "bearer_env",
