@@ -76,7 +76,6 @@ class Steps:
         self._flags = pattern.flags | (re.ASCII if isinstance(pattern.pattern, bytes) else 0)
         self._text = ""
         self._groups: dict[int, tuple[int, int]] = {}
-        self._known: dict[tuple[Any, Any, str, int], bool] = {}
         self._is_full = False
         self._match = self._sequence(list(_parsed(pattern)), self._ended, self._flags)
 
@@ -102,21 +101,31 @@ class Steps:
     def _ended(self, index: int) -> int:
         return -1 if self._is_full and index < len(self._text) else index
 
-    def _step(self) -> None:
-        self.count += 1
+    def _step(self, steps: int = 1) -> None:
+        self.count += steps
         if self.count > self._most:
             raise TooManySteps
 
-    def _is_at(self, op: Any, value: Any, flags: int, index: int) -> bool:
-        self._step()
-        if index >= len(self._text):
-            return False
-        char = self._text[index]
-        key = (op, id(value) if isinstance(value, list) else value, char, flags)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = _fits(op, value, char, flags)
-        return found
+    def _run_of(self, op: Any, value: Any, flags: int) -> Callable[[int, int], int]:
+        """Return what counts a step for each character from an index on that fits one part, and for the one that does
+        not, and returns where that is: at most so many characters further."""
+        known = dict[str, bool]()
+
+        def run(index: int, most: int) -> int:
+            text, end = self._text, index
+            last = min(len(text), index + most)
+            while end < last:
+                char = text[end]
+                fits = known.get(char)
+                if fits is None:
+                    fits = known[char] = _fits(op, value, char, flags)
+                if not fits:
+                    break
+                end += 1
+            self._step(end - index + (end - index < most))
+            return end
+
+        return run
 
     def _sequence(self, parts: Sequence[Any], then: Then, flags: int) -> Then:
         for op, value in reversed(parts):
@@ -125,7 +134,8 @@ class Steps:
 
     def _part(self, op: Any, value: Any, then: Then, flags: int) -> Then:
         if op in (OP.LITERAL, OP.NOT_LITERAL, OP.ANY, OP.IN):
-            return lambda index: then(index + 1) if self._is_at(op, value, flags, index) else -1
+            one = self._run_of(op, value, flags)
+            return lambda index: then(index + 1) if one(index, 1) > index else -1
         if op in _LOOPS:
             return self._loop(op, value, then, flags)
         if op is OP.AT:
@@ -199,20 +209,21 @@ class Steps:
         return look
 
     def _place(self, where: Any, then: Then, flags: int) -> Then:
+        word, is_multiline = re.compile(r"\w", flags & re.ASCII).match, bool(flags & re.MULTILINE)
+
         def is_word(index: int) -> bool:
-            within = 0 <= index < len(self._text)
-            return within and re.match(r"\w", self._text[index], flags & re.ASCII) is not None
+            return 0 <= index < len(self._text) and word(self._text, index) is not None
 
         def is_there(index: int) -> bool:
             text, size = self._text, len(self._text)
-            if where is OP.AT_BEGINNING_STRING or (where is OP.AT_BEGINNING and not flags & re.MULTILINE):
+            if where is OP.AT_BEGINNING_STRING or (where is OP.AT_BEGINNING and not is_multiline):
                 return index == 0
             if where is OP.AT_BEGINNING:
                 return index == 0 or text[index - 1] == "\n"
             if where is OP.AT_END_STRING:
                 return index == size
             if where is OP.AT_END:
-                if flags & re.MULTILINE:
+                if is_multiline:
                     return index == size or text[index] == "\n"
                 return index == size or (index == size - 1 and text[index] == "\n")
             return (is_word(index - 1) != is_word(index)) is (where is OP.AT_BOUNDARY)
@@ -270,12 +281,10 @@ class Steps:
         return lambda index: at(0, index)
 
     def _loop_of_one(self, op: Any, least: int, most: int, part: Any, then: Then, flags: int) -> Then:
-        kind, value = part
+        run = self._run_of(*part, flags)
 
         def greedy(index: int) -> int:
-            end = index
-            while end - index < most and self._is_at(kind, value, flags, end):
-                end += 1
+            end = run(index, most)
             while end - index >= least:
                 found = then(end)
                 if found >= 0 or op is OP.POSSESSIVE_REPEAT:
@@ -285,13 +294,11 @@ class Steps:
             return -1
 
         def lazy(index: int) -> int:
-            end = index
-            while end - index < least:
-                if not self._is_at(kind, value, flags, end):
-                    return -1
-                end += 1
+            end = run(index, least)
+            if end - index < least:
+                return -1
             while (found := then(end)) < 0:
-                if end - index >= most or not self._is_at(kind, value, flags, end):
+                if end - index >= most or run(end, 1) == end:
                     return -1
                 end += 1
             return found

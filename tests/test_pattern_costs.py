@@ -60,19 +60,44 @@ class Found:
 
 
 @cache
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+def sources() -> dict[Path, str]:
+    return {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def found_in(path: Path, tree: ast.Module) -> Iterator[Found]:
-    names = {
-        id(node.value): ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in CALLS:
-            yield Found(path, node, names.get(id(node)))
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(sources()[path])
+
+
+def files_with_patterns() -> list[Path]:
+    """Return the files that have a call of `CALLS`, or other words that look like one."""
+    return [path for path, text in sources().items() if re.search(r"\bre\b|lazy_pattern", text)]
+
+
+def found_in(path: Path) -> Iterator[Found]:
+    names, calls = dict[int, str](), list[ast.Call]()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
+            names[id(node.value)] = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            if ast.unparse(node.func) in CALLS:
+                calls.append(node)
+    for call in calls:
+        yield Found(path, call, names.get(id(call)))
+
+
+@cache
+def uses() -> list[tuple[Path, str, str]]:
+    """Return the file, the name and the method wherever one of `METHODS` is named behind that of a pattern."""
+    names = "|".join({found.name.rpartition(".")[2] for found in PATTERNS.values() if found.name})
+    used = re.compile(rf"\b(?:{names})\s*\.\s*(?:{'|'.join(METHODS)})\b")
+    return [
+        (path, ast.unparse(node.value).rpartition(".")[2], node.attr)
+        for path, text in sources().items()
+        if used.search(text)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and node.attr in METHODS
+    ]
 
 
 @cache
@@ -84,21 +109,18 @@ def methods_of(found: Found) -> tuple[str, ...]:
         return (found.function,)
     name = (found.name or "").rpartition(".")[2]
     used = {
-        node.attr
-        for path, tree in trees().items()
-        if name and (path == found.file or not name.startswith("_"))
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr in METHODS
-        if ast.unparse(node.value).rpartition(".")[2] == name
+        method
+        for path, used_name, method in uses()
+        if used_name == name and name and (path == found.file or not name.startswith("_"))
     }
     return tuple(sorted({"sub" if each not in ("match", "fullmatch") else each for each in used})) or ("sub",)
 
 
 PATTERNS: Final = {
     found.place: found
-    for path, tree in trees().items()
+    for path in files_with_patterns()
     if path.name != "lazy.py"  # whose patterns are those of its callers
-    for found in found_in(path, tree)
+    for found in found_in(path)
 }
 
 MADE_BY_FUNCTIONS: Final[dict[str, tuple[str, Callable[[], list[re.Pattern[Any]]]]]] = {
@@ -156,8 +178,8 @@ def assert_linear(pattern: re.Pattern[Any], methods: Sequence[str]) -> None:
 
 def test_every_pattern_is_found_by_the_name_of_its_module() -> None:
     assert len(PATTERNS) > 120
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path in files_with_patterns():
+        for node in ast.walk(tree_of(path)):
             assert not (isinstance(node, ast.ImportFrom) and node.module == "re"), path
             assert not (
                 isinstance(node, ast.Import) and any(each.name == "re" and each.asname for each in node.names)
