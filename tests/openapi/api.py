@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -32,6 +33,8 @@ class Answer:
 
 
 Handler = Callable[[Seen], Awaitable[Answer]]
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""What clients need not make each for itself: that takes longer than most tests here, none of which uses TLS."""
 
 
 @attrs.define
@@ -53,6 +56,7 @@ async def open_api(handler: Handler | Answer | None = None, base: str = "/", **o
 
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+    options = {"verify": NO_CERTIFICATES, **options}
     async with httpx2.AsyncClient(base_url=url + base, **options) as http, trio.open_nursery() as nursery:
         api = API(http, url=url)
         serve = partial(_serve, api, handler if callable(handler) else answer)
