@@ -281,7 +281,8 @@ class Steps:
         return lambda index: at(0, index)
 
     def _loop_of_one(self, op: Any, least: int, most: int, part: Any, then: Then, flags: int) -> Then:
-        run = self._run_of(*part, flags)
+        kind, value = part
+        run = self._run_of(kind, value, flags)
 
         def greedy(index: int) -> int:
             end = run(index, most)

@@ -79,9 +79,8 @@ def found_in(path: Path) -> Iterator[Found]:
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
             names[id(node.value)] = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-            if ast.unparse(node.func) in CALLS:
-                calls.append(node)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in CALLS:
+            calls.append(node)
     for call in calls:
         yield Found(path, call, names.get(id(call)))
 
