@@ -91,8 +91,12 @@ LONGEST = (
 """Files whose tests take longest. One worker has a file: with these at the end, the others would wait for it."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other lanes, and begin with the files that take longest."""
+    left_out = [item for item in items if lanes.leaves_out_test(item, config)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not lanes.leaves_out_test(item, config)]
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 

@@ -1,13 +1,14 @@
 """Lanes: which tests `pytest` alone runs, and which ones it leaves to `.ci/run`.
 
 ``--lane=quick``, the default, is what a change is tested with before it is committed: everything that happens in one
-process or in forked ones. The other lanes have files that take long for a reason, and few of a room's tests:
+process or in forked ones. The other lanes have what takes long for a reason, and few of a room's tests:
 
 - ``commands``: each test starts a Python, a command line, a type checker or a benchmark, as a user does.
 - ``schedules``: random orders of events, where one example is a whole scenario.
 
-``--lane=all`` runs every lane in one go. A file that is named on the command line runs in any lane. What needs foreign
-programs has folders of its own, which ``norecursedirs`` in pyproject.toml names.
+A single test of another lane than its file has that lane as a mark: ``@pytest.mark.commands``. ``--lane=all`` runs
+every lane in one go. A file that is named on the command line runs in any lane. What needs foreign programs has folders
+of its own, which ``norecursedirs`` in pyproject.toml names.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 import pytest
 
-__all__ = ["LANES", "STARTS_FEW", "add_option", "lane_of", "leaves_out"]
+__all__ = ["LANES", "STARTS_FEW", "add_option", "lane_of", "leaves_out", "leaves_out_test"]
 
 TESTS: Final = Path(__file__).parent
 
@@ -33,25 +34,31 @@ COMMANDS: Final = {
     *("cli/test_signals.py", "cli/test_tasks.py", "cli/test_tasks_bridged.py", "cli/test_terminal_options.py"),
     *("cli/test_operating_options.py", "cli/test_token_options.py", "cli/test_workers.py"),
     *("connecting/test_command.py", "connecting/test_errors.py", "connecting/test_exits.py"),
+    *("diagnostics/test_unread.py", "fleet/test_hostile_storage.py", "fleet/test_shared_storages.py"),
     *("hosting/test_fifty.py", "hosting/test_processes.py"),
+    *("interaction/browser/test_app.py", "interaction/browser/test_browser.py"),
+    "interaction/browser/test_http_page.py",
     *("interaction/client/test_child.py", "interaction/client/test_interrupts.py"),
     *("interaction/server/test_descriptors.py", "interaction/server/test_signals.py"),
     *("interaction/server/test_unread_stderr.py", "interaction/websocket/test_load.py"),
-    *("ported/test_ported_servers.py", "recording/test_hostile_recordings.py"),
-    *("serving/http/test_asgi_processes.py", "stores/test_sqlite_processes.py"),
-    *("tasks/test_ending_processes.py", "testing/test_plugin.py", "transports/test_process_tree.py"),
+    *("ported/test_ported_servers.py", "recording/test_hostile_recordings.py", "recording/test_hostile_texts.py"),
+    *("serving/http/test_asgi_processes.py", "stores/test_sqlite_processes.py", "tasks/test_ending_processes.py"),
+    *("testing/test_plugin.py", "transports/test_process_tree.py", "transports/test_stdio.py"),
     *("test_authorization_example.py", "test_authorization_page.py", "test_coming_from_pages.py"),
-    *("test_deployment_page.py", "test_examples_typed.py", "test_guide.py", "test_http_page.py", "test_limit.py"),
-    *("test_ported.py", "test_readme.py", "test_start.py", "test_tutorial_page.py", "test_without_extras.py"),
+    *("test_deployment_page.py", "test_examples_typed.py", "test_five_members.py", "test_guide.py"),
+    *("test_http_page.py", "test_limit.py", "test_mutations.py", "test_ported.py", "test_readme.py", "test_start.py"),
+    *("test_tutorial_page.py", "test_without_extras.py"),
 }
-"""Files in which most tests start a command."""
+"""Files in which most tests start a command, a browser or a Redis, or are about a command that is run by hand."""
 
 SCHEDULES: Final = {
     *("auth/oauth_client/test_secrets_stay.py", "auth/oauth_client/test_token_keeper_random.py"),
-    *("bridging/test_cancelled_at_random.py", "hosting/test_group_at_random.py"),
+    *("bridging/test_cancelled_at_random.py", "connecting/test_slow_servers.py", "fleet/test_shared_storm.py"),
+    "hosting/test_group_at_random.py",
     *("interaction/test_cancel_acknowledged_random.py", "interaction/test_http_random.py"),
     *("interaction/test_load_random.py", "interaction/test_rounds_random.py", "interaction/test_threads_random.py"),
-    *("serving/http/test_asgi_load.py", "serving/http/test_leaks.py", "transports/http/test_against_h11.py"),
+    *("serving/http/test_asgi_load.py", "serving/http/test_leaks.py", "tasks/test_one_run_per_claim.py"),
+    *("tasks/test_state_machine.py", "transports/http/test_against_h11.py"),
 }
 """Files whose tests play random orders of events, or so many exchanges that one test takes seconds."""
 
@@ -62,15 +69,8 @@ LANES: Final = {
 """The lanes of the files that are in none but one of these."""
 
 
-STARTS_FEW: Final = {
-    *("auth/resource_server/test_jwt.py", "auth/storage/test_files.py", "auth/storage/test_keyrings.py"),
-    *("auth/test_proofs.py", "cli/test_json_text.py", "diagnostics/test_unread.py"),
-    *("interaction/client/test_both_ends.py", "interaction/websocket/test_keep_alive.py"),
-    *("openapi/test_documents.py", "protocol/test_schema_validator.py", "server/test_docstrings.py"),
-    *("server/test_media.py", "server/test_mistakes.py", "serving/http/test_ending.py"),
-    *("stores/test_record_codec.py", "stores/test_sqlite_store.py", "test_otel.py", "transports/test_stdio.py"),
-}
-"""Files of the quick lane in which one or two tests of many start a process, or each test forks one."""
+STARTS_FEW: Final = {"cli/test_json_text.py", "interaction/client/test_both_ends.py"}
+"""Files of the quick lane with a test that starts a small program often, or that forks what it starts."""
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -89,5 +89,21 @@ def leaves_out(file: Path, config: pytest.Config) -> bool:
     wanted = config.getoption("lane")
     if wanted == "all" or lane_of(file) == wanted or not file.name.startswith("test_"):
         return False
-    named = (config.invocation_params.dir / argument.partition("::")[0] for argument in config.args)
-    return file not in map(Path.resolve, named)
+    if wanted != "quick" and f"pytest.mark.{wanted}\n" in file.read_text(encoding="utf-8"):
+        return False
+    return file not in named(config)
+
+
+def leaves_out_test(item: pytest.Item, config: pytest.Config) -> bool:
+    """Whether the lane of this run leaves out a test of a file that it does not leave out."""
+    wanted = config.getoption("lane")
+    if wanted == "all":
+        return False
+    marked = next((lane for lane in set(LANES.values()) if item.get_closest_marker(lane)), None)
+    return (marked or lane_of(item.path)) != wanted and item.path not in named(config)
+
+
+def named(config: pytest.Config) -> frozenset[Path]:
+    """Return the files that are named on the command line."""
+    arguments = (config.invocation_params.dir / argument.partition("::")[0] for argument in config.args)
+    return frozenset(map(Path.resolve, arguments))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.lanes import COMMANDS, LANES, SCHEDULES, STARTS_FEW, TESTS, lane_of, leaves_out
+from tests.lanes import COMMANDS, LANES, SCHEDULES, STARTS_FEW, TESTS, lane_of, leaves_out, leaves_out_test
 
 STARTING = re.compile(r"\b(subprocess\.(run|Popen)|open_process|run_process|pytester\.run\w+|in_terminal)\(")
 
@@ -25,6 +26,29 @@ def config(lane: str, *arguments: str) -> Any:
 )
 def test_lane_runs_the_files_of_its_own_and_all_runs_each(lane: str, left_out: bool) -> None:
     assert leaves_out(TESTS / "cli" / "test_demo.py", config(lane, "tests")) is left_out
+
+
+@pytest.mark.parametrize(
+    ("lane", "marks", "left_out"),
+    [
+        ("quick", [], False),
+        ("quick", ["commands"], True),
+        ("quick", ["schedules"], True),
+        ("commands", [], True),
+        ("commands", ["commands"], False),
+        ("schedules", ["commands"], True),
+        ("all", ["commands"], False),
+    ],
+)
+def test_marked_test_runs_in_the_lane_of_its_mark(lane: str, marks: list[str], left_out: bool) -> None:
+    item: Any = SimpleNamespace(path=TESTS / "test_lanes.py", get_closest_marker=set(marks).__contains__)
+    assert leaves_out_test(item, config(lane, "tests")) is left_out
+    assert not leaves_out_test(item, config(lane, "tests/test_lanes.py"))
+
+
+def test_file_with_a_marked_test_is_collected_in_the_lane_of_the_mark() -> None:
+    assert not leaves_out(TESTS / "test_otel.py", config("commands", "tests"))
+    assert leaves_out(TESTS / "test_otel.py", config("schedules", "tests"))
 
 
 def test_file_that_is_named_runs_in_any_lane() -> None:
@@ -50,13 +74,22 @@ def test_files_and_folders_that_ci_names_exist() -> None:
     assert [path for path in named if not (TESTS.parent / path).exists()] == []
 
 
-def test_files_that_start_commands_are_in_the_lane_of_commands_or_say_why_they_are_not() -> None:
+def test_what_starts_commands_is_in_the_lane_of_commands_or_its_file_says_why_it_is_not() -> None:
     quick = {
         file.relative_to(TESTS).as_posix()
         for file in TESTS.rglob("test_*.py")
-        if lane_of(file) == "quick" and not unwanted(file) and STARTING.search(file.read_text(encoding="utf-8"))
+        if lane_of(file) == "quick" and not unwanted(file) and starts_in_quick(file.read_text(encoding="utf-8"))
     }
     assert quick == set(STARTS_FEW)
+
+
+def starts_in_quick(text: str) -> bool:
+    """Whether the text of a file starts commands outside of the tests that have the mark ``commands``."""
+    return STARTING.search(text) is not None and any(
+        STARTING.search(ast.get_source_segment(text, node) or "")
+        for node in ast.parse(text).body
+        if "pytest.mark.commands" not in map(ast.unparse, getattr(node, "decorator_list", []))
+    )
 
 
 def unwanted(file: Path) -> bool:

@@ -469,6 +469,7 @@ async def test_trace_crosses_the_process_boundary(recorded: Recorded, tmp_path: 
     assert told(call)["network.transport"] == "pipe"
 
 
+@pytest.mark.commands
 def test_opentelemetry_is_imported_only_by_who_asks_for_it() -> None:
     code = (
         "import sys, trio_mcp; trio_mcp.Client, trio_mcp.open_stdio, trio_mcp.serve_websocket;"

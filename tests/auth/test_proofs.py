@@ -126,6 +126,7 @@ def test_the_key_is_not_in_its_repr() -> None:
     assert repr(key) == f"<ProofKey {key.thumbprint}>"
 
 
+@pytest.mark.commands
 def test_the_module_needs_no_joserfc_and_a_key_says_how_to_get_it() -> None:
     code = """
 import sys

@@ -122,6 +122,7 @@ async def test_schemas_become_json_schemas(is_old: bool) -> None:
         assert made["$defs"] == {"N": {"type": "integer", "maximum": 9, "exclusiveMaximum": 9}}
 
 
+@pytest.mark.commands
 def test_without_the_extra_the_error_names_it() -> None:
     code = "import sys; sys.modules['httpx2'] = None\nfrom trio_mcp import from_openapi\n"
     code += "from_openapi({}, http=None, operations=[])"

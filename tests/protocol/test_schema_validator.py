@@ -117,6 +117,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.commands
 @pytest.mark.parametrize(
     ("check", "item", "last"),
     [

@@ -148,6 +148,7 @@ def test_a_prompt_describes_its_arguments_too() -> None:
     assert prompt.arguments[0].description == "What about."
 
 
+@pytest.mark.commands
 def test_nothing_is_imported_for_docstrings_without_sections() -> None:
     code = """
 import sys

@@ -231,6 +231,7 @@ async def test_a_resource_may_be_a_file(folder: Path, era: Literal["legacy", "mo
         assert blob == BlobResourceContents("chart://now", PNG, "image/x")
 
 
+@pytest.mark.commands
 def test_nothing_of_media_is_imported_by_who_returns_none() -> None:
     import subprocess
 

@@ -287,6 +287,7 @@ def test_the_table_is_long() -> None:
     assert len(ROWS) >= 60
 
 
+@pytest.mark.commands
 def test_nothing_about_mistakes_is_imported_before_one_is_made() -> None:
     import subprocess
     import sys

@@ -239,6 +239,7 @@ for read, data in (
 """
 
 
+@pytest.mark.commands
 def test_the_classes_that_threads_read_are_prepared_before_any_thread_can_read() -> None:
     read = subprocess.run([sys.executable, "-c", _FIRST_READS], capture_output=True, text=True, timeout=PATIENCE)
     assert read.stdout.split() == ["_Content", "_StoredFile", "StoredAuthorization"], read.stderr

@@ -134,6 +134,7 @@ async def test_path_is_that_of_the_folder_in_which_the_store_was_made(path: Path
     assert set(modes(path)) == {"tasks.db"}
 
 
+@pytest.mark.commands
 async def test_store_that_nobody_closes_leaves_nothing_open(path: Path):
     code = (
         "import sys, trio\nfrom functools import partial\n"
@@ -161,6 +162,7 @@ def test_other_levels_of_safety_are_refused(path: Path):
         SQLiteTaskStore(path, synchronous="off")  # type: ignore[arg-type]
 
 
+@pytest.mark.commands
 def test_the_application_imports_sqlite_only_with_the_store():
     code = "import sys, trio_mcp; trio_mcp.stores.MemoryTaskStore; print('sqlite3' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -504,6 +504,7 @@ STEP = st.one_of(
 )
 
 
+@pytest.mark.schedules
 @hypothesis_settings(max_examples=60)
 @example([("start",), *[("one", "which"), ("checkpoint",)] * 3], [5.0, 5.0], "resume", False, 1)
 @example([("one", "which"), ("start",), ("one", "which"), ("one", "which")], [5.0], "again", False, 1)

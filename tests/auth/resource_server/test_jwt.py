@@ -396,6 +396,7 @@ def test_an_issuer_is_asked_by_https() -> None:
         JWTVerifier(issuer="http://login.example.com").at(RESOURCE, ())
 
 
+@pytest.mark.commands
 def test_nothing_of_joserfc_is_imported_without_use() -> None:
     script = (
         "import sys, trio_mcp; trio_mcp.auth.Protected(resource='https://a/', authorization_servers=['https://b'],"
@@ -404,6 +405,7 @@ def test_nothing_of_joserfc_is_imported_without_use() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.commands
 def test_a_missing_joserfc_is_told_by_the_name_of_the_extra() -> None:
     script = "import sys; sys.modules['joserfc.jwk'] = None; import trio_mcp; trio_mcp.auth.JWTVerifier()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

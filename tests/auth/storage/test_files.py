@@ -213,6 +213,7 @@ async def test_full_disk_leaves_the_old_record_and_no_rubbish(
     assert [path.name for path in storage.folder.iterdir()] == [FILE]
 
 
+@pytest.mark.commands
 async def test_process_that_dies_before_the_replacement_leaves_the_old_record(storage: FileTokenStorage):
     code = (
         "import os, sys, trio\n"

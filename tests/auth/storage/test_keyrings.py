@@ -117,6 +117,7 @@ async def test_keyring_that_waits_for_its_user_can_be_left(tmp_path: Path):
         assert await storage.load(URL) == record("x")
 
 
+@pytest.mark.commands
 def test_package_is_not_imported_before_a_record_is_asked_for():
     code = (
         "import sys, trio_mcp; trio_mcp.auth.KeyringTokenStorage(lock_folder='x'); assert 'keyring' not in sys.modules"

@@ -116,6 +116,7 @@ async def test_a_server_that_is_frozen_is_found_by_the_client() -> None:
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.commands
 async def test_a_stopped_process_is_dropped(tmp_path: Path, jump_clock: MockClock) -> None:
     """The scenario as it is told: a client is stopped in the middle of a call, and nobody closes anything."""
     script = tmp_path / "client.py"

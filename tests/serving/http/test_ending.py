@@ -295,6 +295,7 @@ trio.run(main)
 """
 
 
+@pytest.mark.commands
 async def test_shd_02_a_process_with_two_hundred_streams_ends_properly_at_sigterm() -> None:
     process = await trio.lowlevel.open_process(
         [sys.executable, "-c", SERVER], cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, stderr=subprocess.PIPE
