@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from tests.lanes import COMMANDS, LANES, SCHEDULES, STARTS_FEW, TESTS, lane_of, leaves_out, leaves_out_test
 
-STARTING = re.compile(r"\b(subprocess\.(run|Popen)|open_process|run_process|pytester\.run\w+|in_terminal)\(")
+STARTING = re.compile(
+    r"\b(subprocess\.(run|Popen)|open_process|run_process|pytester\.run\w+|in_terminal)\(|\bserving\(\s*tmp_path"
+)
 
 
 def config(lane: str, *arguments: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import trio
 from tests.connecting.raw_sockets import WAYS, Lines, lines, served
+from tests.examples import examples
 from tests.interaction.client.raw import INFO, RawServer, discovery
 from tests.orders import run_in_order_of
 from tests.patience import PATIENCE
@@ -24,7 +25,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.transports.memory import memory_transport_pair
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
-SEEDS = 1000
+SEEDS = examples(1000)
 GREETED = {"protocolVersion": LEGACY, "capabilities": {}, "serverInfo": INFO}
 LOG = {"method": "notifications/message", "params": {"level": "info", "data": "ready"}}
 TOGETHER = 0.0

@@ -191,6 +191,7 @@ def test_can_16_busy_worker_threads_hold_up_nothing(client: RawClient) -> None:
     assert not any(client.replies(request_id) for request_id in ids)
 
 
+@pytest.mark.commands
 def test_can_16_thread_that_ignores_its_cancel_keeps_nobody_from_leaving(tmp_path: Path) -> None:
     """A thread cannot be killed: past the grace it is abandoned, and the process exits without it."""
     script = tmp_path / "deaf.py"

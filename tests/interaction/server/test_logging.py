@@ -27,6 +27,7 @@ def test_log_01_level_is_kept_per_connection_and_a_bad_one_changes_nothing(start
         assert client.logged() == [(level, level) for level in LEVELS[4:]] + [("emergency", {"with": "a name"})]
 
 
+@pytest.mark.commands
 def test_log_01_two_sessions_do_not_share_a_level(tmp_path: Path) -> None:
     """Over stdio each session is a process; in one process see the requirement row LG-10."""
     with (
