@@ -245,7 +245,7 @@ async def test_thread_of_a_task_is_abandoned_in_time_though_its_connection_is_go
 
 @pytest.mark.parametrize("tool", ["once", "again"])
 @pytest.mark.parametrize("is_cut_off", [False, True])
-async def test_ends_of_a_thousand_tasks_are_written_in_few_transactions(
+async def test_ends_of_hundreds_of_tasks_are_written_in_few_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, is_cut_off: bool
 ) -> None:
     monkeypatch.setattr("trio_mcp.tasks.record_writers._LAST_WRITES", PATIENCE)  # whatever else the machine does
@@ -258,13 +258,13 @@ async def test_ends_of_a_thousand_tasks_are_written_in_few_transactions(
             server = ends.server(store, drain_timeout=0.01)
             async with calling(server) as caller:
                 async with trio.open_nursery() as nursery:
-                    for _ in range(1000):
+                    for _ in range(400):
                         nursery.start_soon(partial(caller.start, tool, seconds=1000))
                 statements.clear()
                 if is_cut_off:
                     scope.cancel()
         records = await store.page("", None, 2000)
-        assert len(records) == len(ends.causes) == 1000
+        assert len(records) == len(ends.causes) == 400
         assert {record.phase.is_final for record in records} == {tool == "once"}
         assert {record.holder for record in records} == {None}
-        assert statements.count("BEGIN IMMEDIATE") <= 50
+        assert statements.count("BEGIN IMMEDIATE") <= 20
