@@ -147,7 +147,8 @@ class Alarms:
         self._numbers = count()
         self._set = 0
         """Number of alarms in the heap that are set."""
-        self._sleeper = Sleeper()
+        self._sleep = trio.CancelScope()
+        """Scope in which `run` sleeps. To set its deadline costs a fraction of waking the task."""
         self._ident: int | None = None
         """Identifier of the thread of `run`; `None` before `run`."""
 
@@ -168,7 +169,7 @@ class Alarms:
             entry = (due, next(self._numbers), alarm)
             heapq.heappush(self._heap, entry)
             if self._heap[0] is entry:
-                self._sleeper.wake()
+                self._sleep.deadline = due
         return alarm
 
     def stopped(self) -> None:
@@ -182,20 +183,17 @@ class Alarms:
         """Call the functions that are due, until cancelled."""
         self._ident = get_ident()
         while True:
-            due = self._next_due()
-            if due is None:
-                await self._sleeper.sleep()
-            elif due > trio.current_time():
-                with trio.move_on_at(due):
-                    await self._sleeper.sleep()  # until an earlier one is set
+            if (due := self._next_due()) > trio.current_time():
+                with trio.CancelScope(deadline=due) as self._sleep:  # `set` may set an earlier deadline
+                    await trio.sleep_forever()
             else:
                 self._ring_first()
 
-    def _next_due(self) -> float | None:
+    def _next_due(self) -> float:
         heap = self._heap
         while heap and not heap[0][2].is_set:
             heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return heap[0][0] if heap else math.inf
 
     def _ring_first(self) -> None:
         """Ring the first, outside of `run`, which sleeps next and would keep the references of the alarm alive."""
