@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import os
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from tests.serving.http.raw import Endpoint, modern, served
 
 from trio_mcp import CancelCause, Cancellation, RequestContext, Server
@@ -21,6 +23,7 @@ class Journal:
         self.started = trio.Event()
         self.ended = trio.Event()
         self.cancellation: Cancellation | None = None
+        self.on_end: Callable[[], object] = lambda: None
 
 
 journals: dict[str, Journal] = {}
@@ -43,6 +46,7 @@ async def wait(name: str, ctx: RequestContext, speak: bool = False) -> str:
         await trio.sleep_forever()
     finally:
         journal.cancellation = ctx.cancellation
+        journal.on_end()
         journal.ended.set()
     return "never"
 
@@ -124,6 +128,43 @@ async def test_a_client_that_goes_away_cancels_its_request_and_no_other(endpoint
     assert not journals["stays"].ended.is_set()
     await stays.aclose()
     await journals["stays"].ended.wait()
+
+
+class Passes(trio.abc.Instrument):
+    """Counts the passes of trio's scheduler."""
+
+    count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+async def test_handler_of_a_client_that_went_away_comes_before_the_closing_of_its_connection(
+    endpoint: Endpoint,
+) -> None:
+    passes, seen = Passes(), list[tuple[int, int]]()
+    trio.lowlevel.add_instrument(passes)
+
+    def note() -> None:
+        seen.append((passes.count, len(os.listdir("/proc/self/fd"))))
+
+    for _ in range(10):  # trio runs tasks that are ready in any order
+        journal = journals["gone"] = Journal()
+        connection = await endpoint.connect()
+        headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "gone"}}, request_id=1)
+        await connection.send("POST", {**headers}, body)
+        await journal.started.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        journal.on_end = note
+        assert isinstance(connection.stream, trio.SocketStream)
+        connection.stream.socket.close()
+        note()
+        await journal.ended.wait()
+    trio.lowlevel.remove_instrument(passes)
+    departures, ends = seen[::2], seen[1::2]
+    assert [fds for _, fds in ends] == [fds for _, fds in departures]
+    # The reader of the connection is woken, then the handler. The clock of the server may come in between once.
+    assert min(end - start for (start, _), (end, _) in zip(departures, ends, strict=True)) == 2
 
 
 async def test_bytes_behind_the_request_are_no_disconnect(endpoint: Endpoint) -> None:

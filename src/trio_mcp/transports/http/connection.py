@@ -93,7 +93,8 @@ class HttpConnection(ResponseWriter):
                 self._context = contextvars.copy_context()
                 if not self._is_last:
                     await self._read()
-                if not (self._writing and self._reads_no_request):  # else the writing task ends by itself
+                # The writing task ends by itself behind a last answer. Mostly there is no task.
+                if nursery.child_tasks and not (self._writing and self._reads_no_request):
                     nursery.cancel_scope.cancel(reason="the HTTP connection has ended")
             clean = True
         finally:
@@ -110,7 +111,11 @@ class HttpConnection(ResponseWriter):
         return self._upgrade
 
     async def _aclose(self, *, clean: bool) -> None:
-        if not clean:  # a cancel, which is to wait for nothing
+        if type(self._stream) is trio.SocketStream:
+            # Handlers that the end of the connection has cancelled come first.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            self._stream.socket.close()
+        elif not clean:  # a cancel, which is to wait for nothing
             await trio.aclose_forcefully(self._stream)
         else:  # TLS says goodbye, which tells a client that was told no length that it has all of the body
             deadline = trio.current_time() + self._bounds.linger_timeout
