@@ -62,18 +62,19 @@ def set_fields(instance: object, kind: type, args: tuple[Any, ...], given: dict[
     fields = _settable_fields(kind, frozen)
     if fields is None:
         return False
-    taken = {field.alias: field for field in fields if field.init}
+    by_alias = {field.alias: field for field in fields}
+    taken = {name: field for name, field in by_alias.items() if field.init}
     positional = [name for name, field in taken.items() if not field.kw_only]
     known = given | dict(zip(positional, args, strict=False))
     required = {name for name, field in taken.items() if field.default is attrs.NOTHING}
     if len(known) != len(given) + len(args) or not required <= known.keys() <= taken.keys():
         return False
-    for field in fields:
-        value = field.default
-        if field.init and known.get(field.alias, attrs.NOTHING) is not attrs.NOTHING:
-            value = known[field.alias]
-        elif isinstance(value, attrs.Factory):  # pyright: ignore[reportArgumentType]
-            value = value.factory(instance) if value.takes_self else value.factory()
+    for name, field in by_alias.items():
+        value = known.get(name, attrs.NOTHING)
+        if value is attrs.NOTHING:
+            value = field.default
+            if isinstance(value, attrs.Factory):  # pyright: ignore[reportArgumentType]
+                value = value.factory(instance) if value.takes_self else value.factory()
         if value is not attrs.NOTHING:
             object.__setattr__(instance, field.name, value)
     for field in fields:
