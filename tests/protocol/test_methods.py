@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import pytest
 
-from trio_mcp.protocol.methods import METHODS, ROWS
+from trio_mcp.protocol.methods import METHODS, ROWS, next_cursor
 from trio_mcp.protocol.revisions import LATEST_MODERN, LEGACY_REVISIONS, REVISIONS, Revision
 
 Role: TypeAlias = Literal["client", "server"]
@@ -98,3 +98,27 @@ def test_progress_goes_both_ways_in_legacy_revisions(revision: Revision) -> None
 def test_progress_goes_to_clients_only_in_modern_revisions() -> None:
     assert not LATEST_MODERN.methods["notifications/progress"].sent_by("client")
     assert LATEST_MODERN.methods["notifications/progress"].sent_by("server")
+
+
+@pytest.mark.parametrize(
+    ("pages", "followed"),
+    [
+        ([("a", "1"), ("b", "2"), ("c", None)], 2),
+        ([("a", "1"), ("b", "1"), ("c", "1")], 1),
+        ([("a", "1"), ("b", ""), ("c", "")], 2),
+        ([("ab", "1"), ("ab", "2"), ("ab", "3")], 1),
+        ([("a", "1"), ("b", "2"), ("a", "3")], 2),
+        ([("a", "1"), ("", "2"), ("b", "3"), ("ac", "4")], 4),
+        ([("a", 1), ("b", 2)], 0),
+    ],
+)
+def test_tools_are_listed_until_a_cursor_or_a_page_brings_nothing_new(
+    pages: list[tuple[str, object]], followed: int
+) -> None:
+    seen = set[int]()
+    cursors = [
+        next_cursor({"tools": [{"name": each} for each in names], "nextCursor": to}, seen) for names, to in pages
+    ]
+    assert [cursor is not None for cursor in cursors] == [True] * followed + [False] * (len(pages) - followed)
+    assert next_cursor({"tools": [None, {"name": []}, 5], "nextCursor": "x"}, set()) == "x"
+    assert next_cursor([], set()) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from ..classes import frozen
 from .fields import as_object
@@ -150,13 +150,17 @@ METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 
 
 def next_cursor(page: object, seen: set[int]) -> str | None:
-    """Return the cursor of the page that follows ``page``, a result as JSON data. Returns `None` at the end, and for a
-    cursor that isn't a string or was returned before: a server may repeat a cursor for ever.
+    """Return the cursor of the page that follows ``page``, a result of ``tools/list`` as JSON data. Returns `None` at
+    the end, for a cursor that isn't a string or was returned before, and if no tool of the page is new: a list may
+    never end.
 
-    ``seen`` has the hashes of all cursors of one list, which may be of any length.
+    ``seen`` has the hashes of all cursors and names of one list, which may be of any length.
     """
     cursor: Any = as_object(page).get("nextCursor")
-    if not isinstance(cursor, str) or hash(cursor) in seen:
+    listed = as_object(page).get("tools")
+    named = cast("list[Any]", listed) if isinstance(listed, list) else []
+    names = {hash(("name", repr(as_object(tool).get("name")))) for tool in named}
+    if not isinstance(cursor, str) or hash(cursor) in seen or (names and names <= seen):
         return None
-    seen.add(hash(cursor))
+    seen |= {hash(cursor), *names}
     return cursor

@@ -83,6 +83,21 @@ async def test_a_tool_that_was_not_listed_is_looked_up_when_the_server_misses_he
         assert "progressToken" not in got.message["params"]["_meta"]
 
 
+async def test_tools_that_come_on_page_after_page_for_ever_are_listed_once() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        if got.name == "tools/list":
+            page = int(got.message["params"].get("cursor", 0))
+            await answer.json(listed(got, tool("look", REGION), nextCursor=str(page + 1)))
+        elif "mcp-param-region" in got.headers:
+            await answer.json(text(got))
+        else:
+            await answer.json(error(got, -32020), 400)
+
+    async with serving(modern(then)) as server, open_http(server.url) as client:
+        assert (await client.call_tool("look", {"region": "eu"})).text == "done"
+    assert server.names.count("tools/list") == 2
+
+
 async def test_the_mismatch_is_told_where_a_new_listing_changes_nothing() -> None:
     shop = Shop([tool("look", {})])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
