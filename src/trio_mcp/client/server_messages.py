@@ -15,7 +15,7 @@ import attrs
 from ..concurrency.bounded import BoundedDict
 from ..concurrency.coroutines import in_context
 from ..jsonrpc.errors import PeerError
-from ..protocol.converters import structure
+from ..protocol.converters import structure, structure_notification
 from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData
 from ..protocol.fields import JSONObject
 from ..protocol.meta import RELATED_TASK
@@ -99,7 +99,7 @@ class Callbacks:
                 if wanted is not None:
                     return wanted
             try:
-                message = structure(event.params, LogParams)
+                message = structure_notification(event.params, LogParams)
             except ValueError:
                 return False  # a notification with bad parameters is passed over: a notification has no error reply
             try:
@@ -196,7 +196,7 @@ class Callbacks:
         if event.method.name == _LOG:
             on_log = self._log_callback(event.served)
             try:
-                message = structure(event.params, LogParams)
+                message = structure_notification(event.params, LogParams)
             except ValueError:
                 return None  # as above
             return None if on_log is None else on_log(message)

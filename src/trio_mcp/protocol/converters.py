@@ -28,7 +28,7 @@ T = TypeVar("T")
 _PARTS: Final = 1000
 _CHARACTERS: Final = 1_000_000
 _MOST_FAULTS: Final = 20
-"""Bound of faults in the parameters of ``initialize``."""
+"""Bound of faults in parameters."""
 
 
 def structure(data: Any, kind: type[T]) -> T:
@@ -44,6 +44,16 @@ def structure(data: Any, kind: type[T]) -> T:
 
     # Once more, by the converter that tells places; it collects all faults, with a traceback each.
     raise ValueError(clean("; ".join(faults_in(data, kind))))
+
+
+def structure_notification(params: Any, kind: type[T]) -> T:
+    """Make an object of ``kind`` from the parameters of a notification, without optional members that can't be read.
+    Raises `ValueError`."""
+    hook = _hook_for(kind)
+    try:
+        return hook(params, kind)
+    except (KeyError, TypeError, ValueError):
+        return hook(_repaired(params, kind, _MOST_FAULTS)[0], kind)
 
 
 Report: TypeAlias = Callable[[str, str], None]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..jsonrpc.codec import pack_value
 from ..jsonrpc.errors import PeerError
-from ..protocol.converters import structure
+from ..protocol.converters import structure_notification
 from ..protocol.types.notifications import ProgressParams
 from ..state import events
 from .calls import DetachedCall, Progress
@@ -132,7 +132,7 @@ class Dispatch:
         if isinstance(call, DetachedCall) or not call.wants_progress:
             return
         try:
-            params = structure(event.params, ProgressParams)
+            params = structure_notification(event.params, ProgressParams)
         except ValueError as error:
             logger.debug("ignored: progress that makes no sense: %s", error)
             return

@@ -442,6 +442,32 @@ async def test_rpc_06_unknown_notifications_and_known_ones_with_bad_params_are_p
     assert methods_in(peer.wire)[-1] == "tools/call"
 
 
+async def test_odd_optional_members_of_logs_and_progress_are_absent(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        token = call["params"]["_meta"]["progressToken"]
+        await peer.notify("notifications/message", {"level": "info", "data": "a", "logger": 5, "_meta": []})
+        await peer.notify("notifications/progress", {"progressToken": token, "progress": 1, "total": "2"})
+        await peer.notify("notifications/progress", {"progressToken": token, "progress": 2, "message": {}})
+        await peer.notify("notifications/progress", {"progressToken": token, "progress": "3"})
+        await peer.text(call)
+
+    logs: list[Any] = []
+    reports: list[Any] = []
+
+    def on_progress(progress: Progress) -> None:
+        reports.append((progress.progress, progress.total, progress.message))
+
+    async with (
+        scripted(script) as (channel, _),
+        open_client(channel, on_log=lambda log: logs.append((log.data, log.logger))) as client,
+    ):
+        assert text_of(await client.call_tool("any", on_progress=on_progress)) == "done"
+    assert logs == [("a", None)]
+    assert reports == [(1, None, None), (2, None, None)]
+
+
 async def test_rpc_06_in_another_process(serve_raw: Serve, era: str) -> None:
     raw = serve_raw(
         """
