@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep
-from .fields import JSON_TYPES, JSONObject, json_type
+from .fields import JSON_TYPES, JSONObject, as_object, json_type
 from .schema_growth import targets_of
 
 _MOST_TEXT: Final = 256 * 1024
@@ -235,12 +235,12 @@ def _below(schema: JSONObject, step: Any) -> Any:
 
 
 def _listed(schema: Any, keyword: str) -> list[Any]:
-    said: Any = cast("JSONObject", schema).get(keyword, []) if isinstance(schema, dict) else []
+    said: Any = as_object(schema).get(keyword, [])
     return cast("list[Any]", said) if isinstance(said, list) else [said]
 
 
 def _properties(schema: Any) -> JSONObject:
-    return cast("JSONObject", schema).get("properties", {}) if isinstance(schema, dict) else {}
+    return as_object(schema).get("properties", {})
 
 
 def _choices(schema: Any) -> list[Any]:

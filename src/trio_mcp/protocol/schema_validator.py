@@ -281,7 +281,7 @@ class SchemaBounds:
         """Return a text if ``value`` is too large to be checked; `None` if not."""
         dear: list[Any] = [value]
         if self._apart:
-            members = cast("JSONObject", value if isinstance(value, dict) else {})
+            members = as_object(value)
             dear = [members[name] for name in self._dear if name in members]
         if is_checkable(dear, self._limit + len(dear)):
             return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -225,8 +225,7 @@ class RecordingReader:
         if request.post:
             self._has_posts = True
             self._posted[request.post, request.id] = request
-        meta: Any = params.get("_meta")
-        token = plain_id(cast("dict[str, Any]", meta).get("progressToken")) if isinstance(meta, dict) else None
+        token = plain_id(as_object(params.get("_meta")).get("progressToken"))
         if token is not None:
             request.token = token
             self._tokens[request.origin, token] = request
@@ -288,8 +287,7 @@ class RecordingReader:
         request.failed = "error" in message or result.get("isError") is True
         request.state_given = _state(result)
         if request.state_given is not None:
-            questions: Any = result.get("inputRequests")
-            count = len(cast("dict[str, Any]", questions)) if isinstance(questions, dict) else 0
+            count = len(as_object(result.get("inputRequests")))
             self._tick(request, at, "asks", f"asks {count} questions" if count else "asks")
         self._over(request)
 

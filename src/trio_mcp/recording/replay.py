@@ -287,7 +287,7 @@ class _Player:
             self.comparing.add_difference(str(method), f"a {self._other} that reads", f"a {self._other} that does not")
 
     def _request(self, method: str, message_id: RequestId, params: Any, post: int) -> None:
-        name = cast("dict[str, Any]", params).get("name", "") if isinstance(params, dict) else ""
+        name = as_object(params).get("name", "")
         live = message_id if message_id not in self._used else _FRESH + len(self._used)
         self._used.add(live)
         named = token = plain_id(meta_of(params).get(PROGRESS_TOKEN))

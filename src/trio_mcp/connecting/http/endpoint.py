@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
 from http import HTTPStatus
 from itertools import count
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 import attrs
 import msgspec
@@ -37,7 +37,7 @@ from ...jsonrpc.messages import (
     Unreadable,
     is_request_id,
 )
-from ...protocol.fields import JSONObject
+from ...protocol.fields import as_object
 from ...runtime.limits import Limits
 from ...runtime.outbound import quoted
 from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost
@@ -314,7 +314,6 @@ def _record_questions(
         if isinstance(message, Request):
             endpoint.questions.add(message.id, session, call)
         elif isinstance(message, Notification) and message.method == _CANCELLED:
-            params: Any = message.params
-            request_id = cast("JSONObject", params).get("requestId") if isinstance(params, dict) else None
+            request_id: object = as_object(message.params).get("requestId")
             if is_request_id(request_id):
                 endpoint.questions.withdraw(request_id)

@@ -10,7 +10,7 @@ import logging
 import math
 from codecs import BOM_UTF8
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import trio
 
@@ -19,7 +19,7 @@ from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import MCPError, UnreadableAnswer
 from ...jsonrpc.messages import ErrorResponse, RequestId, Response
 from ...protocol.errors import HEADER_MISMATCH
-from ...protocol.fields import JSONObject
+from ...protocol.fields import JSONObject, as_object
 from ...protocol.meta import PROGRESS_TOKEN
 from ...protocol.methods import next_cursor
 from ...protocol.revisions import REVISIONS
@@ -323,8 +323,7 @@ def session_of(message: object, request: OutboundFrame, session_id: str | None) 
     that no header can have."""
     if not isinstance(message, Response):
         return None
-    result: Any = with_version(message.result, request.params.get("protocolVersion"))
-    version = cast("JSONObject", result).get("protocolVersion") if isinstance(result, dict) else None
+    version: Any = as_object(with_version(message.result, request.params.get("protocolVersion"))).get("protocolVersion")
     return Session(session_id, version) if isinstance(version, str) and version in REVISIONS else None
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,7 @@ from ...jsonrpc.messages import (
     Unreadable,
     is_request_id,
 )
+from ...protocol.fields import as_object
 from ...serving.http.exchanges import HttpRequest
 from ...serving.http.responses import invalid, unavailable
 from ...state.connection import ConnectionState
@@ -109,9 +110,9 @@ class SessionRouter:
             case Response() | ErrorResponse():
                 named = message.id
             case Notification("notifications/progress"):
-                named = _params(message).get("progressToken")
+                named = as_object(message.params).get("progressToken")
             case Notification("notifications/cancelled"):
-                return self._cancel_delivery(_params(message))
+                return self._cancel_delivery(as_object(message.params))
             case Unreadable():
                 if owner := self._services.owning_replica(message.settles):
                     return partial(forward_unreadable, self._services, self._session_state.id, owner, message)
@@ -169,10 +170,5 @@ def _cancelled_id(message: Message | Unreadable) -> tuple[type, RequestId] | Non
     """Return the id that a cancel names, with its type, since 1 and "1" differ; `None` for other messages."""
     if not (isinstance(message, Notification) and message.method == "notifications/cancelled"):
         return None
-    named: object = _params(message).get("requestId")
+    named: object = as_object(message.params).get("requestId")
     return (type(named), named) if is_request_id(named) else None
-
-
-def _params(message: Notification) -> dict[str, Any]:
-    params: Any = message.params
-    return cast("dict[str, Any]", params) if isinstance(params, dict) else {}

@@ -8,7 +8,7 @@ import math
 import secrets
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import attrs
 import msgspec
@@ -17,6 +17,7 @@ import trio
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import INTERNAL_ERROR
 from ...jsonrpc.messages import Request, Unreadable
+from ...protocol.fields import as_object
 from ...runtime.peer import PrincipalId
 from ...serving.http.exchanges import HttpRequest
 from ...serving.http.responses import error, unavailable
@@ -212,8 +213,7 @@ class SharedSessionTable(FleetSessions):
     def open(self, message: Request, posted: HttpRequest) -> None:
         """Answer ``initialize``, and open a session for the caller, once there is room among the sessions of all
         replicas."""
-        given: Any = message.params
-        params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        params = as_object(message.params)
         names = ("protocolVersion", "capabilities", "clientInfo")
         opening = encode_value({name: params[name] for name in names if name in params})
         self._add_view(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
