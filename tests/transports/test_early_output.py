@@ -10,7 +10,7 @@ from tests.patience import PATIENCE
 from trio.testing import memory_stream_one_way_pair
 
 from trio_mcp import Command
-from trio_mcp.transports.starting import EarlyOutput
+from trio_mcp.transports.process import EarlyOutput
 
 ANSWER = b'{"jsonrpc": "2.0", "id": 1, "result": {}}\n'
 REQUEST = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'

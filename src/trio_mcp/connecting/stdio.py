@@ -27,8 +27,7 @@ from ..concurrency.time_limits import call_limits
 from ..jsonrpc.errors import ProtocolViolation
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.transport import ConnectionLost
-from ..transports.process import ProcessTransport, TextSink, start_process
-from ..transports.starting import shown_command
+from ..transports.process import ProcessTransport, TextSink, shown_command, start_process
 from .bad_target import BadTarget
 
 

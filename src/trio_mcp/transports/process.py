@@ -1,5 +1,5 @@
 """The client's side of stdio runs a child process, from its start to the end of the last process of its group, and
-keeps the last lines that the process wrote to standard error, to explain a failure.
+keeps the last lines that the process wrote to standard error, to explain a failure: why the start failed, among others.
 """
 
 from __future__ import annotations
@@ -7,11 +7,13 @@ from __future__ import annotations
 import codecs
 import logging
 import os
+import re
+import shlex
+import shutil
 import signal
 import subprocess
-import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol, cast
@@ -21,7 +23,7 @@ import trio
 from ..jsonrpc.errors import clean
 from ..runtime.transport import ConnectionLost, FramedTransport
 from .lines import LineTransport
-from .starting import EarlyOutput, shown_command, start_hint
+from .process_tree import ProcessGroup
 
 INHERITED_ENVIRONMENT: Final = (
     *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH"),
@@ -198,55 +200,6 @@ class ProcessTransport(FramedTransport):
         self._discarded.set()
 
 
-class ProcessGroup:
-    """The group of a child that was started in a session of its own: the child and its descendants.
-
-    The group gets SIGKILL at the latest when this object is collected or our process ends: an interrupt between two
-    lines may have kept everybody from doing more.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self.kill = weakref.finalize(self, _kill_group, number, os.getpid())
-        """Sends SIGKILL to the rest of the group. Synchronous and idempotent."""
-
-    def signal(self, number: int) -> bool:
-        """Signal the rest of the group. Return False when nothing is left."""
-        try:
-            os.killpg(self._number, number)
-        except (ProcessLookupError, PermissionError):  # PermissionError: only zombies are left (macOS)
-            return False
-        return True
-
-    async def wait_gone(self) -> None:
-        """Wait until nothing is left of the group."""
-        # Members of the group that are not our children cannot be waited for, only looked at.
-        while self.signal(0) and not _all_exited(self._number):  # noqa: ASYNC110 - there is no event
-            await trio.sleep(0.01)
-
-
-def _kill_group(group: int, owner: int) -> None:
-    if os.getpid() == owner:  # a fork of ours has no children of its own
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
-
-
-def _all_exited(group: int) -> bool:
-    """Return whether only zombies are left of a process group. Orphans are reaped by the init process, which in many
-    containers never happens. Without /proc the answer is False."""
-    found = False
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, its_group, *_ = path.read_bytes().rpartition(b") ")[2].split()
-        except OSError:  # gone meanwhile
-            continue
-        if int(its_group) == group:
-            if state != b"Z":
-                return False
-            found = True
-    return found
-
-
 async def start_process(
     command: Sequence[str | os.PathLike[str]],
     *,
@@ -325,3 +278,65 @@ class LastLines:
         """The lines, oldest first, with an unfinished one at the end."""
         rest = clean(self._rest.rstrip())
         return (*self._whole, rest)[-self._limit :] if rest else tuple(self._whole)
+
+
+_LONGEST_SHOWN: Final = 300
+"""Characters of a command, or of a path, that an error repeats."""
+
+
+def shown_command(command: Sequence[str | os.PathLike[str]]) -> str:
+    """Return the command as a shell would take it, printable and cut."""
+    text = shlex.join(os.fsdecode(word) for word in command)
+    return clean(text[:_LONGEST_SHOWN]) + ("…" if len(text) > _LONGEST_SHOWN else "")
+
+
+def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: str | None) -> str:
+    """Return a hint about a ``program`` that the system has refused to start; empty if there is none."""
+    if program.startswith("~"):
+        return f"; only a shell expands '~': write {os.path.expanduser(program)[:_LONGEST_SHOWN]!r}"
+    beside = Path(cwd or ".", program)
+    found = shutil.which(program, os.F_OK, search_path) if "/" not in program else str(beside)
+    if found is None or not os.path.exists(found):
+        if len(words := program.split()) > 1:
+            return f"; the program and its arguments must be separate words: {str(words[:20])[:_LONGEST_SHOWN]}"
+        return f"; for the file in the working directory write ./{program}" if beside.is_file() else ""
+    if not os.path.isfile(found) or not os.access(found, os.X_OK):
+        return f"; {found[:_LONGEST_SHOWN]!r} is not an executable file: write its interpreter before it"
+    with open(found, "rb") as file:
+        line = file.read(_LONGEST_SHOWN).split(b"\n")[0]
+    if not line.startswith(b"#!"):
+        return "; it may need an interpreter before it, such as python or node"
+    interpreter = os.fsdecode(line[2:].strip(b" \t").split(b" ")[0])
+    return f"; its first line names the interpreter {interpreter!r}, which could not be started"
+
+
+_AFTER_TEXT: Final = re.compile(
+    rb'^([^{\n]++)(?=\{\s*"(?:jsonrpc|id|result|error)"(?![^\n]*"method")[^\n]*\}\r?\n)', re.MULTILINE
+)
+"""Text without a line end before an answer. Other messages may be copies in the log of the child."""
+
+
+class EarlyOutput(trio.abc.ReceiveStream):
+    """The stream ``source``. ``sink`` gets its text, and an answer after text on the same line gets its own line."""
+
+    def __init__(self, source: trio.abc.ReceiveStream, sink: Callable[[str], object]) -> None:
+        self._source = source
+        self._sink = sink
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        self._in_text = self._in_message = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """Receive: see `trio.abc.ReceiveStream.receive_some`."""
+        data = await self._source.receive_some(max_bytes)
+        self._sink(self._text.decode(data))
+        if not data:
+            return data
+        data = _AFTER_TEXT.sub(rb"\1\n", b" " + data if self._in_text else data)
+        _, newline, rest = data.rpartition(b"\n")
+        self._in_message = b"{" in rest or (self._in_message and not newline)
+        self._in_text = bool(rest) and not self._in_message
+        return data
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._source.aclose()

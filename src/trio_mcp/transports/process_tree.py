@@ -1,20 +1,23 @@
-"""run_process_tree: a process that a handler runs, which ends with the handler, together with its descendants."""
+"""run_process_tree: a process that a handler runs, which ends with the handler, together with its descendants: those
+in its `ProcessGroup`."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from inspect import signature
+from pathlib import Path
 from typing import Any, cast
 
 import trio
 
 from ..concurrency.misuse import check_options
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from .process import ProcessGroup
 
 
 async def run_process_tree(
@@ -89,3 +92,52 @@ class _Tree:
         """Send SIGKILL to the rest. Nothing is sent later, when the number may be that of another group."""
         if self._group is not None:
             self._group.kill()
+
+
+class ProcessGroup:
+    """The group of a child that was started in a session of its own: the child and its descendants.
+
+    The group gets SIGKILL at the latest when this object is collected or our process ends: an interrupt between two
+    lines may have kept everybody from doing more.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.kill = weakref.finalize(self, _kill_group, number, os.getpid())
+        """Sends SIGKILL to the rest of the group. Synchronous and idempotent."""
+
+    def signal(self, number: int) -> bool:
+        """Signal the rest of the group. Return False when nothing is left."""
+        try:
+            os.killpg(self._number, number)
+        except (ProcessLookupError, PermissionError):  # PermissionError: only zombies are left (macOS)
+            return False
+        return True
+
+    async def wait_gone(self) -> None:
+        """Wait until nothing is left of the group."""
+        # Members of the group that are not our children cannot be waited for, only looked at.
+        while self.signal(0) and not _all_exited(self._number):  # noqa: ASYNC110 - there is no event
+            await trio.sleep(0.01)
+
+
+def _kill_group(group: int, owner: int) -> None:
+    if os.getpid() == owner:  # a fork of ours has no children of its own
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
+def _all_exited(group: int) -> bool:
+    """Return whether only zombies are left of a process group. Orphans are reaped by the init process, which in many
+    containers never happens. Without /proc the answer is False."""
+    found = False
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group, *_ = path.read_bytes().rpartition(b") ")[2].split()
+        except OSError:  # gone meanwhile
+            continue
+        if int(its_group) == group:
+            if state != b"Z":
+                return False
+            found = True
+    return found
