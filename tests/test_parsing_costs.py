@@ -22,7 +22,7 @@ from tests.examples import examples
 from tests.instructions import instructions_of
 from trio.testing import memory_stream_pair
 
-from trio_mcp.auth.challenges import parse_challenges
+from trio_mcp.auth.credentials import parse_challenges
 from trio_mcp.auth.fetching import FetchFailed, UrlRules, nearness, server_metadata_urls
 from trio_mcp.auth.oauth_client.browser import _state_in  # pyright: ignore[reportPrivateUsage]
 from trio_mcp.auth.resource_server.proof_checks import ProofChecks

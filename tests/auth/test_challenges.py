@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from trio_mcp.auth.challenges import Challenge, challenge_text, parse_challenges
+from trio_mcp.auth.credentials import Challenge, parse_challenges
+from trio_mcp.auth.resource_server.refusals import challenge_text
 
 METADATA = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp"
 

@@ -17,8 +17,7 @@ from tests.authorization_server.raw import claims_of, listening
 from tests.interaction.websocket.raw_peer import port_of, serving
 
 from trio_mcp.auth import Protected
-from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.credentials import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError, Challenge
 from trio_mcp.auth.oauth_client.authorization_code import OAuth, OAuthSettings, refresh, revoke, sign_in
 from trio_mcp.auth.oauth_client.grants import (
     Grant,

@@ -12,7 +12,7 @@ from tests.authorization_server.raw import RawClient, get, post
 
 from trio_mcp import open_http, open_websocket
 from trio_mcp.auth import AuthorizationError, Bearer, JWTVerifier
-from trio_mcp.auth.challenges import parse_challenges
+from trio_mcp.auth.credentials import parse_challenges
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 

@@ -19,8 +19,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 import attrs
 from tests.auth.oauth_client.scripted_web import answer
 
-from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.credentials import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError, Challenge
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.grants import Grant, GrantContext, Machine, Visit
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization, Tokens

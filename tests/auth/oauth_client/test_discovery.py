@@ -20,8 +20,7 @@ from tests.auth.oauth_client.scripted_web import (
 )
 from tests.long_names import LONGEST, ODD, given_to_codecs
 
-from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.credentials import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError, Challenge
 from trio_mcp.auth.fetching import Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
 from trio_mcp.auth.oauth_client.discovery import discover

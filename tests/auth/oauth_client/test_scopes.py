@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.auth.oauth_client.scripted_web import ISSUER, SERVER, context, settings, usual_web
 
-from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.credentials import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError, Challenge
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
 from trio_mcp.auth.oauth_client.discovery import AuthorizationServer, scopes_at, scopes_in
 from trio_mcp.auth.storage.records import IssuerRecord, StoredAuthorization

@@ -18,7 +18,7 @@ from tests.auth.oauth_client.scripted_web import (
     usual_web,
 )
 
-from trio_mcp.auth.challenges import Challenge
+from trio_mcp.auth.credentials import Challenge
 from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization, Tokens
 

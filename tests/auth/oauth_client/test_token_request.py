@@ -21,8 +21,7 @@ from tests.auth.oauth_client.scripted_web import (
     usual_web,
 )
 
-from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.credentials import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError, Challenge
 from trio_mcp.auth.fetching import Fetch, Fetched
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
 from trio_mcp.auth.oauth_client.grants import PreregisteredClient

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from trio_mcp.auth import Auth, Principal, Protected
-from trio_mcp.auth.challenges import Challenge, parse_challenges
+from trio_mcp.auth.credentials import Challenge, parse_challenges
 from trio_mcp.auth.resource_server.protected import Gate
 from trio_mcp.auth.resource_server.refusals import Refusal
 

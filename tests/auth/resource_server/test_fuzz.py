@@ -12,7 +12,7 @@ import pytest
 from tests.examples import examples
 
 from trio_mcp.auth import JWTVerifier
-from trio_mcp.auth.challenges import parse_challenges
+from trio_mcp.auth.credentials import parse_challenges
 from trio_mcp.auth.resource_server.protected import Gate
 from trio_mcp.auth.resource_server.refusals import Refusal
 from trio_mcp.auth.signing import ProofKey

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.auth import Auth, Principal, VerifierUnavailable
-from trio_mcp.auth.challenges import Challenge
+from trio_mcp.auth.credentials import Challenge
 from trio_mcp.auth.resource_server.protected import presented_token
 from trio_mcp.auth.resource_server.refusals import Refusal
 

@@ -15,13 +15,15 @@ from typing import Final, TypeVar
 from ...classes import frozen
 from ...protocol.authorization import InvalidDocument, ResourceMetadata, ServerMetadata
 from ...transports.http_client.origins import split_url
-from ..challenges import RESOURCE_METADATA
 from ..credentials import AuthorizationError
 from ..fetching import Fetch, Fetched, FetchFailed, same_issuer, server_metadata_urls
 from ..storage.records import IssuerRecord, StoredAuthorization
 from .grants import GrantContext, Machine, PreregisteredClient, check_belonging, shown
 
 T = TypeVar("T")
+
+_RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
+"""RFC 9728 section 3."""
 
 _LATER: Final = (408, 429)
 """Statuses that say to ask once more."""
@@ -98,8 +100,8 @@ def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None
     # RFC 9728 sections 5.1 and 3.1
     urls = (
         *([] if named is None else [named]),
-        *([f"{origin}{RESOURCE_METADATA}{path}"] if path else []),
-        f"{origin}{RESOURCE_METADATA}",
+        *([f"{origin}{_RESOURCE_METADATA}{path}"] if path else []),
+        f"{origin}{_RESOURCE_METADATA}",
     )
     found = yield from _first(urls, ResourceMetadata.from_json)
     if found is None and named is not None:

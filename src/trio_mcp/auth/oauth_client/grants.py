@@ -24,8 +24,7 @@ import attrs
 from ...classes import frozen
 from ...jsonrpc.codec import canonical_value
 from ...protocol.authorization import InvalidDocument, OAuthErrorResponse
-from ..challenges import Challenge
-from ..credentials import AuthorizationError, calling_user_code
+from ..credentials import AuthorizationError, Challenge, calling_user_code
 from ..fetching import Fetch, same_issuer
 from ..signing import ProofKey
 from ..storage.records import BINDING, IssuerRecord, StoredAuthorization, TokenStorage

@@ -25,8 +25,7 @@ from ...classes import define, frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...transports.http_client.origins import host_names, is_local_host, names_socket, split_url
-from ..challenges import Challenge, parse_challenges
-from ..credentials import AuthorizationError, ClientAuth, Credentials, RefusedRequest
+from ..credentials import AuthorizationError, Challenge, ClientAuth, Credentials, RefusedRequest, parse_challenges
 from ..fetching import Fetcher, HttpFetcher, UrlRules
 from ..signing import ProofKey
 from ..storage.records import MemoryTokenStorage, StoredAuthorization, TokenStorage

@@ -20,7 +20,6 @@ from ...classes import define, frozen, positive
 from ...lazy import lazy_pattern
 from ...runtime.peer import Auth, Headers, Principal
 from ...transports.http_client.origins import host_names, origin_of
-from ..challenges import RESOURCE_METADATA
 from .refusals import USED_BEFORE, Refusal, Refusals, broken, unavailable
 from .tokens import TokenCheck, log_defect
 from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource
@@ -33,6 +32,8 @@ logger = logging.getLogger("trio_mcp")
 
 _SCOPE: Final = lazy_pattern(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749 section 3.3, ``scope-token``."""
+_RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
+"""RFC 9728 section 3."""
 _OFFLINE: Final = "offline_access"
 
 
@@ -60,7 +61,7 @@ class PublishedMetadata:
         """The URL at which clients find the metadata (RFC 9728 section 3.1): never made from a Host header."""
         parts = urlsplit(self.settings.resource)
         path = "" if parts.path == "/" else parts.path
-        return f"{origin_of(parts)}{RESOURCE_METADATA}{path}{f'?{parts.query}' if parts.query else ''}"
+        return f"{origin_of(parts)}{_RESOURCE_METADATA}{path}{f'?{parts.query}' if parts.query else ''}"
 
     @property
     def paths(self) -> frozenset[str]:
@@ -68,7 +69,7 @@ class PublishedMetadata:
         the metadata stand with and without."""
         path = urlsplit(self.settings.resource).path.rstrip("/")
         return frozenset(
-            (RESOURCE_METADATA, *((f"{RESOURCE_METADATA}{path}", f"{RESOURCE_METADATA}{path}/") if path else ()))
+            (_RESOURCE_METADATA, *((f"{_RESOURCE_METADATA}{path}", f"{_RESOURCE_METADATA}{path}/") if path else ()))
         )
 
     def to_json(self) -> bytes:

@@ -5,14 +5,14 @@ A server without authorization imports this module alone of its room.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
 import attrs
 
 from ...classes import frozen
-from ..challenges import challenge_text
+from ...lazy import lazy_pattern
 
 USED_BEFORE: Final = "the proof was used before"
 """Reason of the refusal of a proof that somebody sends once more."""
@@ -103,3 +103,24 @@ def unavailable() -> Refusal:
 def broken() -> Refusal:
     """Return the answer when a function of the author has failed."""
     return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server has failed to check the caller")
+
+
+_NAME: Final = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]++")
+_WRITTEN: Final = lazy_pattern(r"[\x20-\x7e]*")
+
+
+def challenge_text(scheme: str, params: Mapping[str, str]) -> str:
+    """Return the challenge as a part of ``WWW-Authenticate``. All values are quoted. Raises `ValueError` for a name
+    that is no token, and for a value that has other than printable ASCII characters; the value is not in the text."""
+    for name in (scheme, *params):
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name[:100]!r} is no name of a scheme or parameter of WWW-Authenticate")
+    for name, value in params.items():
+        if not _WRITTEN.fullmatch(value):
+            raise ValueError(f"the parameter {name} of WWW-Authenticate must have printable ASCII characters only")
+    texts = [f'{name}="{_escaped(value)}"' for name, value in params.items()]
+    return f"{scheme} {', '.join(texts)}" if texts else scheme
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"")
