@@ -18,14 +18,17 @@ have been lost.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from ..classes import frozen
-from .task_store import HintsLost, TaskStore
+from ..concurrency.contexts import asynccontextmanager
+from .task_store import HintQueues, HintsLost, TaskStore
+
+T = TypeVar("T")
 
 _ID_BYTES: Final = 6
 
@@ -196,6 +199,19 @@ class EventLog(Protocol):
         """Open a stream of sessions and streams that were appended to, taken or finished from then on, by any
         replica. Nobody is told of forgotten ones."""
         ...
+
+
+class WatchedByHints(Generic[T]):
+    """A part of a storage whose hints are in ``hint_queues``."""
+
+    def __init__(self, hint_queues: HintQueues[T]) -> None:
+        self._hint_queues = hint_queues
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[T | HintsLost]]:
+        """Watch for hints: see `SessionDirectory.watch`."""
+        with self._hint_queues.watch() as hints:
+            yield hints
 
 
 ChangeCursor: TypeAlias = str

@@ -24,6 +24,7 @@ from ...stores.shared import (
     ChangesSince,
     Replica,
     StoredSession,
+    WatchedByHints,
     new_replica_id,
 )
 from ...stores.task_store import HintQueue, HintQueues, HintsLost, StoreFull
@@ -65,12 +66,12 @@ class _SessionsByCaller(Expiring[str, _MemorySession]):
         return session
 
 
-class _MemorySessionDirectory:
+class _MemorySessionDirectory(WatchedByHints[str]):
     """A `SessionDirectory` for one process."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._sessions = _SessionsByCaller(now)
-        self._hint_queues = HintQueues[str]()
+        super().__init__(HintQueues[str]())
 
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
@@ -120,13 +121,8 @@ class _MemorySessionDirectory:
         self._hint_queues.notify([session_id])
         return True
 
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[str | HintsLost]]:
-        with self._hint_queues.watch() as hints:
-            yield hints
 
-
-class _MemoryChangeLog:
+class _MemoryChangeLog(WatchedByHints[ChangeHint]):
     """A `ChangeLog` for one process. Each note has a number, and a place is the name of the log and a number."""
 
     def __init__(self) -> None:
@@ -136,7 +132,7 @@ class _MemoryChangeLog:
         """The numbers of the last notes of things, in their order."""
         self._forgotten = 0
         """Number of the last note that is not kept whole."""
-        self._hint_queues = HintQueues[ChangeHint]()
+        super().__init__(HintQueues[ChangeHint]())
 
     def _cursor(self) -> ChangeCursor:
         return f"{self._id}.{self._last}"
@@ -163,11 +159,6 @@ class _MemoryChangeLog:
             return ChangesSince(here, (), everything=True)
         newest_first, number = reversed(self._changed.items()), int(digits)
         return ChangesSince(here, [thing for thing, _ in takewhile(lambda noted: noted[1] > number, newest_first)])
-
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[ChangeHint | HintsLost]]:
-        with self._hint_queues.watch() as hints:
-            yield hints
 
 
 class _Mailboxes:

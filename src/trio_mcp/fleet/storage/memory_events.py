@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
 import attrs
 
 from ...classes import define
-from ...concurrency.contexts import asynccontextmanager
-from ...stores.shared import FINISHED_STREAMS_LIMIT, StoredEvents, StoredStream
-from ...stores.task_store import HintQueues, HintsLost
+from ...stores.shared import FINISHED_STREAMS_LIMIT, StoredEvents, StoredStream, WatchedByHints
+from ...stores.task_store import HintQueues
 
 K = TypeVar("K", str, bytes)
 V = TypeVar("V")
@@ -145,13 +144,13 @@ class _SessionStreams:
             self._size -= len(line)
 
 
-class MemoryEventLog:
+class MemoryEventLog(WatchedByHints[tuple[str, str]]):
     """An `EventLog` for one process. No method waits."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         self._logs = Expiring[str, _SessionStreams](now)
-        self._hint_queues = HintQueues[tuple[str, str]]()
+        super().__init__(HintQueues[tuple[str, str]]())
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
         """Begin a stream. See `EventLog.open`."""
@@ -236,9 +235,3 @@ class MemoryEventLog:
     async def delete(self, session_id: str) -> None:
         """Forget the streams of a session. See `EventLog.delete`."""
         self._logs.pop(session_id)
-
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of hints. See `EventLog.watch`."""
-        with self._hint_queues.watch() as hints:
-            yield hints

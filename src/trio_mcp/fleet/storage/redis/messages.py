@@ -23,7 +23,7 @@ import trio
 
 from ....concurrency.contexts import asynccontextmanager
 from ....stores.record_codec import LINES, decode_columns, decode_stored, decoded, encoded
-from ....stores.shared import CHANGES_LIMIT, MAX_MESSAGE_BYTES, ChangeCursor, ChangeHint, ChangesSince
+from ....stores.shared import CHANGES_LIMIT, MAX_MESSAGE_BYTES, ChangeCursor, ChangeHint, ChangesSince, WatchedByHints
 from ....stores.task_store import HINTS_LOST, HintQueue, HintQueues, HintsLost, UnreadableRecord
 from .client import load_scripts
 from .link import Link, Value
@@ -39,7 +39,7 @@ _MOST_DIGITS: Final = 16
 _SCRIPTS: Final = load_scripts("messages")
 
 
-class RedisChangeLog:
+class RedisChangeLog(WatchedByHints[ChangeHint]):
     """A `ChangeLog` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
     there to ``watchers``.
 
@@ -51,7 +51,7 @@ class RedisChangeLog:
         self._link = link
         self._keys = [f"{{{prefix}:c}}:log", f"{{{prefix}:c}}:things"]
         self._bus = bus
-        self._hint_queues = watchers
+        super().__init__(watchers)
 
     async def record(self, changed: Collection[str]) -> None:
         """Note that things have changed. See `ChangeLog.record`."""
@@ -69,12 +69,6 @@ class RedisChangeLog:
         return decode_stored(
             "the log of changes", _decode_changes, await self._link.script(_SCRIPTS["changes_since"], self._keys, args)
         )
-
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of hints. See `ChangeLog.watch`."""
-        with self._hint_queues.watch() as hints:
-            yield hints
 
 
 def _new_id() -> bytes:

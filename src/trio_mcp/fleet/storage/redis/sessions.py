@@ -14,14 +14,13 @@ without a caller, which an earlier version has opened, counts as ended.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from ....concurrency.contexts import asynccontextmanager
 from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, decode_stored, decoded, encoded
-from ....stores.shared import StoredEvents, StoredSession, StoredStream
-from ....stores.task_store import HintQueues, HintsLost, StoreFull
+from ....stores.shared import StoredEvents, StoredSession, StoredStream, WatchedByHints
+from ....stores.task_store import HintQueues, StoreFull
 from .client import Script, Value, load_scripts
 from .link import Link
 
@@ -30,7 +29,7 @@ _CALLER: Final = 32
 _SCRIPTS: Final = load_scripts("sessions")
 
 
-class RedisSessionDirectory:
+class RedisSessionDirectory(WatchedByHints[str]):
     """A `SessionDirectory` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
     there to ``watchers``.
 
@@ -43,7 +42,7 @@ class RedisSessionDirectory:
         self._link = link
         self._tag = b"{%b:s}" % prefix.encode()
         self._bus = bus
-        self._hint_queues = watchers
+        super().__init__(watchers)
 
     def _keys(self, name: bytes) -> list[bytes]:
         return [b"%b:s:%b" % (self._tag, name), b"%b:sessions" % self._tag, b"%b:callers" % self._tag]
@@ -86,18 +85,12 @@ class RedisSessionDirectory:
         name = encoded(session_id)
         return bool(await self._link.script(_SCRIPTS["session_end"], self._keys(name), [name, self._bus]))
 
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[str | HintsLost]]:
-        """Open a stream of hints. See `SessionDirectory.watch`."""
-        with self._hint_queues.watch() as hints:
-            yield hints
-
 
 _EVENT_SCRIPTS: Final = load_scripts("events")
 _PARTS: Final = (b"log", b"older", b"newest", b"finished")
 
 
-class RedisEventLog:
+class RedisEventLog(WatchedByHints[tuple[str, str]]):
     """An `EventLog` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
     there to ``watchers``.
 
@@ -109,7 +102,7 @@ class RedisEventLog:
         self._link = link
         self._tag = b"{%b:s}" % prefix.encode()
         self._bus = bus
-        self._hint_queues = watchers
+        super().__init__(watchers)
 
     def _keys(self, session_id: str) -> list[bytes]:
         name = encoded(session_id)
@@ -188,12 +181,6 @@ class RedisEventLog:
     async def delete(self, session_id: str) -> None:
         """Forget all streams of the session. See `EventLog.delete`."""
         await self._link.pipeline([[b"UNLINK", *self._keys(session_id)]])
-
-    @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of hints. See `EventLog.watch`."""
-        with self._hint_queues.watch() as hints:
-            yield hints
 
 
 def _stream(name: str, state: Sequence[Any]) -> StoredStream:
