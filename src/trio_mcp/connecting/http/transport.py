@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from http import HTTPStatus
 from itertools import count
 from typing import Any, Final
@@ -134,7 +133,7 @@ class HttpTransport(FramedTransport):
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
         """Return an outbox that hands requests and cancels to this transport as they are."""
-        return _HttpOutbox(high_water, self) if recorded is None else _RecordedOutbox(high_water, self, recorded)
+        return _HttpOutbox(high_water, self, recorded)
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not come between a request's entry and its task
     def start_request(self, message: OutboundFrame, request_id: RequestId) -> bool:
@@ -334,40 +333,27 @@ class _HttpOutbox(Outbox):
     """The outbox of a connection over ``transport``, for which no request and no cancel has to wait in the form of
     lines."""
 
-    def __init__(
-        self, high_water: int, transport: HttpTransport, send_nowait: Callable[[bytes], int] | None = None
-    ) -> None:
-        super().__init__(high_water, send_nowait or transport.send_nowait)
+    def __init__(self, high_water: int, transport: HttpTransport, recorded: SendRecorder | None) -> None:
+        super().__init__(high_water, transport.send_nowait if recorded is None else recorded.send_nowait)
         self._transport = transport
+        self._recorded = recorded
 
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
         message = OutboundFrame.request(request_id, method, params)
+        if self._recorded is not None:
+            self._recorded.record(message.line)
         if self.over or not self._transport.start_request(message, request_id):
             super().put(message.line + b"\n", owner)  # the writer learns that the transport is closed
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
+        if self._recorded is not None:
+            self._recorded.record(cancel_line(request_id, reason)[:-1])
         self._transport.leave_request(request_id, reason)
 
     def withdraw(self, owner: Owner) -> bool:
         if isinstance(owner, Call | DetachedCall) and self._transport.withdraw_request(owner.request.id):
             return True
         return super().withdraw(owner)
-
-
-class _RecordedOutbox(_HttpOutbox):
-    """Notes requests and cancels in ``recorded``, which sends the lines."""
-
-    def __init__(self, high_water: int, transport: HttpTransport, recorded: SendRecorder) -> None:
-        super().__init__(high_water, transport, recorded.send_nowait)
-        self._record = recorded.record
-
-    def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
-        self._record(OutboundFrame.request(request_id, method, params).line)
-        super().put_request(request_id, method, params, owner)
-
-    def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
-        self._record(cancel_line(request_id, reason)[:-1])
-        super().put_cancel(request_id, reason)
 
 
 CANCEL: Final = "notifications/cancelled"
