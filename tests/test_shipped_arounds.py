@@ -43,7 +43,7 @@ from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.testing import open_scripted_client
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import ElicitResult
 
 Era = Literal["legacy", "modern"]

@@ -12,7 +12,7 @@ import trio
 from trio_mcp import Client, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.protocol.meta import SUBSCRIPTION_ID
-from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
+from trio_mcp.transports.lines import MemoryTransport, memory_transport_pair
 from trio_mcp.types import Changes
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

@@ -12,7 +12,7 @@ from tests.interaction.client.raw import RawPeer, scripted
 
 from trio_mcp import Client
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.memory import MemoryTransport
+from trio_mcp.transports.lines import MemoryTransport
 
 __all__ = ["CORE", "ENDED", "TaskPeer", "asks", "core", "created", "state", "with_core_tasks", "with_tasks"]
 

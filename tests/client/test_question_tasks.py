@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import Client, CodedError, TaskSettings, fail_after_work
 from trio_mcp.client.opening import open_client
 from trio_mcp.testing import ScriptedServer
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import CreateMessageResult, ElicitResult, Root, TextContent
 
 LEGACY = "2025-11-25"

@@ -23,7 +23,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import Client, CodedError, Limits, PeerError, ProtocolViolation
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.cancellation import REMAINING_MS
-from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
+from trio_mcp.transports.lines import MemoryTransport, memory_transport_pair
 from trio_mcp.types import ElicitFormParams
 
 Ending = Literal["result", "error", "nonsense", "silence"]

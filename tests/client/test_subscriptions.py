@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, PeerError, open_memory
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 ERAS: Any = ("legacy", "modern")
 

@@ -16,7 +16,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.time_limits import Graces
 from trio_mcp.runtime.connection import Connection
 from trio_mcp.server.servable import connection_to
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import CreateMessageParams, CreateMessageResult
 
 

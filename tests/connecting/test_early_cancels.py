@@ -9,7 +9,7 @@ from tests.patience import PATIENCE
 from trio_mcp import ConnectionLost, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 
 async def test_a_client_that_is_cancelled_before_it_opens_closes_its_channel() -> None:

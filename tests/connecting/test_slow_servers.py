@@ -22,7 +22,7 @@ from trio.testing import MockClock
 
 from trio_mcp import ConnectionLost, open_stdio
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 SEEDS = examples(1000)

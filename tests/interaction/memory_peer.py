@@ -14,7 +14,7 @@ from trio_mcp import Server
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.runtime.transport import Transport
 from trio_mcp.server.servable import Servable, connection_to
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 from .conversation import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Conversation
 

@@ -32,7 +32,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.tool_calls import _meta_of
 from trio_mcp.hosting import MemberDescription, open_group
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import CallEnding, Extension
 
 Era = Literal["modern", "legacy"]

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, Cancellation, RequestContext, Server, WorkerContext
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 from .memory_peer import MemoryPeer, connected
 

@@ -18,7 +18,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.client.requests import forward_request, meta_in, open_stream
 from trio_mcp.connecting.memory import open_server
 from trio_mcp.protocol.types.notifications import SubscriptionFilter
-from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
+from trio_mcp.transports.lines import MemoryTransport, memory_transport_pair
 from trio_mcp.types import (
     CreateMessageResult,
     ElicitResult,

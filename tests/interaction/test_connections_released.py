@@ -39,7 +39,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.hosting import MemberDescription, MemberUnavailable, open_group
-from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
+from trio_mcp.transports.lines import MemoryTransport, memory_transport_pair
 from trio_mcp.types import CreateMessageResult, TextContent
 
 Act = Callable[[Client], Awaitable[object]]

@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import Limits, serve_tcp
 from trio_mcp.runtime.peer import SOLE_CLIENT, UNKNOWN_PEER
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 from .conversation import MODERN, Conversation
 

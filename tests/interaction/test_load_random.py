@@ -17,7 +17,7 @@ from trio_mcp.protocol.types.input_required import InputRequest
 from trio_mcp.runtime.limits import Load
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.server.server import RunningServer
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 from .conversation import ANSWERS, MODERN, Conversation
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import CancelCause, Limits, RequestContext, Server
 from trio_mcp.runtime.peer import Headers, Peer
 from trio_mcp.server.servable import connection_to
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 from .memory_peer import MODERN, MemoryPeer, principal_id
 from .rounds import ALL, ask, asked, text

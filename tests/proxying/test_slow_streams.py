@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits
 from trio_mcp.server.servable import connection_to
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import Proxy
 
 A, B = f"{UPDATED} note://a", f"{UPDATED} note://b"

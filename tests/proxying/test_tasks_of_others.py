@@ -24,7 +24,7 @@ from trio_mcp.proxying.tasks import TaskOwners
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import ClientCapabilities, Proxy, Sampling
 
 NOTHING = ClientCapabilities()

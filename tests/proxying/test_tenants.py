@@ -23,7 +23,7 @@ from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.tenants import Tenant
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_server
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import ClientCapabilities, Elicitation
 
 ASKS: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}

@@ -26,8 +26,7 @@ from trio_mcp.runtime.transport import FramedTransport, ReplyLost
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
-from trio_mcp.transports.lines import LineTransport
-from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
+from trio_mcp.transports.lines import LineTransport, MemoryTransport, memory_transport_pair
 from trio_mcp.transports.stdio import DescriptorStream
 
 

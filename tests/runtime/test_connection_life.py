@@ -26,7 +26,7 @@ from trio_mcp.runtime.requests.scope import RequestScope
 from trio_mcp.runtime.transport import ConnectionLost, UnreadableFrame
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
-from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
+from trio_mcp.transports.lines import MemoryTransport, memory_transport_pair
 
 
 class Handler:

@@ -30,7 +30,7 @@ from trio_mcp.runtime.transport import FramedTransport
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 METHODS = {"client": "prompts/get", "server": "sampling/createMessage"}
 QUIET = 10_000.0

@@ -12,7 +12,7 @@ from tests.interaction.memory_peer import MemoryPeer
 
 from trio_mcp import Server
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 SUBSCRIPTION_ID = META_PREFIX + "subscriptionId"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

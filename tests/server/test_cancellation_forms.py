@@ -11,7 +11,7 @@ from trio_mcp.jsonrpc.codec import encode
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 
 async def cancelled_handler(server: Server, name: str) -> None:

@@ -28,7 +28,7 @@ from trio_mcp.runtime.peer import SOLE_CLIENT, Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores import MemoryTaskStore
 from trio_mcp.testing import ScriptedClient, open_scripted_client
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 LEGACY = "2025-11-25"
 RELATED = "io.modelcontextprotocol/related-task"

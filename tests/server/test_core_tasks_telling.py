@@ -12,7 +12,7 @@ from trio_mcp import Limits, RequestContext, Server
 from trio_mcp.runtime.peer import SOLE_CLIENT
 from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import ScriptedClient, open_scripted_client
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 LEGACY = "2025-11-25"
 RELATED = "io.modelcontextprotocol/related-task"

@@ -24,7 +24,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits, Server
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 # Bounds
 

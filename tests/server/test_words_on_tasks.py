@@ -18,7 +18,7 @@ from trio_mcp.runtime.peer import Auth, Peer, Principal, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import CreateMessageParams, CreateMessageResult, ElicitFormParams, ElicitResult, InputRequest
 
 NAME: Any = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -25,7 +25,7 @@ from trio_mcp.serving.process import _serve
 from trio_mcp.stores import SQLiteTaskStore
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 
 class Ends:

@@ -17,7 +17,7 @@ from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.servable import connection_to, end_tasks
 from trio_mcp.stores.task_store import TaskStore
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 

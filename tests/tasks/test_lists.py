@@ -17,7 +17,7 @@ from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.peer import SOLE_CLIENT, Peer, PrincipalId
 from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 ADA = PrincipalId(None, "ada")
 PEERS = pytest.mark.parametrize("peer", [SOLE_CLIENT, Peer(principal=ADA)], ids=["of a connection", "of a principal"])

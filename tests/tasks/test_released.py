@@ -15,7 +15,7 @@ from trio_mcp import RequestContext, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.peer import UNKNOWN_PEER
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 
 def waiting_server() -> Server:

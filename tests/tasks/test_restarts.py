@@ -20,7 +20,7 @@ from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore
 from trio_mcp.testing.stores.task_store_records import change
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 

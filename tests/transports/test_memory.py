@@ -5,7 +5,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 
 async def test_messages_arrive_whole_in_order_and_without_their_newlines() -> None:

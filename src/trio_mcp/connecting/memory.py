@@ -16,7 +16,7 @@ from ..concurrency.nurseries import open_service_nursery
 from ..runtime.peer import SOLE_CLIENT
 from ..runtime.transport import Transport, framed
 from ..server.servable import Servable, check_servable, connection_to
-from ..transports.memory import memory_transport_pair
+from ..transports.lines import memory_transport_pair
 
 
 @async_with_only("client")

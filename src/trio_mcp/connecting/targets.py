@@ -24,7 +24,7 @@ from ..runtime.transport import FramedTransport
 from ..server.server import Server
 from ..transports.http_client.dialing import Dial, OnRequest, OnResponse
 from ..transports.http_client.origins import split_socket_url
-from ..transports.memory import memory_transport_pair
+from ..transports.lines import memory_transport_pair
 from ..transports.sockets import connect_unix, socket_path
 from .bad_target import BadTarget, check_server_url
 from .credentials import check_authorization

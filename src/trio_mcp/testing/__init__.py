@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..connecting.memory import open_server
 from ..server.calling.provided import provide_instead
-from ..transports.memory import memory_transport_pair
+from ..transports.lines import memory_transport_pair
 from .faults import (
     Cut,
     Delay,

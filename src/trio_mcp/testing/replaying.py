@@ -20,7 +20,7 @@ from ..recording.comparing import Difference
 from ..recording.entries import BadRecording, Recorded, read_recording
 from ..recording.replay import opening_of, replay
 from ..server.servable import Servable
-from ..transports.memory import memory_transport_pair
+from ..transports.lines import memory_transport_pair
 
 
 async def assert_replays(

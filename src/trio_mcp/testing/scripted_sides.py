@@ -27,7 +27,7 @@ from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.transport import Transport
 from ..server.servable import Servable
-from ..transports.memory import memory_transport_pair
+from ..transports.lines import memory_transport_pair
 from ..transports.process import TextSink
 from ..transports.stdio import own_stdio
 from .scripted_peer import Pattern, ScriptedPeer, UnexpectedMessage

@@ -19,8 +19,7 @@ from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import Client, ConnectionLost, open_stdio, open_websocket
-from trio_mcp.transports.lines import LineTransport
-from trio_mcp.transports.memory import MemoryTransport, memory_transport_pair
+from trio_mcp.transports.lines import LineTransport, MemoryTransport, memory_transport_pair
 
 __all__ = [
     "Journal",

@@ -14,7 +14,7 @@ from trio_mcp import Client, ConnectionLost, PeerError, Progress, fail_after_sil
 from trio_mcp.client.opening import Opening
 from trio_mcp.client.options import ClientSettings
 from trio_mcp.testing import ScriptedServer, open_scripted_server
-from trio_mcp.transports.memory import memory_transport_pair
+from trio_mcp.transports.lines import memory_transport_pair
 
 LEGACY = "2025-11-25"
 
