@@ -172,7 +172,7 @@ class FleetEndpoint(MemoryEndpoint):
     @property
     def views(self) -> list[dict[str, Any]]:
         """The views of sessions that each replica has."""
-        return [replica.front._endpoint._sessions._views for replica in self.replicas]
+        return [replica.front._endpoint._sessions._sessions for replica in self.replicas]
 
     def kill(self, number: int) -> None:
         """End a replica as the death of its process does: it says nothing more, and its connections break."""

@@ -289,7 +289,7 @@ async def test_nothing_of_an_ended_session_is_left(
     assert not len(kept.events._logs)
     for replica in endpoint.replicas:
         sessions = replica.front._endpoint._sessions
-        for left in (sessions._views, sessions._ended, sessions._services._signals, sessions._readings):
+        for left in (sessions._sessions, sessions._ended, sessions._services._signals, sessions._readings):
             assert not left
 
 

@@ -174,7 +174,7 @@ async def test_each_call_ends_and_no_stream_misses_or_repeats_anything(
         await trio.sleep(1)
         for replica in endpoint._alive:
             sessions = replica.front._endpoint._sessions
-            for left in (sessions._views, sessions._ended, sessions._services._signals, sessions._readings):
+            for left in (sessions._sessions, sessions._ended, sessions._services._signals, sessions._readings):
                 assert not left
         kept = endpoint.memory.kept
         await trio.sleep(100)

@@ -61,7 +61,7 @@ class SharedSession(ClientSession):
         session_id: str,
         peer: Peer,
         caller: Caller,
-        on_end: Callable[[ClientSession], None],
+        on_end: Callable[[ClientSession], object],
         opening: bytes = b"",
     ) -> None:
         server = services.running.server
@@ -348,8 +348,7 @@ class SharedSession(ClientSession):
 
     def send_keep_alive(self) -> None:
         """Have streams that were silent send comments: see `PostExchange.send_keep_alive`."""
-        for post in tuple(self.posts):
-            post.send_keep_alive()
+        super().send_keep_alive()
         self.standalone_streams.send_keep_alive()
 
     # GET and DELETE

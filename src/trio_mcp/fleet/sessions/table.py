@@ -22,7 +22,6 @@ from ...runtime.peer import PrincipalId
 from ...serving.http.exchanges import HttpRequest
 from ...serving.http.responses import error, unavailable
 from ...serving.http.session import FleetSessions
-from ...serving.http.session_exchange import ClientSession
 from ...stores.shared import StoredSession
 from ...stores.task_store import HintsLost
 from ..messenger import MessageRefused, ReplicaDead, ReplicaMessage
@@ -76,18 +75,15 @@ class _SessionRead:
         self.is_hinted = False
 
 
-class SharedSessionTable(FleetSessions):
+class SharedSessionTable(FleetSessions[SharedSession]):
     """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``, with ``messenger`` to other replicas.
     Clients come back ``retry_interval`` seconds after a response broke."""
 
     def __init__(self, services: SessionServices) -> None:
+        super().__init__(services.nursery)
         self._services = services
         self._replica = services.replica
-        self._nursery = services.nursery
         self._idle = to_milliseconds(services.running.limits.session_timeout)
-        self._views: dict[str, SharedSession] = {}
-        self._ended: set[ClientSession] = set()
-        """Views that have ended, but whose requests still clean up."""
         self._readings: dict[str, _SessionRead] = {}
         self._poll_schedule = 0
         """Number of requests whose session is being looked up."""
@@ -115,7 +111,7 @@ class SharedSessionTable(FleetSessions):
     def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
         """Return the view of the session with this id, if the view can serve without a reading. `None`: see
         `look_up`."""
-        view = self._views.get(session_id)
+        view = self._sessions.get(session_id)
         return view if view is not None and view.is_fresh and view.principal == principal and not view.is_over else None
 
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[SharedSession | None], None]) -> None:
@@ -144,7 +140,7 @@ class SharedSessionTable(FleetSessions):
 
     async def _view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
         await self._is_watching.wait()
-        view = self._views.get(session_id)
+        view = self._sessions.get(session_id)
         if view is not None and not view.is_over:
             if view.principal != posted.principal or not await view.session_state.read():
                 return None
@@ -165,7 +161,7 @@ class SharedSessionTable(FleetSessions):
         facts = self._read_state(session_id, stored, posted.principal)
         if stored is None or facts is None:
             return None
-        view = self._views.get(session_id)
+        view = self._sessions.get(session_id)
         if view is None or view.is_over:
             view = self._add_view(session_id, posted)
             view.session_state.adopt(facts, stored.mark)
@@ -185,9 +181,8 @@ class SharedSessionTable(FleetSessions):
     def _add_view(self, session_id: str, posted: HttpRequest, opening: bytes = b"") -> SharedSession:
         caller = posted.caller.connection()
         peer = attrs.evolve(posted.peer(session_id), caller=caller)
-        view = SharedSession(self._services, session_id, peer, caller, self._remove_view, opening)
-        self._views[session_id] = view
-        self._nursery.start_soon(self._run, view)
+        view = SharedSession(self._services, session_id, peer, caller, self._remove, opening)
+        self._add(view)
         if self._ends_for:  # created for a request that was accepted earlier
             view.shut_down(self._ends_for, drain_timeout=self._drain_left)
         return view
@@ -205,7 +200,7 @@ class SharedSessionTable(FleetSessions):
                 return
             if owner := self._services.owning_replica(message.settles):
                 await forward_unreadable(self._services, session_id, owner, message)
-            elif (view := self._views.get(session_id)) is not None and not view.is_over:
+            elif (view := self._sessions.get(session_id)) is not None and not view.is_over:
                 view.fail_question(message, b"")
         except (ReplicaDead, MessageRefused, OSError) as failed:
             logger.debug("an answer that cannot be read could not be told of: %s", failed)
@@ -218,28 +213,6 @@ class SharedSessionTable(FleetSessions):
         opening = encode_value({name: params[name] for name in names if name in params})
         self._add_view(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
 
-    def _remove_view(self, view: ClientSession) -> None:
-        if self._views.get(view.id) is view:
-            del self._views[view.id]
-            self._ended.add(view)
-
-    async def _run(self, view: SharedSession) -> None:
-        try:
-            await view.run()
-        finally:
-            self._remove_view(view)
-            self._ended.discard(view)
-
-    def expire(self, now: float) -> None:
-        """Look at sessions, and end views that nobody uses: see `SharedSession.expire`."""
-        for view in tuple(self._views.values()):
-            view.expire(now)
-
-    def send_keep_alive(self) -> None:
-        """Have streams that were silent send comments."""
-        for view in tuple(self._views.values()):
-            view.send_keep_alive()
-
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each view when its requests are done, including views that are made from now on for requests accepted
         earlier. The sessions continue."""
@@ -247,8 +220,7 @@ class SharedSessionTable(FleetSessions):
         self._drained_at = min(self._drained_at, trio.current_time() + drain)
         self._ends_for = reason
         self._looked_up.unpark_all()
-        for view in (*self._views.values(), *self._ended):
-            view.shut_down(reason, hurry=hurry)
+        super().shut_down(reason, hurry=hurry)
 
     @property
     def _drain_left(self) -> float:
@@ -260,7 +232,7 @@ class SharedSessionTable(FleetSessions):
         while self._poll_schedule and (left := self._drain_left):
             with trio.move_on_after(left):
                 await self._looked_up.park()
-        while views := [*self._views.values(), *self._ended]:
+        while views := [*self._sessions.values(), *self._ended]:
             for view in views:
                 await view.ended()
 
@@ -271,13 +243,13 @@ class SharedSessionTable(FleetSessions):
             self._is_watching.set()
             async for hint in hints:
                 if isinstance(hint, HintsLost):
-                    for view in tuple(self._views.values()):
+                    for view in tuple(self._sessions.values()):
                         view.session_state.forget_hints()
                         view.on_hint()
                     for reading in self._readings.values():
                         reading.is_hinted = True
                     continue
-                if (view := self._views.get(hint)) is not None and not view.session_state.is_own_hint():
+                if (view := self._sessions.get(hint)) is not None and not view.session_state.is_own_hint():
                     view.on_hint()
                 if (reading := self._readings.get(hint)) is not None:
                     reading.is_hinted = True
@@ -292,7 +264,7 @@ class SharedSessionTable(FleetSessions):
             content = self._services.open_message(kind, message, form)
             if content is None:
                 return
-            view = self._views.get(content.session_id)
+            view = self._sessions.get(content.session_id)
             if view is not None and deliver(view, content):
                 message.ack()
             else:
@@ -304,7 +276,7 @@ class SharedSessionTable(FleetSessions):
         content = self._services.open_message(RESUMED_MESSAGE, message, _ResumedMessage)
         if content is None:
             return
-        view = self._views.get(content.session_id)
+        view = self._sessions.get(content.session_id)
         if view is not None:
             view.close_resumed(content.stream, content.replica)
         message.ack()

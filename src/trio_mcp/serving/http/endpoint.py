@@ -431,7 +431,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             use(session)
 
 
-def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> FleetSessions | None:
+def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any] | None:
     """Return the sessions that all replicas serve; `None` if nothing is shared."""
     if not isinstance(running, RunningServer) or running.fleet is None or running.stateless:
         return None

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http import HTTPStatus
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import trio
 
@@ -48,7 +48,7 @@ class HttpSession(ClientSession):
         caller: Caller,
         replayed: SharedBytes,
         retry_interval: float,
-        on_end: Callable[[ClientSession], None],
+        on_end: Callable[[ClientSession], object],
     ) -> None:
         super().__init__(running, session_id, peer, caller, retry_interval, on_end)
         limits = running.limits
@@ -96,8 +96,7 @@ class HttpSession(ClientSession):
 
     def send_keep_alive(self) -> None:
         """Have streams that were silent send comments: see `PostExchange.send_keep_alive`."""
-        for post in tuple(self.posts):
-            post.send_keep_alive()
+        super().send_keep_alive()
         if self._standalone_stream is not None:
             self._standalone_stream.send_keep_alive()
 
@@ -167,22 +166,71 @@ _ID_BYTES: Final = 16
 """128 bits, which nobody guesses; as visible ASCII."""
 
 
-class SessionTable:
+S = TypeVar("S", bound=ClientSession)
+
+
+class LocalSessions(Generic[S]):
+    """The sessions that this process serves, each in a task in ``nursery``, until their last requests are over."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._sessions: dict[str, S] = {}
+        self._ended: set[ClientSession] = set()
+        """Sessions that have ended, but whose requests still clean up. They take no place: their requests have one."""
+
+    def _add(self, session: S) -> None:
+        self._sessions[session.id] = session
+        self._nursery.start_soon(self._run, session)
+
+    def _remove(self, session: ClientSession) -> bool:
+        """Note that ``session`` has ended. Return False if that is known."""
+        if self._sessions.get(session.id) is not session:
+            return False
+        del self._sessions[session.id]
+        self._ended.add(session)
+        return True
+
+    async def _run(self, session: S) -> None:
+        try:
+            await session.run()
+        finally:
+            self._remove(session)
+            self._ended.discard(session)
+
+    def expire(self, now: float) -> None:
+        """End idle sessions. To be called about every second."""
+        for session in tuple(self._sessions.values()):
+            session.expire(now)
+
+    def send_keep_alive(self) -> None:
+        """Send a comment on each stream that was silent."""
+        for session in tuple(self._sessions.values()):
+            session.send_keep_alive()
+
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """End each session when its requests are done."""
+        for session in (*self._sessions.values(), *self._ended):
+            session.shut_down(reason, hurry=hurry)
+
+    async def ended(self) -> None:
+        """Wait until all sessions have ended."""
+        for session in (*self._sessions.values(), *self._ended):
+            await session.ended()
+
+
+class SessionTable(LocalSessions[HttpSession]):
     """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients come back ``retry_interval``
     seconds after a response broke."""
 
     def __init__(self, running: Running, nursery: trio.Nursery, retry_interval: float) -> None:
+        super().__init__(nursery)
         self._running = running
-        self._nursery = nursery
         self._limits: Limits = running.limits
         self._retry_interval = retry_interval
-        self._sessions: dict[str, HttpSession] = {}
         self._counts: dict[Caller, dict[ClientSession, None]] = {}
         """The sessions of each party, oldest first."""
         self._replayed = SharedBytes(running.limits.max_server_replay_bytes)
         """Bytes that all sessions keep for clients that come back."""
-        self._ended: set[ClientSession] = set()
-        """Sessions that have ended, but whose requests still clean up. They take no place: their requests have one."""
 
     def find(self, session_id: str, principal: PrincipalId | None) -> HttpSession | None:
         """Return the session with this id. `None`: there is none, for this principal (2025-11-25 security best
@@ -200,9 +248,8 @@ class SessionTable:
         part = caller.connection()
         peer = evolve(posted.peer(session_id), caller=part)
         session = HttpSession(self._running, session_id, peer, part, self._replayed, self._retry_interval, self._remove)
-        self._sessions[session_id] = session
         self._counts.setdefault(caller, {})[session] = None
-        self._nursery.start_soon(self._run, session)
+        self._add(session)
         session.post(message, posted, opens=True)
 
     def _has_room(self, caller: Caller) -> bool:
@@ -233,46 +280,19 @@ class SessionTable:
         session.close("another client wants the place of the session, which was not used for longer than others")
         return True
 
-    def _remove(self, session: ClientSession) -> None:
+    def _remove(self, session: ClientSession) -> bool:
         """Note that ``session`` has ended: from now on there is room for another one."""
-        if self._sessions.pop(session.id, None) is None:
-            return
-        self._ended.add(session)
+        if not super()._remove(session):
+            return False
         whole = session.caller.whole
         held = self._counts[whole]
         del held[session]
         if not held:
             del self._counts[whole]
-
-    async def _run(self, session: HttpSession) -> None:
-        try:
-            await session.run()
-        finally:
-            self._remove(session)
-            self._ended.discard(session)
-
-    def expire(self, now: float) -> None:
-        """End idle sessions: see `HttpSession.expire`."""
-        for session in tuple(self._sessions.values()):
-            session.expire(now)
-
-    def send_keep_alive(self) -> None:
-        """Have streams that were silent send comments."""
-        for session in tuple(self._sessions.values()):
-            session.send_keep_alive()
-
-    def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each session when its requests are done."""
-        for session in (*self._sessions.values(), *self._ended):
-            session.shut_down(reason, hurry=hurry)
-
-    async def ended(self) -> None:
-        """Wait until all sessions have ended."""
-        for session in (*self._sessions.values(), *self._ended):
-            await session.ended()
+        return True
 
 
-class FleetSessions(ABC):
+class FleetSessions(LocalSessions[S], ABC):
     """The legacy sessions of an endpoint that any replica serves, each known by the id in its headers (2025-11-25
     transports, Session Management)."""
 
@@ -295,27 +315,11 @@ class FleetSessions(ABC):
     def open(self, message: Request, posted: HttpRequest) -> None:
         """Answer ``initialize``, and open a session for the caller, within its share."""
 
-    @abstractmethod
-    def expire(self, now: float) -> None:
-        """End idle sessions. To be called about every second."""
-
-    @abstractmethod
-    def send_keep_alive(self) -> None:
-        """Send a comment on each stream that was silent."""
-
-    @abstractmethod
-    def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each session in this process when its requests are done."""
-
-    @abstractmethod
-    async def ended(self) -> None:
-        """Wait until all sessions in this process have ended."""
-
 
 class HttpFleet(Fleet):
     """A fleet whose replicas all serve the same legacy sessions over HTTP."""
 
     @abstractmethod
-    def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions:
+    def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any]:
         """Return the sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients come back
         ``retry_interval`` seconds after a response broke."""

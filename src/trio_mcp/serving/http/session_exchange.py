@@ -86,7 +86,7 @@ class ClientSession(ABC):
         peer: Peer,
         caller: Caller,
         retry_interval: float,
-        on_end: Callable[[ClientSession], None],
+        on_end: Callable[[ClientSession], object],
         state: ConnectionState | None = None,
     ) -> None:
         limits = running.limits
@@ -131,6 +131,15 @@ class ClientSession(ABC):
         """End when the requests are done: see `Connection.shut_down`."""
         self._is_draining = True
         self._connection.shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
+
+    @abstractmethod
+    def expire(self, now: float) -> None:
+        """End what nobody has used for too long. To be called about every second."""
+
+    def send_keep_alive(self) -> None:
+        """Have responses that were silent send comments."""
+        for post in tuple(self.posts):
+            post.send_keep_alive()
 
     async def ended(self) -> None:
         """Wait until the last request is over."""
