@@ -76,4 +76,14 @@ class ReplicaFleet(HttpFleet):
 class FleetStorage(SharedStorage):
     """The base class of a storage that replicas share: subclass it, and implement `join`."""
 
-    make_fleet = staticmethod(ReplicaFleet)
+    def make_fleet(
+        self,
+        replica: Replica,
+        host: RequestHost,
+        cipher: StateCipher,
+        observers: Observers,
+        vocabulary: Vocabulary,
+        notifications: Mapping[str, Method],
+    ) -> ReplicaFleet:
+        """Return the fleet of ``replica``. See `SharedStorage.make_fleet`."""
+        return ReplicaFleet(replica, host, cipher, observers, vocabulary, notifications)

@@ -62,9 +62,9 @@ class SharedStorage(ABC):
 
         Servers with different names share nothing. The replica isn't alive before its first `Courier.heartbeat`."""
 
-    @staticmethod
     @abstractmethod
     def make_fleet(
+        self,
         replica: Replica,
         host: RequestHost,
         cipher: StateCipher,
