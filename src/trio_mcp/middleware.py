@@ -90,14 +90,10 @@ def rate_limit(
     replicas share is text, bytes, an integer, `None`, a `PrincipalId`, or a tuple of keys; requests with any other key
     are counted in each process alone, and the log says so once. So are all requests while the storage cannot be
     reached: the limit of the whole fleet is then as many times as high as there are replicas."""
-    for what, number in (
-        ("limit", limit),
-        ("period", period),
-        ("keys", keys),
-        ("burst", limit if burst is None else burst),
-    ):
+    burst = limit if burst is None else burst
+    for what, number in {"limit": limit, "period": period, "keys": keys, "burst": burst}.items():
         _check_positive(what, number)
-    return _RateLimit(limit, period, limit if burst is None else burst, key, keys, name)
+    return _RateLimit(limit, period, burst, key, keys, name)
 
 
 def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunction:
@@ -154,19 +150,19 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
 
     async def write_audit(request: ServerRequest, next: Next) -> Any:
         begun = trio.current_time()
-        outcome, cause = "ok", None
+        end = "ok", None
         try:
             result = await next(request)
             if isinstance(result, InputRequiredResult):
-                outcome = "asked"
+                end = "asked", None
             elif isinstance(result, CallToolResult) and result.is_error:
-                outcome = "failed"
+                end = "failed", None
             return result
         except BaseException as error:
-            outcome, cause = _end_of(request, error)
+            end = _end_of(request, error)
             raise
         finally:
-            _write(log, request, names, outcome, cause, trio.current_time() - begun)
+            _write(log, request, names, end, trio.current_time() - begun)
 
     return write_audit
 
@@ -284,7 +280,11 @@ class _Buckets:
         return 0
 
 
-def _end_of(request: ServerRequest, error: BaseException) -> tuple[str, str | None]:
+_End: TypeAlias = tuple[str, str | None]
+"""The outcome of a request, and its cause."""
+
+
+def _end_of(request: ServerRequest, error: BaseException) -> _End:
     """Return the outcome and the cause of a request that has raised ``error``."""
     cancellation = request.ctx.cancellation
     cause = None if cancellation is None else str(cancellation.cause)
@@ -297,17 +297,11 @@ def _end_of(request: ServerRequest, error: BaseException) -> tuple[str, str | No
     return "error", str(error.code) if isinstance(error, CodedError) else type(error).__name__
 
 
-def _write(
-    log: logging.Logger,
-    request: ServerRequest,
-    names: Collection[str],
-    outcome: str,
-    cause: str | None,
-    duration: float,
-) -> None:
+def _write(log: logging.Logger, request: ServerRequest, names: Collection[str], end: _End, duration: float) -> None:
     """Write the record of a request that has ended."""
     if not log.isEnabledFor(logging.INFO):
         return
+    outcome, cause = end
     given: JSONObject = request.params.arguments or {} if request.has_arguments else {}
     shown = {name: _shown(given[name]) for name in names if name in given}
     facts = {"method": request.method, "offer": request.offer, "caller": request.caller_name, "outcome": outcome}

@@ -30,7 +30,7 @@ from ..protocol.types.tools import TASKS_EXTENSION
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.replies import Replies
 from ..runtime.requests.host import RequestHost
-from .calling.results import encoders_of
+from .calling.results import Encoders
 from .offering import Offering
 from .options import NOT_CACHED, CacheHints, hints_by_method
 from .request_state import StateCipher
@@ -121,7 +121,7 @@ class Server(Offering):
         self.require_initialized = require_initialized
         self.tracing, self.expose_errors = tracing, expose_errors
         self.cache_hints = hints_by_method(cache or NOT_CACHED, cache_by_method or {})
-        super().__init__(page_size, self.cache_hints["resources/read"], encoders_of(encoders or {}))
+        super().__init__(page_size, self.cache_hints["resources/read"], Encoders(encoders) if encoders else None)
         self.extensions = tuple(extensions)
         self.vocabulary = CORE
         """The methods of the specification and of the extensions."""

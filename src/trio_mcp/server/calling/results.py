@@ -36,6 +36,7 @@ from ...protocol.types.content import (
     UnknownContent,
 )
 from ...protocol.types.tools import CallToolResult
+from ...tasks.task_state import TaskState
 from ..annotations import fielded_classes
 from ..context.input_required import InputRequired
 
@@ -96,15 +97,6 @@ def error_result(text: str) -> CallToolResult:
     return CallToolResult([TextContent(text)], is_error=True)
 
 
-def encoders_of(functions: Mapping[type, Callable[[Any], Any]]) -> Encoders | None:
-    """Return the encoders that ``functions`` are, `None` where there are none. See `Encoders` for the errors."""
-    if not functions:
-        return None
-    from .results import Encoders  # late: few servers have any
-
-    return Encoders(functions)
-
-
 def result_maker(
     returns: Any, output_schema: JSONObject | None, encoders: Encoders | None = None
 ) -> tuple[JSONObject | None, ToResult]:
@@ -124,7 +116,7 @@ def _schema_and_maker(
 ) -> tuple[JSONObject | None, Callable[..., CallToolResult]]:
     if output_schema is not None:
         return output_schema, _structured
-    returns = _without_results(returns)
+    returns = _data_type(returns)
     if returns in (Parameter.empty, object) or _is_text(returns):
         return None, unstructured_result
     if _is_any_list(returns):
@@ -148,13 +140,13 @@ def _schema_and_maker(
     return wrapped, _wrapped
 
 
-def _without_results(returns: Any) -> Any:
-    """Return an annotation without `CallToolResult`, for which no schema or content is to be made."""
-    if returns is CallToolResult:
-        return Parameter.empty
-    if get_origin(returns) in (Union, types.UnionType) and CallToolResult in get_args(returns):
-        return Union[tuple(member for member in get_args(returns) if member is not CallToolResult)]  # noqa: UP007, made
-    return returns
+def _data_type(returns: Any) -> Any:
+    """Return an annotation without `InputRequired`, `TaskState` and `CallToolResult`, which are no data."""
+    members = get_args(returns) if get_origin(returns) in (Union, types.UnionType) else (returns,)
+    results = tuple(member for member in members if member not in (InputRequired, TaskState, CallToolResult))
+    if len(results) == len(members):
+        return returns
+    return Union[results] if results else Parameter.empty  # noqa: UP007, made
 
 
 def _is_text(returns: Any) -> bool:

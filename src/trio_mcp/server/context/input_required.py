@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from inspect import Parameter
-from types import UnionType
-from typing import Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -139,15 +137,6 @@ class InputRequired:
 
     requests: Mapping[str, Asked] = attrs.field(factory=dict[str, Asked])
     state: str = ""
-
-
-def without_questions(returns: Any) -> Any:
-    """Return an annotation without `InputRequired` and `TaskState`: the type of the result, which comes in the end."""
-    members = get_args(returns) if get_origin(returns) in (Union, UnionType) else (returns,)
-    results = tuple(member for member in members if member not in (InputRequired, TaskState))
-    if len(results) == len(members):
-        return returns
-    return Union[results] if results else Parameter.empty  # noqa: UP007, made
 
 
 def replay(scope: RequestScope) -> None:

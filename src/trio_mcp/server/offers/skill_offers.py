@@ -69,21 +69,9 @@ class _OfferedSkill:
     options: SkillOptions
     file: RegisteredResource
     """Any file of the skill, as a resource."""
-
-    @property
-    def scopes(self) -> frozenset[str]:
-        """The scopes that a caller must have."""
-        return self.file.scopes
-
-    @property
-    def visible(self) -> Visible | None:
-        """The function that tells for whom the skill exists."""
-        return self.file.visible
-
-    @property
-    def tags(self) -> frozenset[str]:
-        """The words of the author."""
-        return self.file.tags
+    scopes: frozenset[str]
+    visible: Visible | None
+    tags: frozenset[str]
 
 
 class SkillOffers:
@@ -123,7 +111,8 @@ class SkillOffers:
             return await self._contents(path, uri)
 
         file = attrs.evolve(resource, handler=UserFunction.of(read))
-        (self._listed if is_listed else self._unlisted).add(path, _OfferedSkill(skill, options, file))
+        offer = _OfferedSkill(skill, options, file, file.scopes, file.visible, file.tags)
+        (self._listed if is_listed else self._unlisted).add(path, offer)
         if is_listed:
             self._server.list_changed(_CHANGED)
 

@@ -40,7 +40,7 @@ from ..calling.tool_tasks import (
     run_within,
     task_of_call,
 )
-from ..context.input_required import FINISHED, InputRequired, replay, settle, without_questions
+from ..context.input_required import FINISHED, InputRequired, replay, settle
 from ..options import ToolOptions, check_apps
 from ..visibility import Visible, checked_scopes, checked_tags, checked_visible
 from .registration import Registry
@@ -141,7 +141,7 @@ def _results_of(
 ) -> tuple[JSONObject | None, ToResult]:
     """Return what `result_maker` returns for a tool."""
     try:
-        return result_maker(without_questions(handler.returns), output_schema, encoders)
+        return result_maker(handler.returns, output_schema, encoders)
     except TypeError as error:
         raise TypeError(
             f"what {handler.function.__name__} returns: {error}. "
