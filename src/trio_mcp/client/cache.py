@@ -20,7 +20,7 @@ from ..jsonrpc.errors import INVALID_PARAMS, NotSerializable
 from ..protocol.converters import structure
 from ..protocol.fields import JSONObject
 from ..protocol.types.lifecycle import scope_in, ttl_ms_in
-from ..protocol.types.notifications import ResourceUpdatedParams, SubscriptionFilter
+from ..protocol.types.notifications import ResourceUpdatedParams, SubscriptionFilter, lists_in
 from ..state.events import NotificationReceived
 
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
@@ -53,13 +53,8 @@ def change_in(event: NotificationReceived) -> Change | None:
 
 def kinds_in(asked: SubscriptionFilter) -> frozenset[ChangeKind]:
     """Return the kinds of changes on a stream with the filter ``asked``."""
-    kinds: dict[ChangeKind, object] = {
-        "tools": asked.tools_list_changed,
-        "prompts": asked.prompts_list_changed,
-        "resources": asked.resources_list_changed,
-        "resource": asked.resource_subscriptions,
-    }
-    return frozenset(kind for kind, wanted in kinds.items() if wanted)
+    kinds: list[ChangeKind] = [*lists_in(asked)]
+    return frozenset([*kinds, "resource"] if asked.resource_subscriptions else kinds)
 
 
 _PUBLIC: Final = "public"

@@ -8,7 +8,7 @@ forgotten the last one, and `notify_changes` makes good what the client may not 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, Unpack, cast
@@ -24,7 +24,7 @@ from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ..protocol.converters import unstructure
 from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
-from ..protocol.fields import as_object
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.meta import SERVER_INFO
 from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, MODERN_REVISIONS, REVISIONS, Revision
 from ..protocol.types.lifecycle import (
@@ -32,9 +32,9 @@ from ..protocol.types.lifecycle import (
     Implementation,
     InitializeParams,
     InitializeResult,
-    ServerCapabilities,
     with_version,
 )
+from ..protocol.types.notifications import changing_lists
 from ..runtime.outbound import Outbound
 from ..runtime.transport import ConnectionLost, FramedTransport, HTTPError, Transport, framed
 from ..state.events import NotificationReceived
@@ -417,28 +417,13 @@ async def renew_session(client: Client) -> None:
 
 def notify_changes(client: Client) -> None:
     """Tell the callbacks that everything may have changed that the server tells of."""
-    methods = client.revision.methods
-    for kind in _watched_lists(client.server_capabilities):
-        _notify_change(client, NotificationReceived(methods[f"notifications/{kind}/list_changed"], {}, client.revision))
-    for uri in tuple(client.legacy_session.uris):
-        _notify_change(
-            client, NotificationReceived(methods["notifications/resources/updated"], {"uri": uri}, client.revision)
-        )
-
-
-def _watched_lists(declared: ServerCapabilities) -> Iterator[str]:
-    for kind, capability in (
-        ("tools", declared.tools),
-        ("prompts", declared.prompts),
-        ("resources", declared.resources),
-    ):
-        if capability is not None and capability.list_changed:
-            yield kind
-
-
-def _notify_change(client: Client, event: NotificationReceived) -> None:
-    if client.callbacks.receive(event):
-        client.connection.notified(event, 0)
+    lists = changing_lists(client.server_capabilities)
+    changes: list[tuple[str, JSONObject]] = [(f"notifications/{kind}/list_changed", {}) for kind in lists]
+    changes += [("notifications/resources/updated", {"uri": uri}) for uri in client.legacy_session.uris]
+    for name, params in changes:
+        event = NotificationReceived(client.revision.methods[name], params, client.revision)
+        if client.callbacks.receive(event):
+            client.connection.notified(event, 0)
 
 
 _MOST_KNOWN: Final = 256

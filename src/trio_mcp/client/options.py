@@ -20,7 +20,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation
-from ..protocol.types.notifications import LogParams
+from ..protocol.types.notifications import ChangedList, LogParams
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, Root
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..tasks.settings import TaskSettings
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ..protocol.methods import Method
     from ..recording.recorder import Recorder
 
-ChangedList: TypeAlias = Literal["tools", "resources", "prompts"]
-"""The lists whose changes a server announces."""
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
 """A function that answers a request for the client's model."""
 ElicitationHandler: TypeAlias = Callable[

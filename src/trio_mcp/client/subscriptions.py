@@ -25,7 +25,12 @@ from ..protocol.converters import structure
 from ..protocol.methods import METHODS
 from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.lifecycle import ServerCapabilities
-from ..protocol.types.notifications import SubscriptionFilter, SubscriptionsAcknowledgedParams
+from ..protocol.types.notifications import (
+    SubscriptionFilter,
+    SubscriptionsAcknowledgedParams,
+    changing_lists,
+    filter_of,
+)
 from ..runtime.calls import OnNotification
 from ..runtime.connection import Connection
 from ..runtime.limits import Limits
@@ -166,12 +171,7 @@ class ChangeStreams:
         Waits up to ``patience`` seconds for the acknowledgement, so that no change by later calls is missed. A server
         that breaks its declaration is logged; no error is raised.
         """
-        asked = SubscriptionFilter(
-            (declared.tools and declared.tools.list_changed) or None,
-            (declared.prompts and declared.prompts.list_changed) or None,
-            (declared.resources and declared.resources.list_changed) or None,
-        )
-        await self._follow_all("its lists", asked, patience, ask)
+        await self._follow_all("its lists", filter_of(changing_lists(declared)), patience, ask)
 
     async def follow_extensions(self, names: Sequence[str], patience: float, ask: Ask) -> None:
         """Have the callbacks called for notifications of the extensions ``names`` outside of requests, as by

@@ -25,6 +25,9 @@ from ..protocol.types.notifications import (
     ListenResult,
     SubscriptionFilter,
     SubscriptionsAcknowledgedParams,
+    changing_lists,
+    filter_of,
+    lists_in,
 )
 from ..protocol.types.resources import SubscribeParams
 from ..protocol.types.tools import TASKS_CAPABILITY, DetailedTask
@@ -255,10 +258,8 @@ def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list
 def notify_everything_changed(connection: Connection, declared: ServerCapabilities) -> None:
     """Tell a legacy client that each list that was ``declared`` to change, and each resource that the client subscribed
     to, may have changed."""
-    for kind in ("tools", "prompts", "resources"):
-        capability = getattr(declared, kind)
-        if capability is not None and capability.list_changed:
-            connection.notify(f"notifications/{kind}/list_changed")
+    for kind in changing_lists(declared):
+        connection.notify(f"notifications/{kind}/list_changed")
     for uri in connection.state.subscriptions:
         connection.notify("notifications/resources/updated", {"uri": uri})
 
@@ -291,14 +292,8 @@ def honoured_part(
     resources, ``task_ids`` for its tasks, and the part of ``extensions`` that the server has (2026-07-28 subscriptions,
     Acknowledgment)."""
     known = [name for name in extensions if name in (declared.extensions or {})]
-    return SubscriptionFilter(
-        True if asked.tools_list_changed and declared.tools and declared.tools.list_changed else None,
-        True if asked.prompts_list_changed and declared.prompts and declared.prompts.list_changed else None,
-        True if asked.resources_list_changed and declared.resources and declared.resources.list_changed else None,
-        uris or None,
-        task_ids or None,
-        known or None,
-    )
+    lists = {*changing_lists(declared)}.intersection(lists_in(asked))
+    return filter_of(lists, resource_subscriptions=uris, task_ids=task_ids, extensions=known)
 
 
 class ListenStream:
@@ -318,12 +313,7 @@ class ListenStream:
         """Ids of the tasks that the stream reports."""
         self.extensions = frozenset(honoured.extensions) if honoured.extensions else _NONE
         """Names of the extensions of which the stream brings notifications."""
-        asked = {
-            "tools": honoured.tools_list_changed,
-            "prompts": honoured.prompts_list_changed,
-            "resources": honoured.resources_list_changed,
-        }
-        self.lists = tuple(f"notifications/{kind}/list_changed" for kind, wanted in asked.items() if wanted)
+        self.lists = tuple(f"notifications/{kind}/list_changed" for kind in lists_in(honoured))
         """Methods of the notifications for the lists whose changes are reported."""
         self.exchange = scope.exchange
         """The exchange that the stream belongs to."""

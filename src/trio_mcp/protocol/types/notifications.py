@@ -6,11 +6,13 @@ The eight log levels of RFC 5424 stand here, too, and when a message passes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from ...classes import value
 from ..fields import JSONObject, since
+from .lifecycle import ServerCapabilities
 
 
 class LogLevel(StrEnum):
@@ -120,6 +122,28 @@ class SubscriptionFilter:
     extensions: list[str] | None = None
     """Extensions of other authors with notifications that are wanted outside of requests: each is a member in JSON,
     ``"com.example/search": true``."""
+
+
+ChangedList: TypeAlias = Literal["tools", "resources", "prompts"]
+"""The lists whose changes a server announces."""
+_LISTS: Final[tuple[ChangedList, ...]] = ("tools", "prompts", "resources")
+
+
+def changing_lists(declared: ServerCapabilities) -> list[ChangedList]:
+    """Return the lists whose changes a server announces."""
+    capabilities: dict[ChangedList, Any] = {name: getattr(declared, name) for name in _LISTS}
+    return [name for name, each in capabilities.items() if each is not None and each.list_changed]
+
+
+def lists_in(asked: SubscriptionFilter) -> list[ChangedList]:
+    """Return the lists that a filter names."""
+    return [name for name in _LISTS if getattr(asked, f"{name}_list_changed")]
+
+
+def filter_of(lists: Collection[str], **others: list[str] | None) -> SubscriptionFilter:
+    """Return a filter for ``lists``, and for ``others``, members that may be empty."""
+    wanted: Any = (name in lists or None for name in _LISTS)
+    return SubscriptionFilter(*wanted, **{key: each or None for key, each in others.items()})
 
 
 @value
