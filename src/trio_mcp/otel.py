@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 import trio
 from opentelemetry import context, metrics, propagate, trace
@@ -35,6 +36,28 @@ _LONGEST: Final = 200
 """Characters of a name chosen by the peer: the name becomes the name of a span, which other systems store."""
 _LONGEST_CARRIED: Final = 8192
 _TOOL_ERROR: Final = "tool_error"
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _contained(words: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
+    """Return a decorator. When a sampler, a processor or a propagator fails, ``words`` are logged and `None` is
+    returned: the call itself goes on."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T | None]:
+        @wraps(function)
+        def contained(*args: P.args, **kwargs: P.kwargs) -> T | None:
+            try:
+                return function(*args, **kwargs)
+            except Exception:
+                logger.exception(words)
+                return None
+
+        return contained
+
+    return decorate
 
 
 class OpenTelemetry:
@@ -88,6 +111,7 @@ class ConnectionTracer:
         self._resource_uris = resource_uris
         self._begun = time.perf_counter()
 
+    @_contained("measuring a connection failed")
     def close(self, role: str, revision: str | None) -> None:
         """Note that the connection has ended, in which our side was ``role``."""
         attributes: dict[str, str] = {}
@@ -95,24 +119,15 @@ class ConnectionTracer:
             attributes["network.transport"] = self._network
         if revision is not None:
             attributes["mcp.protocol.version"] = revision
-        try:
-            self._meters.record_session(role, time.perf_counter() - self._begun, attributes)
-        except Exception:
-            logger.exception("measuring a connection failed")
+        self._meters.record_session(role, time.perf_counter() - self._begun, attributes)
 
+    @_contained("tracing a call failed")
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
-    ) -> ClientSpan | None:
+    ) -> ClientSpan:
         """Return the span of a request of ours that the current task is about to send, while the task works for the
         trace ``present``; `None` when tracing failed."""
-        try:
-            return self._call(request, params or {}, present)
-        except Exception:  # a sampler, a processor or a propagator failed: the call itself goes on
-            logger.exception("tracing a call failed")
-            return None
-
-    def _call(self, request: OutboundRequest, params: dict[str, Any], present: TraceContext | None) -> ClientSpan:
-        parent = context.get_current()
+        params, parent = params or {}, context.get_current()
         if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
             parent = propagate.extract(present.inject_into({}), parent)  # that request is not traced here
         attributes = self._attributes(request, params)
@@ -126,18 +141,15 @@ class ConnectionTracer:
         record = _SpanRecord(span, attributes, self._meters.record_call)
         return ClientSpan(record, {**params, "_meta": {**carrier, **meta}} if carrier else params)
 
-    def handling(self, request: InboundRequest, queued: float = 0.0) -> ServerSpan | None:
+    @_contained("tracing a handler failed")
+    def handling(self, request: InboundRequest, queued: float = 0.0) -> ServerSpan:
         """Return the span of a handler that is about to run in the current task, after its request has waited for
         ``queued`` seconds; `None` when tracing failed."""
-        try:
-            ambient = context.get_current()
-            parent = propagate.extract(_carrier(request.meta), ambient)
-            attributes = self._attributes(request, request.params)
-            span = self._start(attributes, trace.SpanKind.SERVER, parent, ambient)
-            context.attach(trace.set_span_in_context(span, parent))  # for this task, which ends with the request
-        except Exception:
-            logger.exception("tracing a handler failed")
-            return None
+        ambient = context.get_current()
+        parent = propagate.extract(_carrier(request.meta), ambient)
+        attributes = self._attributes(request, request.params)
+        span = self._start(attributes, trace.SpanKind.SERVER, parent, ambient)
+        context.attach(trace.set_span_in_context(span, parent))  # for this task, which ends with the request
 
         def measure(seconds: float, attributes: Mapping[str, str]) -> None:
             self._meters.record_handler(seconds + queued, queued, attributes)
@@ -200,22 +212,18 @@ class _SpanRecord:
         self._measure = measure
         self._begun = time.perf_counter()
 
+    @_contained("tracing a cancel failed")
     def add_event(self, event: str, ago: float = 0.0) -> None:
         """Add an event that happened ``ago`` seconds before now. Never raises."""
-        try:
-            self.span.add_event(event, timestamp=time.time_ns() - int(ago * 1e9))
-        except Exception:
-            logger.exception("tracing a cancel failed")
+        self.span.add_event(event, timestamp=time.time_ns() - int(ago * 1e9))
 
+    @_contained("tracing a cancel failed")
     def record_cancel_state(self, state: object) -> None:
         """Note how a call that was left has ended, where the request has asked that. Never raises."""
-        if self._attributes["mcp.method.name"] != CANCEL or state not in CANCEL_STATES:
-            return
-        try:
+        if self._attributes["mcp.method.name"] == CANCEL and state in CANCEL_STATES:
             self.span.set_attribute("trio_mcp.cancel.state", str(state))
-        except Exception:
-            logger.exception("tracing a cancel failed")
 
+    @_contained("tracing the end of a request failed")
     def finish(
         self,
         error_type: str | None,
@@ -232,15 +240,12 @@ class _SpanRecord:
             more["rpc.response.status_code"] = str(code)
         if cause is not None:
             more["trio_mcp.cancel.cause"] = cause
-        try:
-            if error_type is not None:
-                words = None if description is None else description[:_LONGEST]
-                self.span.set_status(trace.StatusCode.ERROR, words)
-            self.span.set_attributes(more)
-            self.span.end()
-            self._measure(time.perf_counter() - self._begun, {**self._attributes, **more})
-        except Exception:
-            logger.exception("tracing the end of a request failed")
+        if error_type is not None:
+            words = None if description is None else description[:_LONGEST]
+            self.span.set_status(trace.StatusCode.ERROR, words)
+        self.span.set_attributes(more)
+        self.span.end()
+        self._measure(time.perf_counter() - self._begun, {**self._attributes, **more})
 
 
 class ClientSpan:
@@ -289,13 +294,8 @@ class ServerSpan:
         self._record.add_event("cancel.received", now - at)
         if (resumed := self._resumed_at) is not None:
             self._record.add_event("cancel.delivered", now - resumed)
-            try:
-                self._measure(
-                    max(resumed - at, 0.0),
-                    {"mcp.method.name": self._request.method.name, "trio_mcp.cancel.cause": cause},
-                )
-            except Exception:
-                logger.exception("measuring a cancel failed")
+            attributes = {"mcp.method.name": self._request.method.name, "trio_mcp.cancel.cause": cause}
+            _contained("measuring a cancel failed")(self._measure)(max(resumed - at, 0.0), attributes)
         self._record.add_event("cleanup.done")
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
@@ -314,10 +314,8 @@ class ServerSpan:
             self._record.finish(_TOOL_ERROR if failed else None)
 
 
+@_contained("tracing a later round failed")
 def _link(span: trace.Span, meta: Mapping[str, Any]) -> None:
-    try:
-        there = trace.get_current_span(propagate.extract(_carrier(meta), context.Context())).get_span_context()
-        if there.is_valid:
-            span.add_link(there)
-    except Exception:
-        logger.exception("tracing a later round failed")
+    there = trace.get_current_span(propagate.extract(_carrier(meta), context.Context())).get_span_context()
+    if there.is_valid:
+        span.add_link(there)

@@ -7,11 +7,10 @@ They take the place of the handler's function, so a handler without provided par
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial, wraps
-from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -31,33 +30,6 @@ CONTEXT: Final = "*context"
 
 _OPENERS: Final = frozenset(("contextlib", "trio_mcp.concurrency.contexts", "trio_mcp.concurrency.misuse"))
 """Modules with context managers for one block; context managers of others may be values that many share."""
-
-
-class _ThreadedContextManager(Generic[T]):
-    """A plain context manager with its steps run in threads, by ``run``. Left without having been entered, the context
-    manager does nothing: a cancel may end the wait for a thread, before or after the thread has entered."""
-
-    def __init__(self, manager: Any, run: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
-        self._manager = manager
-        self._run = run
-        self._was_entered = False
-
-    async def enter(self) -> T:
-        """Enter in a thread, and return the value."""
-        return await self._run(self._enter)
-
-    def _enter(self) -> T:
-        value = self._manager.__enter__()
-        self._was_entered = True
-        return value
-
-    async def leave(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        """Leave in a thread. Return true for an exception that the manager has swallowed."""
-        if not self._was_entered:
-            return None
-        return await self._run(partial(self._manager.__exit__, kind, error, trace))
 
 
 class _ProvidedValues:
@@ -98,15 +70,24 @@ class _ProvidedValues:
             made = await made
         if not (provider.is_entered or type(made).__module__ in _OPENERS):
             return made
-        if hasattr(made, "__aenter__"):
-            value = await self._stack.enter_async_context(made)
-        else:
-            steps = _ThreadedContextManager[Any](made, self.in_thread)
-            self._stack.push_async_exit(steps.leave)
-            self._stack.callback(self.begin_grace)
-            return await steps.enter()
+        if not hasattr(made, "__aenter__"):
+            return await self._enter_in_thread(made)
+        value = await self._stack.enter_async_context(made)
         self._stack.callback(self.begin_grace)
         return value
+
+    async def _enter_in_thread(self, manager: Any) -> Any:
+        """Enter a plain context manager in a thread, and have it left in one. A manager that was never entered is not
+        left: a cancel may end the wait for the thread before or after the thread has entered."""
+        entered: list[Any] = []
+
+        async def leave(*error: Any) -> bool | None:
+            return await self.in_thread(partial(manager.__exit__, *error)) if entered else None
+
+        self._stack.push_async_exit(leave)
+        self._stack.callback(self.begin_grace)
+        await self.in_thread(lambda: entered.append(manager.__enter__()))
+        return entered[0]
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run ``call`` in a worker thread and return its result."""
