@@ -450,32 +450,6 @@ class Client(Requests):
         if not any(SKILLS.name == extension.name for extension in self.settings.extensions):
             self._state.learn(_vocabulary_of(self.settings, SKILLS))
 
-    def _forward_to(self, relay: Relay) -> None:
-        """From now on, pass notifications of the server to ``relay`` as well as to the callbacks, and questions to
-        ``relay`` instead of the handlers where questions are forwarded. Raises `RuntimeError` when there is another
-        relay."""
-        if self.callbacks.relay is not None:
-            raise RuntimeError("this client forwards to another already")
-        self.answers.relay = relay
-        self.callbacks.forward_to(relay)
-
-    def _adopt(
-        self,
-        revision: Revision,
-        info: Implementation | None,
-        capabilities: ServerCapabilities,
-        instructions: str | None,
-    ) -> None:
-        """Speak ``revision`` from now on. For code that opens connections."""
-        self.revision = revision
-        self.meta = {} if revision.handshake else meta_in(self, revision)
-        self.tool_calls.adopt(revision, capabilities)
-        self._state.revision = revision
-        self.timeouts.asked_in_calls = not revision.server_requests
-        self.server_info = info
-        self.server_capabilities = capabilities
-        self.instructions = instructions
-
 
 def request_skills(client: Client, method: str, params: Any, kind: type[T]) -> Awaitable[T]:
     """Send a request of the extension for skills."""
@@ -488,8 +462,13 @@ def learn_skills(client: Client) -> None:
 
 
 def forward_to(client: Client, relay: Relay) -> None:
-    """Have ``client`` pass what the server sends to ``relay``. Raises `RuntimeError` if there is another relay."""
-    client._forward_to(relay)  # pyright: ignore[reportPrivateUsage] - of this file
+    """From now on, have ``client`` pass notifications of the server to ``relay`` as well as to the callbacks, and
+    questions to ``relay`` instead of the handlers where questions are forwarded. Raises `RuntimeError` if there is
+    another relay."""
+    if client.callbacks.relay is not None:
+        raise RuntimeError("this client forwards to another already")
+    client.answers.relay = relay
+    client.callbacks.forward_to(relay)
 
 
 def adopt(
@@ -500,7 +479,13 @@ def adopt(
     instructions: str | None,
 ) -> None:
     """Have ``client`` speak ``revision`` from now on."""
-    client._adopt(revision, info, capabilities, instructions)  # pyright: ignore[reportPrivateUsage] - of this file
+    client.revision = client.connection.state.revision = revision
+    client.meta = {} if revision.handshake else meta_in(client, revision)
+    client.tool_calls.adopt(revision, capabilities)
+    client.timeouts.asked_in_calls = not revision.server_requests
+    client.server_info = info
+    client.server_capabilities = capabilities
+    client.instructions = instructions
 
 
 def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Vocabulary:

@@ -367,10 +367,9 @@ async def forward_request(
             sent = requests.tool_calls.call(params, revision, on_progress, on_task)
         elif revision.result_type and method == "tools/call":
             sent = requests.tool_calls.send(params, revision, on_progress)
-        elif revision.result_type and method not in METHODS:
-            sent = requests.rounds.result(method, params, revision, on_progress, of_any_type=True)
         elif revision.result_type:
-            sent = requests.rounds.result(method, params, revision, on_progress)
+            of_any_type = method not in METHODS
+            sent = requests.rounds.result(method, params, revision, on_progress, of_any_type=of_any_type)
         else:
             sent = requests.outbound.request(method, params or None, revision, on_progress)
         return await (sent if confirmation is None else confirmation.follow(sent))

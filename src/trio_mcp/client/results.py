@@ -228,6 +228,12 @@ _MOST_OF_PATTERN: Final = 256 * 1024
 _LONGEST_FAULT: Final = 500
 
 
+def tools_in(page: object) -> list[JSONObject]:
+    """Return the tools in a page of a list, without what is no object."""
+    tools: Any = as_object(page).get("tools")
+    return [each for each in cast("list[Any]", tools) if isinstance(each, dict)] if isinstance(tools, list) else []
+
+
 class OutputSchemas:
     """The output schemas of tools, as far as they can be checked."""
 
@@ -248,10 +254,8 @@ class OutputSchemas:
 
     def add_page(self, page: object) -> None:
         """Take the schemas of a page of ``tools/list``, a result as JSON data."""
-        tools: Any = as_object(page).get("tools")
-        for tool in cast("list[Any]", tools) if isinstance(tools, list) else ():
-            members = as_object(tool)
-            name, schema = members.get("name"), members.get("outputSchema")
+        for tool in tools_in(page):
+            name, schema = tool.get("name"), tool.get("outputSchema")
             if not isinstance(name, str) or self.known.get(name) == schema:
                 continue
             self.known.pop(name, None)

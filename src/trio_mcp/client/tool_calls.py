@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import attrs
 import trio
@@ -29,10 +29,19 @@ from .cache import Change
 from .current_call import CallContexts
 from .options import ClientSettings
 from .remote_tasks import AnswerContext, ExtensionRemoteTask, TaskProgress
-from .results import InputRounds, check_result_type
+from .results import InputRounds, check_result_type, tools_in
 from .timeouts import CallTimeouts
 
 _CALL = "tools/call"
+
+
+class _ToolCall(NamedTuple):
+    """A call of a tool, and what is asked of the task that the caller wants; `None` for the result itself."""
+
+    params: JSONObject
+    revision: Revision
+    on_progress: OnProgress | None
+    task: JSONObject | None = None
 
 
 @define(eq=False)
@@ -80,11 +89,9 @@ class ToolCalls:
         """Call a tool, and return the result, that of its task where the call became one. Leaving the call cancels the
         task. ``on_task``, also of code that forwards and declares the extension itself, gets the id of the task."""
         progress = None if on_progress is None else TaskProgress(on_progress)
-        of_call = None if progress is None else progress.of_call
-        if revision.result_type:
-            made = await self._call(params, revision, of_call, takes_task=on_task is not None)
-        else:
-            made = await self._call_as_listed(params, revision, of_call, {}, ("required",))
+        call = _ToolCall(params, revision, None if progress is None else progress.of_call)
+        takes_task = on_task is not None
+        made = await (self._call(call, takes_task=takes_task) if revision.result_type else self._call_as_listed(call))
         if not isinstance(made, RemoteTask):
             return made
         if on_task is not None:
@@ -98,10 +105,8 @@ class ToolCalls:
     async def start(self, params: JSONObject, revision: Revision, task: JSONObject) -> Any:
         """Call a tool, and return the task, or the result where the server answers with the result. ``task``: what is
         asked of a task in 2025-11-25. The server is not told how long the caller waits, since a task goes on."""
-        if revision.result_type:
-            return await self._call(params, revision, None, tells_deadline=False)
-        as_tasks = ("optional", "required")
-        return await self._call_as_listed(params, revision, None, task, as_tasks, tells_deadline=False)
+        call = _ToolCall(params, revision, None, task)
+        return await (self._call(call) if revision.result_type else self._call_as_listed(call))
 
     async def send(self, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
         """Call a tool in a modern revision, and return what the server answers: a result, or a task, unchanged."""
@@ -135,21 +140,14 @@ class ToolCalls:
             return ExtensionRemoteTask(task_id, ask, forget, self._answering(revision))
         return CoreRemoteTask(task_id, ask, forget)
 
-    async def _call(
-        self,
-        params: JSONObject,
-        revision: Revision,
-        on_progress: OnProgress | None,
-        *,
-        tells_deadline: bool = True,
-        takes_task: bool = False,
-    ) -> Any:
+    async def _call(self, call: _ToolCall, *, takes_task: bool = False) -> Any:
         """Call a tool in a modern revision. Return its result, or the task."""
+        params, revision, on_progress, task = call
         if not (takes_task or self.may_become_tasks):
             return await self._rounds.result(_CALL, params, revision, on_progress)
         forget = self._forget_for(params, revision)
         completed = await self._rounds.request(
-            _CALL, params, revision, on_progress, forget, tells_deadline=tells_deadline
+            _CALL, params, revision, on_progress, forget, tells_deadline=task is None
         )
         result = completed.result
         if not is_task(result):
@@ -157,28 +155,21 @@ class ToolCalls:
         ask, by = self._ask_for(params, revision), self._answering(revision)
         return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
 
-    async def _call_as_listed(
-        self,
-        params: JSONObject,
-        revision: Revision,
-        on_progress: OnProgress | None,
-        task: JSONObject,
-        as_tasks: Sequence[TaskSupport],
-        *,
-        tells_deadline: bool = True,
-    ) -> Any:
-        """Call a tool in a legacy revision, as a task where the server lists the support as one of ``as_tasks``. Return
-        its result, or the task. A refusal of what was listed before is no reason to call twice, unless the server lists
-        the tool differently now: then the refused call has not run (2025-11-25 tasks, Tool-Level Negotiation)."""
+    async def _call_as_listed(self, call: _ToolCall) -> Any:
+        """Call a tool in a legacy revision, as a task where the server lists it as one that requires tasks, or that
+        allows the task that the caller wants. Return its result, or the task. A refusal of what was listed before is no
+        reason to call twice, unless the server lists the tool differently now: then the refused call has not run
+        (2025-11-25 tasks, Tool-Level Negotiation)."""
+        params, revision, on_progress, task = call
+        as_tasks = ("required",) if task is None else _AS_TASKS
         supports = self.supports
         if supports is None or "task" in params:  # who asks for a task, in a request of its own, gets the plain answer
             return await self._outbound.request(_CALL, params, revision, on_progress)
         listings = supports.listings
         as_task = await supports.of(params["name"]) in as_tasks
-        call_as_task = partial(self._call_as_task, params, revision, on_progress, task, tells_deadline=tells_deadline)
         try:
             if as_task:
-                return await call_as_task()
+                return await self._call_as_task(call)
             return await self._outbound.request(_CALL, params, revision, on_progress)
         except PeerError as error:
             if error.code != METHOD_NOT_FOUND or supports.listings > listings:
@@ -186,22 +177,17 @@ class ToolCalls:
             supports.forget()
             if (await supports.of(params["name"]) in as_tasks) is as_task:
                 raise
-        return await (self._outbound.request(_CALL, params, revision, on_progress) if as_task else call_as_task())
+        if as_task:
+            return await self._outbound.request(_CALL, params, revision, on_progress)
+        return await self._call_as_task(call)
 
-    async def _call_as_task(
-        self,
-        params: JSONObject,
-        revision: Revision,
-        on_progress: OnProgress | None,
-        task: JSONObject,
-        *,
-        tells_deadline: bool = True,
-    ) -> Any:
+    async def _call_as_task(self, call: _ToolCall) -> Any:
         """Call a tool as a task in 2025-11-25, and return the task."""
+        params, revision, on_progress, task = call
         ask, forget = self._ask_for({}, revision), self._forget_for({}, revision)
-        params = {**params, "task": task}
+        params = {**params, "task": task or {}}
         result = await self._outbound.request(
-            _CALL, params, revision, on_progress, cancel_task=forget, tells_deadline=tells_deadline
+            _CALL, params, revision, on_progress, cancel_task=forget, tells_deadline=task is None
         )
         if isinstance(result, dict) and "content" in result and "task" not in result:
             return cast("JSONObject", result)  # mcp 1.x refuses a task by the result of the tool, which is told as such
@@ -269,8 +255,8 @@ class TaskSupports:
 
     def add_page(self, page: object) -> None:
         """Take a page of ``tools/list``, whoever has asked for the page."""
-        for tool in _objects(_member(page, "tools")):
-            name, support = tool.get("name"), _member(tool.get("execution"), "taskSupport")
+        for tool in tools_in(page):
+            name, support = tool.get("name"), as_object(tool.get("execution")).get("taskSupport")
             if isinstance(name, str):
                 self._known[name] = support if support in _AS_TASKS else "forbidden"
 
@@ -298,11 +284,3 @@ class TaskSupports:
         except BaseException:
             self._is_whole = False
             raise
-
-
-def _member(value: object, name: str) -> Any:
-    return as_object(value).get(name)
-
-
-def _objects(value: object) -> list[JSONObject]:
-    return [each for each in cast("list[Any]", value) if isinstance(each, dict)] if isinstance(value, list) else []

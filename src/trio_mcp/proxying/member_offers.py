@@ -23,7 +23,7 @@ from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, ProtocolViolation
 from ..protocol.converters import structure_result
 from ..protocol.errors import UPSTREAM_LOST, MethodUnavailable
-from ..protocol.fields import JSONObject, as_object
+from ..protocol.fields import JSONObject
 from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.types.prompts import CompleteResult, Completion, Prompt
 from ..protocol.types.resources import PageParams, Resource, ResourceTemplate
@@ -46,7 +46,7 @@ from ..server.offers.tools import RegisteredTool
 from ..server.options import NOT_CACHED, CacheHints
 from ..skills.loading import SkillsExtension
 from .forwarding import UPSTREAM_ERRORS, upstream_error
-from .members import Forwarder
+from .members import Forwarder, each_changed, with_uri
 
 if TYPE_CHECKING:
     from ..tasks.host import TaskHost
@@ -308,16 +308,8 @@ class GatewaySkills(SkillsExtension):
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
     """Return ``skill`` of ``member`` with the URIs of the catalogue. Senseless parts stay."""
-    resources: Any = skill.resources
-    if isinstance(resources, list):
-        resources = list(map(partial(_file, member), cast("list[Any]", resources)))
+    resources = each_changed(partial(with_uri, member), skill.resources)
     return attrs.evolve(skill, uri=catalogue_uri(member, skill.uri), resources=resources)
-
-
-def _file(member: str, file: Any) -> Any:
-    said: JSONObject = as_object(file)
-    uri = said.get("uri")
-    return {**said, "uri": catalogue_uri(member, uri)} if isinstance(uri, str) else cast("object", file)
 
 
 def _encoded_cursor(member: str, cursor: str | None) -> str:

@@ -202,14 +202,14 @@ class Forwarder:
 
 def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
     """Return a result of ``member``, in which resources have their URIs in the catalogue."""
-    block, contents = partial(_block, member), partial(_with_uri, member)
+    block, contents = partial(_block, member), partial(with_uri, member)
     match method:
         case "tools/call":
-            return _with(result, "content", partial(_each, block))
+            return _with(result, "content", partial(each_changed, block))
         case "prompts/get":
-            return _with(result, "messages", partial(_each, lambda said: _with(said, "content", block)))
+            return _with(result, "messages", partial(each_changed, lambda said: _with(said, "content", block)))
         case "resources/read":
-            return _with(result, "contents", partial(_each, contents))
+            return _with(result, "contents", partial(each_changed, contents))
         case _:
             return result
 
@@ -220,7 +220,7 @@ def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
     return {**plain, name: change(plain[name])} if name in plain else cast("object", part)
 
 
-def _each(change: Callable[[Any], Any], parts: Any) -> Any:
+def each_changed(change: Callable[[Any], Any], parts: Any) -> Any:
     return list(map(change, cast("list[Any]", parts))) if isinstance(parts, list) else parts
 
 
@@ -228,12 +228,12 @@ def _block(member: str, block: Any) -> Any:
     plain: JSONObject = as_object(block)
     match plain.get("type"):
         case "resource":
-            return _with(plain, "resource", partial(_with_uri, member))
+            return _with(plain, "resource", partial(with_uri, member))
         case "resource_link":
-            return _with_uri(member, plain)
+            return with_uri(member, plain)
         case _:
             return cast("object", block)
 
 
-def _with_uri(member: str, part: Any) -> Any:
+def with_uri(member: str, part: Any) -> Any:
     return _with(part, "uri", lambda uri: catalogue_uri(member, uri) if isinstance(uri, str) else uri)
