@@ -13,8 +13,10 @@ from trio_mcp import aio, blocking
 from trio_mcp.classes import Renamed
 
 FOR_CODE_THAT_OPENS_AND_FORWARDS = {
-    "Group": {"close", "present", "reconnect_as_legacy"},
-    "Catalogue": {"add", "close", "find", "has_any", "known", "may_name", "name_of", "remove", "replace", "show"},
+    "Group": {"close", "pins", "present", "reconnect_as_legacy"},
+    "Catalogue": {
+        *("add", "check_pins", "close", "find", "has_any", "known", "may_name", "name_of", "remove", "replace", "show")
+    },
     "Changes": {"run"},
 }
 CLASSES = ["Catalogue", "Changes", "Client", "Group", "GroupTask", "LoadedSkill", "RunningTask"]

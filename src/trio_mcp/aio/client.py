@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import attrs
 
@@ -21,7 +21,7 @@ from ..connecting.http import opening as http
 from ..hosting import catalogue as of_catalogue
 from ..hosting import group as of_group
 from ..hosting.catalogue import CatalogueEntry
-from ..hosting.descriptions import MemberDescription, MemberStatus
+from ..hosting.descriptions import HeldTool, MemberDescription, MemberStatus
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter
@@ -42,6 +42,9 @@ from .loop import (
     running_loop,
     wrapped_method,
 )
+
+if TYPE_CHECKING:
+    from ..hosting.pins import PinSource, ToolPins
 
 
 class RunningTask(Wrapper):
@@ -150,6 +153,8 @@ class Catalogue(Wrapper):
     """The resources by URI."""
     resource_templates = PassThrough[Mapping[str, CatalogueEntry[ResourceTemplate]]]()
     """The resource templates by template."""
+    held = PassThrough[Mapping[str, HeldTool]]()
+    """The tools that aren't offered until `Group.approve_tools`, by name."""
     watch = iterator_method(of_catalogue.Catalogue.watch)
 
 
@@ -172,6 +177,7 @@ class Group(Wrapper):
     client = wrapped_method(of_group.Group.client, Client)
     watch = iterator_method(of_group.Group.watch)
     settled = async_method(of_group.Group.settled)
+    approve_tools = async_method(of_group.Group.approve_tools)
     call_tool = async_method(of_group.Group.call_tool)
     call_from_app = async_method(of_group.Group.call_from_app)
     start_task = wrapped_method(of_group.Group.start_task, GroupTask)
@@ -207,12 +213,13 @@ def open_group(
     /,
     *,
     max_name_length: int | None = None,
+    pin: ToolPins | PinSource | None = None,
     **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[Group]:
     def manager() -> AbstractAsyncContextManager[Any]:
         loop = HandlerLoop(running_loop())
         described = {name: _described(loop, description) for name, description in (members or {}).items()}
-        return of_group.open_group(described, max_name_length=max_name_length, **_adapted(loop, options))
+        return of_group.open_group(described, max_name_length=max_name_length, pin=pin, **_adapted(loop, options))
 
     return AsyncBridgedContext(manager, Group, TrioPortal.start)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import attrs
 
@@ -21,7 +21,7 @@ from ..connecting.http import opening as http
 from ..hosting import catalogue as of_catalogue
 from ..hosting import group as of_group
 from ..hosting.catalogue import CatalogueEntry
-from ..hosting.descriptions import MemberDescription, MemberStatus
+from ..hosting.descriptions import HeldTool, MemberDescription, MemberStatus
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter
@@ -41,6 +41,9 @@ from .waiting import (
     with_threaded_handlers,
     wrapped_method,
 )
+
+if TYPE_CHECKING:
+    from ..hosting.pins import PinSource, ToolPins
 
 
 class RunningTask(Wrapper):
@@ -149,6 +152,8 @@ class Catalogue(Wrapper):
     """The resources by URI."""
     resource_templates = PassThrough[Mapping[str, CatalogueEntry[ResourceTemplate]]]()
     """The resource templates by template."""
+    held = PassThrough[Mapping[str, HeldTool]]()
+    """The tools that aren't offered until `Group.approve_tools`, by name."""
     watch = iterator_method(of_catalogue.Catalogue.watch)
 
 
@@ -171,6 +176,7 @@ class Group(Wrapper):
     client = wrapped_method(of_group.Group.client, Client)
     watch = iterator_method(of_group.Group.watch)
     settled = blocking_method(of_group.Group.settled)
+    approve_tools = blocking_method(of_group.Group.approve_tools)
     call_tool = blocking_method(of_group.Group.call_tool)
     call_from_app = blocking_method(of_group.Group.call_from_app)
     start_task = wrapped_method(of_group.Group.start_task, GroupTask)
@@ -205,12 +211,13 @@ def open_group(
     /,
     *,
     max_name_length: int | None = None,
+    pin: ToolPins | PinSource | None = None,
     **options: Unpack[ClientOptions],
 ) -> AbstractContextManager[Group]:
     check_keywords(of_group.open_group, options)
     described = {name: _described(description) for name, description in (members or {}).items()}
     return BridgedContext(
-        lambda: of_group.open_group(described, max_name_length=max_name_length, **_adapted(options)),
+        lambda: of_group.open_group(described, max_name_length=max_name_length, pin=pin, **_adapted(options)),
         Group,
         TrioPortal.start,
     )

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .catalogue import Catalogue, CatalogueEntry, ListName, Watch
     from .config_files import Config, ConfigError, read_config
     from .descriptions import (
+        HeldTool,
         MemberDescription,
         MemberState,
         MemberStatus,
@@ -18,18 +19,23 @@ if TYPE_CHECKING:
     )
     from .group import Group, GroupSkill, GroupTask, open_group
     from .member import current_member
+    from .pins import PinPolicy, ToolPins, tool_hash
 
 # fmt: off
 _NAMES: Final = {
     "..connecting.cards": "DiscoveryFailed FoundServer discover read_card",
     ".catalogue": "Catalogue CatalogueEntry ListName Watch", ".config_files": "Config ConfigError read_config",
-    ".descriptions": "MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy",
+    ".descriptions": (
+        "HeldTool MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy"
+    ),
     ".group": "Group GroupSkill GroupTask open_group", ".member": "current_member",
+    ".pins": "PinPolicy ToolPins tool_hash",
 }
 __all__ = [
     "Catalogue", "CatalogueEntry", "Config", "ConfigError", "DiscoveryFailed", "FoundServer", "Group", "GroupSkill",
-    "GroupTask", "ListName", "MemberDescription", "MemberState", "MemberStatus", "MemberUnavailable", "NotInCatalogue",
-    "RestartPolicy", "Watch", "current_member", "discover", "open_group", "read_card", "read_config",
+    "GroupTask", "HeldTool", "ListName", "MemberDescription", "MemberState", "MemberStatus", "MemberUnavailable",
+    "NotInCatalogue", "PinPolicy", "RestartPolicy", "ToolPins", "Watch", "current_member", "discover", "open_group",
+    "read_card", "read_config", "tool_hash",
 ]
 # fmt: on
 

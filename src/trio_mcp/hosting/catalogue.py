@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import quote, unquote
 from weakref import WeakSet
 
@@ -26,6 +26,10 @@ from ..protocol.types.apps import UI, with_view_renamed
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
+from .descriptions import HeldTool
+
+if TYPE_CHECKING:
+    from .pins import ToolPins
 
 _SEPARATOR: Final = "__"
 _LONGEST_NAME: Final = 128
@@ -157,7 +161,7 @@ class Catalogue:
     ``max_name_length`` limits the names of tools and prompts: see `open_group`.
     """
 
-    def __init__(self, max_name_length: int | None = None) -> None:
+    def __init__(self, max_name_length: int | None = None, pins: ToolPins | None = None) -> None:
         if max_name_length is not None and not _SHORTEST_LIMIT <= max_name_length <= _LONGEST_NAME:
             raise ValueError(
                 f"max_name_length must be from {_SHORTEST_LIMIT} to {_LONGEST_NAME}, not {max_name_length}"
@@ -165,6 +169,11 @@ class Catalogue:
         self._max_name_length = max_name_length
         self._offers: dict[str, dict[ListName, dict[str, CatalogueEntry[Any]]]] = {}
         self._hidden: set[str] = set()
+        self._pins = pins
+        self._listed_tools: dict[str, tuple[Tool, ...]] = {}
+        """The tools as the members list them, held ones included, where there are pins."""
+        self._held: dict[str, dict[str, HeldTool]] = {}
+        self._all_held: Mapping[str, HeldTool] = MappingProxyType({})
         self._merged: dict[ListName, Mapping[str, CatalogueEntry[Any]]] = dict.fromkeys(LISTS, MappingProxyType({}))
         self._feed: ChangeFeed[ListName] = ChangeFeed()
 
@@ -188,6 +197,11 @@ class Catalogue:
     def resource_templates(self) -> Mapping[str, CatalogueEntry[ResourceTemplate]]:
         """The resource templates by template."""
         return self._merged["resource_templates"]
+
+    @property
+    def held(self) -> Mapping[str, HeldTool]:
+        """The tools that aren't offered until `Group.approve_tools`, by name: see the ``pin`` of `open_group`."""
+        return self._all_held
 
     def watch(self) -> Watch[ListName]:
         """Watch for changes: ``async for name in group.catalogue.watch()`` gets the name of each list that changes."""
@@ -220,6 +234,10 @@ class Catalogue:
 
     def replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
         """Replace a list of ``member`` with ``items``."""
+        is_news = False
+        if name == "tools" and self._pins is not None:
+            held, items = self._held.get(member, {}), self._approved(self._pins, member, tuple(items))
+            is_news = self._held[member] != held
         own = _OWN[name]
         in_catalogue = self.name_of if own == "name" else catalogue_uri
         entries: dict[str, CatalogueEntry[Any]] = {}
@@ -229,9 +247,26 @@ class Catalogue:
             if entries.setdefault(entry.name, entry) is not entry:
                 logger.warning("member %s offers %s twice; the first one counts", member, clean(key[:200]))
         offers = self._offers.setdefault(member, {})
-        if offers.get(name, {}) != entries:
+        if offers.get(name, {}) != entries or is_news:
             offers[name] = entries
             self._merge(name)
+
+    def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
+        """Return which ``tools`` are offered, and note which are held."""
+        held = pins.held_of(member, tools, partial(self.name_of, member))
+        self._listed_tools[member] = tools
+        self._set_held(member, {each.name: each for each in held})
+        left_out = {id(each.item) for each in held}
+        return [each for each in tools if id(each) not in left_out]
+
+    def _set_held(self, member: str, held: dict[str, HeldTool]) -> None:
+        self._held[member] = held
+        self._all_held = MappingProxyType({name: each for held in self._held.values() for name, each in held.items()})
+
+    def check_pins(self) -> None:
+        """Compare the tools of all members with the pins once more."""
+        for member, tools in tuple(self._listed_tools.items()):
+            self.replace(member, "tools", tools)
 
     def add(self, member: str) -> None:
         """Give ``member`` its place in the order."""
@@ -246,6 +281,9 @@ class Catalogue:
     def remove(self, member: str) -> None:
         """Remove ``member`` and its items."""
         self._hidden.discard(member)
+        if self._listed_tools.pop(member, None) is not None:
+            self._set_held(member, {})
+            del self._held[member]
         self._changed(self._offers.pop(member))
 
     def close(self) -> None:

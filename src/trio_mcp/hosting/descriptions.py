@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -20,6 +20,8 @@ from ..concurrency.misuse import check_options
 from ..concurrency.time_limits import growing_delay
 from ..connecting.targets import Target, target_of
 from ..jsonrpc.errors import MCPError
+from ..protocol.fields import JSONObject
+from ..protocol.types.tools import Tool
 
 
 @frozen
@@ -123,6 +125,33 @@ class MemberStatus:
 def problems_in(status: MemberStatus) -> list[str]:
     """Return the problems of a status, each with the words for its list."""
     return [f"{name.replace('_', ' ')}: {problem}" for name, problem in status.problems.items()]
+
+
+_REASONS: Final = {
+    "new": "nobody has approved it",
+    "changed": "its server has changed it since it was approved",
+    "refused": "its server has other tools that are new or changed",
+}
+
+
+@frozen
+class HeldTool:
+    """A tool that isn't offered before somebody approves it: see `Catalogue.held`."""
+
+    name: str
+    """The name that the tool would have in the catalogue."""
+    member: str
+    """Name of the member."""
+    item: Tool = attrs.field(repr=False)
+    """The tool as its server describes it now. A model must not see it."""
+    reason: Literal["new", "changed", "refused"]
+    """``refused``: the tool is as it was approved, but the policy is ``refuse``, and another tool of the member is
+    not."""
+    approved: JSONObject | None = attrs.field(default=None, repr=False)
+    """The fields that were approved; `None` for a new tool, and where the pin is a hash alone."""
+
+    def __str__(self) -> str:
+        return f"{self.name[:200]!r} is held back: {_REASONS[self.reason]}. `trio-mcp pins approve` approves tools"
 
 
 class MemberUnavailable(MCPError):

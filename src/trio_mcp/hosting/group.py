@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextvars
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -33,12 +33,13 @@ from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
 from .catalogue import Catalogue, CatalogueEntry, ChangeFeed, ListName, Watch, catalogue_uri, parse_uri
-from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
+from .descriptions import HeldTool, MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
 from .member import Member, options_for_member
 
 if TYPE_CHECKING:
     from ..protocol.types.skills import Skill
     from ..skills.loading import LoadedSkill
+    from .pins import PinSource, ToolPins
 
 logger = logging.getLogger("trio_mcp")
 
@@ -71,8 +72,16 @@ class Group:
     member that is starting or restarting; the caller limits the wait with trio's own scopes.
     """
 
-    def __init__(self, nursery: ServiceNursery, options: ClientOptions, max_name_length: int | None = None) -> None:
-        self.catalogue = Catalogue(max_name_length)
+    def __init__(
+        self,
+        nursery: ServiceNursery,
+        options: ClientOptions,
+        max_name_length: int | None = None,
+        pins: ToolPins | None = None,
+    ) -> None:
+        self.pins = pins
+        """The approved tools; `None` without ``pin=``."""
+        self.catalogue = Catalogue(max_name_length, pins)
         """The tools, prompts and resources of the members."""
         self._nursery = nursery
         self._options = options
@@ -163,6 +172,18 @@ class Group:
         self._run.check("a group")
         for member in tuple(self._members.values()):
             await member.settled()
+
+    async def approve_tools(self, tools: Iterable[HeldTool]) -> None:
+        """Approve ``tools`` of `Catalogue.held`, in the words in which they are held, and write them to the file of the
+        pins. They are offered when this returns, unless their server has changed them again.
+
+        Raises `ConfigError` where the file can't be read or written, and `ValueError` in a group without ``pin=``.
+        """
+        self._run.check("a group")
+        if self.pins is None:
+            raise ValueError('this group has no pins. Write: open_group(members, pin="pins.json")')
+        await self.pins.approve(tools)
+        self.catalogue.check_pins()
 
     def _on_status(self, status: MemberStatus) -> None:
         if status.state in (MemberState.READY, MemberState.FAILED):
@@ -315,6 +336,8 @@ class Group:
         """Return the entry of ``name``, and the client of its member, as soon as there is one."""
         self._run.check("a group")
         entry = self.catalogue.find(kind, name)
+        if entry is None and kind == "tools" and (held := self.catalogue.held.get(name)) is not None:
+            raise NotInCatalogue(str(held))
         if entry is None:
             for member_name, member in tuple(self._members.items()):
                 if self.catalogue.may_name(member_name, name):
@@ -332,6 +355,7 @@ async def open_group(
     /,
     *,
     max_name_length: int | None = None,
+    pin: ToolPins | PinSource | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Group]:
     """Open a group of ``members``, by name; disabled ones are skipped. All are closed with the block, at once.
@@ -345,6 +369,11 @@ async def open_group(
     get a digest; they stay the same after restarts. The limit can be from 32 to 128. Without it, names have up to 128
     characters of ``[a-zA-Z0-9_.-]``.
 
+    ``pin="pins.json"`` offers a tool only once somebody has approved its name, descriptions and schemas, and again
+    after each change, by `Group.approve_tools` or ``trio-mcp pins approve``. Until then the tool is in
+    `Catalogue.held`, and calls raise `NotInCatalogue`. For other policies, see `ToolPins`, which belongs to one group.
+    Raises `ConfigError` for a file that can't be read.
+
     ``options`` are those of `ClientSettings`, for all members whose descriptions do not say otherwise. The block
     is entered at once; exceptions of the body leave as they are.
     """
@@ -352,7 +381,10 @@ async def open_group(
     async with open_service_nursery("the group was closed") as nursery:
         if (record := options.get("record")) is not None:  # one recorder, which numbers the files of all members
             options["record"] = ClientSettings(record=record).record
-        group = Group(nursery, options, max_name_length)
+        pins = None if pin is None else await _loaded(pin)
+        group = Group(nursery, options, max_name_length, pins)
+        if pins is not None:
+            nursery.start_soon(pins.follow, group.catalogue.check_pins)
         try:
             for name, description in (members or {}).items():
                 if not description.disabled:
@@ -360,6 +392,14 @@ async def open_group(
             yield group
         finally:
             group.close()
+
+
+async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
+    from .pins import ToolPins  # late: few groups have pins
+
+    pins = pin if isinstance(pin, ToolPins) else ToolPins(pin)
+    await trio.to_thread.run_sync(pins.load)
+    return pins
 
 
 @define(eq=False)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import attrs
@@ -23,7 +23,7 @@ from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..hosting.catalogue import LISTS, CatalogueEntry, ListName, catalogue_uri
 from ..hosting.descriptions import MemberState, MemberUnavailable, problems_in
 from ..hosting.group import Group
-from ..jsonrpc.errors import PeerError, ProtocolViolation, clean
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError, PeerError, ProtocolViolation, clean
 from ..protocol.revisions import Revision
 from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.lifecycle import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
@@ -37,6 +37,9 @@ from ..server.server import Server
 from .extensions import CANCELS
 from .member_offers import GatewaySkills, MemberCompletions, MemberOffers, MemberResources
 from .members import Forwarder, MemberUpstream
+
+if TYPE_CHECKING:
+    from ..server.middleware import Next, ServerRequest
 
 logger = logging.getLogger("trio_mcp")
 
@@ -121,6 +124,16 @@ class Gateway(Server):
         self._is_settled = False
         """True once each of the first members is listed or has failed."""
         self._news = trio.lowlevel.ParkingLot()
+        if group.pins is not None:
+            self.middleware("tools/call")(self._refuse_held)
+
+    async def _refuse_held(self, request: ServerRequest, next: Next) -> Any:
+        """Answer a call. The error of a call of a held tool says so, in place of "unknown"."""
+        name, catalogue = request.params.name, self.group.catalogue
+        is_own = request.offer is not None and name not in self._shown["tools"]
+        if not is_own and catalogue.find("tools", name) is None and (held := catalogue.held.get(name)) is not None:
+            raise CodedError(INVALID_PARAMS, str(held))
+        return await next(request)
 
     def capabilities_in(self, revision: Revision) -> ServerCapabilities:
         """Return the capabilities, with all kinds of lists, since members come and go, and with apps and skills where a
