@@ -32,7 +32,7 @@ COMMANDS: Final = {
     *("cli/test_pack.py", "cli/test_prompt.py", "cli/test_read.py", "cli/test_recordings.py", "cli/test_run.py"),
     *("cli/test_run_listening.py", "cli/test_shared.py", "cli/test_shell_completion.py", "cli/test_sign_in.py"),
     *("cli/test_signals.py", "cli/test_tasks.py", "cli/test_tasks_bridged.py", "cli/test_terminal_options.py"),
-    *("cli/test_operating_options.py", "cli/test_token_options.py", "cli/test_workers.py"),
+    *("cli/test_operating_options.py", "cli/test_pins.py", "cli/test_token_options.py", "cli/test_workers.py"),
     *("connecting/test_command.py", "connecting/test_errors.py", "connecting/test_exits.py"),
     *("diagnostics/test_unread.py", "fleet/test_hostile_storage.py", "fleet/test_shared_storages.py"),
     *("hosting/test_fifty.py", "hosting/test_processes.py"),

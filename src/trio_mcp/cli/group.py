@@ -23,6 +23,7 @@ SUMMARIES: Final = {
     "install": "Write a server of yours into the configuration file of a host.",
     "logout": "Sign out of a server: forget its tokens.",
     "pack": "Write a server.json for registries, and an MCP bundle for hosts, of a server of yours.",
+    "pins": "Approve the tools of a gateway, and see what servers have changed since.",
     "prompt": "Fill in a prompt of a server and print its messages.",
     "read": "Read a resource of a server, to standard output.",
     "record": "Record all messages between a host and a server on standard input and output.",
@@ -86,6 +87,7 @@ def trio_mcp() -> None:
     Forget a sign-in:        trio-mcp logout https://mcp.example.com/mcp
     Serve another server:    trio-mcp bridge --http 8000 -- npx -y some-server
     Serve several as one:    trio-mcp gateway --config mcp.json --http 8000
+    Approve their tools:     trio-mcp pins approve pins.json --config mcp.json
     Add a server to a host:  trio-mcp install server.py --client cursor
     Record a server:         trio-mcp record -o calls.jsonl -- python server.py
     Draw both sides:         trio-mcp timeline calls.jsonl server.jsonl -o calls.svg

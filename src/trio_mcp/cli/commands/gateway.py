@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import click
 import trio
 
 from ...client.options import ClientOptions
 from ...concurrency.nurseries import open_service_nursery
-from ...connecting.stdio import Command
-from ...connecting.targets import Address
-from ...diagnostics.log import ThreadedSink
-from ...hosting.config_files import ConfigError, read_config
-from ...hosting.descriptions import MemberDescription, RestartPolicy, problems_in
+from ...hosting.descriptions import problems_in
 from ...hosting.group import Group, open_group
 from ...protocol.cancel_acknowledged import CancelAcknowledged
 from ...protocol.types.resources import ReadResourceParams
@@ -28,13 +23,16 @@ from ...server.middleware import Next, ServerRequest
 from ...serving.process import serve_stdio
 from .. import ENDED_WELL
 from ..addresses import Addresses, log_level_option, serving_on
-from ..group import repeatable
-from ..printable import CommandError, CopiedToStderr, log_to_stderr, name_shown, say
+from ..group import choice, repeatable
+from ..members import loaded_pins, members_in
+from ..printable import log_to_stderr, name_shown, say
 from ..serving_options import serving_options, supervised
 from ..targets import SignIn
 from .options import sign_in_options
 
-_RESTART: Final = RestartPolicy(attempts=float("inf"))
+if TYPE_CHECKING:
+    from ...hosting.pins import PinPolicy
+
 _MOST_WAIT: Final = 10.0
 """Seconds for which the first lists wait for members that are starting; later members are announced as changes."""
 _WITH_LISTS: Final = (
@@ -63,6 +61,19 @@ _WITH_LISTS: Final = (
     metavar="LENGTH",
     help="Limit names of tools and prompts to so many characters of [a-zA-Z0-9_-]. Most model providers accept 64.",
 )
+@click.option(
+    "--pins",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Offer a tool only as approved by `trio-mcp pins approve FILE`. A new or changed tool is held.",
+)
+@choice(
+    "--pin-policy",
+    ("hold", "warn", "refuse"),
+    "hold",
+    "For a tool that --pins does not have: do not offer it (hold), nor any other tool of its server (refuse), or offer "
+    "it and log a warning (warn).",
+)
 @log_level_option
 def gateway(
     config: Path,
@@ -70,6 +81,8 @@ def gateway(
     searchable: bool,
     pinned: tuple[str, ...],
     max_name_length: int | None,
+    pins: Path | None,
+    pin_policy: PinPolicy,
     log_level: str,
     sign_in: SignIn,
 ) -> int:
@@ -96,9 +109,8 @@ def gateway(
     """
     if pinned and not searchable:
         raise click.UsageError("--pinned goes with --searchable")
-    if sign_in.bearer_env is not None:
-        raise click.UsageError("--bearer-env is for one server; write its headers into its entry")
-    members = _members(config, sign_in)
+    members = members_in(config, sign_in)
+    pin = None if pins is None else loaded_pins(pins, pin_policy)
     if (status := supervised(addresses)) is not None:
         return status
     serve = serving_on(addresses) or serve_stdio
@@ -107,22 +119,22 @@ def gateway(
 
     async def serve_members() -> None:
         async with (
-            open_group(members, max_name_length=max_name_length, **options) as group,
+            open_group(members, max_name_length=max_name_length, pin=pin, **options) as group,
             open_service_nursery("the gateway has ended") as services,
         ):
             server = gateways.gateway(group, name=config.stem)
             if searchable:
                 server.searchable(pinned=pinned)
             server.middleware(*_WITH_LISTS)(partial(_with_all_members, server, trio.current_time() + _MOST_WAIT))
-            services.start_soon(_report, group)
+            services.start_soon(_report, group, config)
             await serve(server)
 
     trio.run(serve_members)
     return ENDED_WELL
 
 
-async def _report(group: Group) -> None:
-    """Report the members that aren't ready in time, and those whose lists are incomplete."""
+async def _report(group: Group, config: Path) -> None:
+    """Report the members that aren't ready in time, those whose lists are incomplete, and how to approve tools."""
     with trio.move_on_after(_MOST_WAIT):
         await group.settled()
     for status in group.statuses.values():
@@ -131,6 +143,9 @@ async def _report(group: Group) -> None:
             say(f"{name_shown(status.name)} is {status.state}: {words}")
         for problem in problems_in(status):
             say(f"{name_shown(status.name)} is {status.state}, but its lists are incomplete: {problem}")
+    if group.pins is not None and (count := len(group.catalogue.held)):
+        words = shlex.join(("trio-mcp", "pins", "approve", str(group.pins.path), "--config", str(config)))
+        say(f"{count} tool{'' if count == 1 else 's'} held until approved: {words}")
 
 
 async def _with_all_members(server: Gateway, deadline: float, request: ServerRequest, next: Next) -> Any:
@@ -140,27 +155,3 @@ async def _with_all_members(server: Gateway, deadline: float, request: ServerReq
     with trio.move_on_at(deadline):
         await server.wait_listed(name)
     return await next(request)
-
-
-def _members(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
-    """Return the servers in the file, the processes' standard error copied to ours. Raises `CommandError`."""
-    try:
-        config = read_config(path, restart=_RESTART, variables=os.environ)
-        if any(isinstance(each.target, Address) for each in config.members.values()):
-            config = read_config(path, restart=_RESTART, variables=os.environ, auth=sign_in.oauth())
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
-    for name, problem in config.problems.items():
-        left_out = "" if name in config.members else " is left out"
-        say(f"{name_shown(name) or repr(name)} in {path}{left_out}: {problem}")
-    members = {name: _with_stderr(each) for name, each in config.members.items() if not each.disabled}
-    if not members:
-        raise CommandError(f"{path} has no server that can be used")
-    return members
-
-
-def _with_stderr(member: MemberDescription) -> MemberDescription:
-    target = member.target
-    if not isinstance(target, Command):
-        return member
-    return attrs.evolve(member, target=attrs.evolve(target, stderr=ThreadedSink(CopiedToStderr().write)))

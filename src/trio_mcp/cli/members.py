@@ -1,0 +1,61 @@
+"""The servers of a configuration file as members of a group, for ``gateway`` and ``pins``, and their pins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import click
+
+from ..connecting.stdio import Command
+from ..connecting.targets import Address
+from ..diagnostics.log import ThreadedSink
+from ..hosting.config_files import ConfigError, read_config
+from ..hosting.descriptions import MemberDescription, RestartPolicy
+from .printable import CommandError, CopiedToStderr, name_shown, say
+from .targets import SignIn
+
+if TYPE_CHECKING:
+    from ..hosting.pins import PinPolicy, ToolPins
+
+_RESTART: Final = RestartPolicy(attempts=float("inf"))
+
+
+def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
+    """Return the pins in the file. Raises `CommandError`."""
+    from ..hosting.pins import ToolPins  # late: for --pins alone
+
+    pins = ToolPins(path, policy)
+    try:
+        pins.load()
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
+    return pins
+
+
+def members_in(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
+    """Return the servers in the file, the processes' standard error copied to ours. Raises `CommandError`."""
+    if sign_in.bearer_env is not None:
+        raise click.UsageError("--bearer-env is for one server; write its headers into its entry")
+    try:
+        config = read_config(path, restart=_RESTART, variables=os.environ)
+        if any(isinstance(each.target, Address) for each in config.members.values()):
+            config = read_config(path, restart=_RESTART, variables=os.environ, auth=sign_in.oauth())
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
+    for name, problem in config.problems.items():
+        left_out = "" if name in config.members else " is left out"
+        say(f"{name_shown(name) or repr(name)} in {path}{left_out}: {problem}")
+    members = {name: _with_stderr(each) for name, each in config.members.items() if not each.disabled}
+    if not members:
+        raise CommandError(f"{path} has no server that can be used")
+    return members
+
+
+def _with_stderr(member: MemberDescription) -> MemberDescription:
+    target = member.target
+    if not isinstance(target, Command):
+        return member
+    return attrs.evolve(member, target=attrs.evolve(target, stderr=ThreadedSink(CopiedToStderr().write)))
