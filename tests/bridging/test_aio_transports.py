@@ -14,8 +14,19 @@ import pytest
 import trio
 from tests.bridging.seen import Seen, run
 
-from trio_mcp import CancelCause, RequestContext, Server, aio, serve_http, serve_tcp, serve_unix, serve_websocket
-from trio_mcp.types import ElicitResult
+from trio_mcp import (
+    Address,
+    CancelCause,
+    RequestContext,
+    Server,
+    aio,
+    serve_http,
+    serve_tcp,
+    serve_unix,
+    serve_websocket,
+)
+from trio_mcp.hosting import MemberDescription
+from trio_mcp.types import ElicitResult, HTTPRequest, HTTPResponse
 
 
 @contextmanager
@@ -125,3 +136,27 @@ def test_a_client_is_closed_by_the_task_of_another_event_loop(seen: Seen) -> Non
         client = one.run(opened.__aenter__())
         other.run(client.ping())
         other.run(opened.__aexit__(None, None, None))
+
+
+def test_the_hooks_of_an_address_in_a_group_run_in_the_event_loop(seen: Seen) -> None:
+    with served(serve_http, seen.server, port=0) as port:
+        threads = set[int]()
+
+        async def add(request: HTTPRequest) -> None:
+            await asyncio.sleep(0)
+            threads.add(threading.get_ident())
+            request.headers["x-tenant"] = "shop"
+
+        def see(response: HTTPResponse) -> None:
+            assert response.request.headers["x-tenant"] == "shop"
+            threads.add(threading.get_ident())
+
+        async def main() -> None:
+            address = Address(f"http://127.0.0.1:{port}/mcp", on_request=add, on_response=see)
+            async with aio.open_group({"a": MemberDescription(address)}) as group:
+                group.add("b", MemberDescription(address))
+                for member in "ab":
+                    assert not (await group.call_tool(f"{member}__echo", {"text": "hi"})).is_error
+            assert threads == {threading.get_ident()}
+
+        run(main)

@@ -18,6 +18,7 @@ from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.misuse import async_with_only
 from ..connecting import lines, memory, stdio, websocket
 from ..connecting.http import opening as http
+from ..connecting.targets import Address
 from ..hosting import catalogue as of_catalogue
 from ..hosting import group as of_group
 from ..hosting.catalogue import CatalogueEntry
@@ -225,7 +226,11 @@ def open_group(
 
 
 def _described(loop: HandlerLoop, description: MemberDescription) -> MemberDescription:
-    return attrs.evolve(description, options=_adapted(loop, description.options))
+    target = description.target
+    if isinstance(target, Address):  # its hooks, like callbacks, run in the event loop
+        hooks = loop.adapt({"on_request": target.on_request, "on_response": target.on_response})
+        target = attrs.evolve(target, **hooks)
+    return attrs.evolve(description, target=target, options=_adapted(loop, description.options))
 
 
 def _adapted(loop: HandlerLoop, options: ClientOptions) -> ClientOptions:

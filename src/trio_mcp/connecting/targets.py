@@ -69,11 +69,11 @@ class Address:
     cookies: bool = attrs.field(default=True, kw_only=True)
     """False ignores the cookies of the server, over HTTP: see `open_http`."""
     on_request: OnRequest | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Called with each request over HTTP, under trio, also in `trio_mcp.aio`: see `open_http`."""
+    """Called with each request over HTTP: see `open_http`. In `trio_mcp.aio.open_group`, the event loop runs it."""
     on_response: OnResponse | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Called with the head of each response over HTTP, under trio: see `open_http`."""
+    """Called with the head of each response over HTTP, as `on_request` is."""
     dial: Dial | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Opens the TCP connections for HTTP, under trio: see `open_http`."""
+    """Opens the TCP connections for HTTP and WebSockets: see `open_http`. Runs under trio, also in `trio_mcp.aio`."""
 
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
     """The revision to speak, whatever the options of `open` say; `None`: any."""
@@ -83,9 +83,11 @@ class Address:
         only_there = bool(self.headers) or self.ssl_context is not None or self.auth is not None
         if parts.scheme in ("tcp", "unix") and only_there:
             raise BadTarget(f"headers, TLS and auth= are for HTTP and WebSockets, not for {self.url!r}")
-        is_hooked = not (self.on_request is self.on_response is self.dial is None)
+        is_hooked = self.on_request is not None or self.on_response is not None
         if is_hooked and parts.scheme not in ("http", "https", "http+unix"):
-            raise BadTarget(f"on_request=, on_response= and dial= are for HTTP, not for {self.url!r}")
+            raise BadTarget(f"on_request= and on_response= are for HTTP, not for {self.url!r}")
+        if self.dial is not None and parts.scheme not in ("http", "https", "ws", "wss"):
+            raise BadTarget(f"dial= opens TCP connections for HTTP and WebSockets, not for {self.url!r}")
         if parts.scheme in ("http", "https") and not parts.hostname:
             raise BadTarget(f"the address of an HTTP server is like https://example.com/mcp, not {self.url!r}")
         if parts.scheme in ("ws", "wss") and not parts.hostname:
@@ -118,7 +120,8 @@ class Address:
             return open_unix(unquote(parts.path), **options)
         if parts.scheme == "tcp":
             return open_tcp(cast("str", parts.hostname), cast("int", parts.port), **options)
-        return open_websocket(self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth, **options)
+        opening = partial(open_websocket, self.url, ssl_context=self.ssl_context, headers=self.headers)
+        return opening(auth=self.auth, dial=self.dial, **options)
 
 
 @frozen
@@ -176,7 +179,7 @@ async def _open_address(address: Address, modern: str | None) -> AsyncGenerator[
         async with open_lines(url, partial(_connect, url), opening) as transport:
             yield transport
     elif scheme in ("ws", "wss"):
-        async with open_websocket_messages(url, ssl_context, headers, auth, opening) as transport:
+        async with open_websocket_messages(url, ssl_context, headers, auth, address.dial, opening) as transport:
             yield transport
     else:
         hooks = hooks_of(url, address.on_request, address.on_response, address.dial)

@@ -20,6 +20,7 @@ from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
 from ..transports.http_client.connection import default_user_agent
+from ..transports.http_client.dialing import Dial, dialed
 from ..transports.http_client.origins import TARGET, looked_up, redirect_url
 from ..transports.sockets import keep_alive
 from ..transports.streams import drop_tracebacks
@@ -37,13 +38,15 @@ async def open_websocket(
     ssl_context: ssl.SSLContext | None = None,
     headers: Mapping[str, str] | None = None,
     auth: ClientAuth | None = None,
+    dial: Dial | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
     """Connect to the server at ``ws://host:port/path``, or ``wss://`` over TLS; closed with the block.
 
     ``headers`` are sent with the upgrade request, beside a ``User-Agent`` where they have none. ``ssl_context``
     replaces the system's usual one. ``options`` are those of `ClientSettings`; ``connect_timeout`` bounds all of
-    connecting. ``auth`` authorizes the upgrade request, as `open_http` says of every request.
+    connecting. ``auth`` authorizes the upgrade request, as `open_http` says of every request. ``dial(host, port)``
+    opens the TCP connection, as for `open_http`; TLS is added over it.
 
     Raises as `open_client`, and also: `ConnectionLost` when nobody listens or the server refuses, with the HTTP status
     and the explanation; `AuthorizationError`; `ProtocolViolation` when the server speaks WebSocket but not MCP (the
@@ -51,7 +54,7 @@ async def open_websocket(
     """
     opening = Opening.under_trio("open_websocket", options)
     async with (
-        open_websocket_messages(url, ssl_context, headers, auth, opening) as transport,
+        open_websocket_messages(url, ssl_context, headers, auth, dial, opening) as transport,
         opening.open_over(transport) as client,
     ):
         yield client
@@ -63,6 +66,7 @@ async def open_websocket_messages(
     ssl_context: ssl.SSLContext | None,
     headers: Mapping[str, str] | None,
     auth: ClientAuth | None,
+    dial: Dial | None,
     opening: Opening,
 ) -> AsyncGenerator[WebSocketTransport]:
     """Open the bare messages to and from the server at ``url``: see `open_websocket`."""
@@ -77,7 +81,7 @@ async def open_websocket_messages(
         open_service_nursery("the connection was closed") as nursery,
     ):
         with opening.connecting():
-            upgrading = _UpgradeRequest(where, ssl_context, given, opening.settings.limits, nursery)
+            upgrading = _UpgradeRequest(where, ssl_context, dial, given, opening.settings.limits, nursery)
             transport = await (upgrading.run() if credentials is None else upgrading.run_authorized(credentials))
         yield transport
 
@@ -86,6 +90,7 @@ async def open_websocket_messages(
 class _UpgradeRequest:
     where: _WebSocketTarget
     ssl_context: ssl.SSLContext | None
+    dial: Dial | None
     given: Sequence[tuple[bytes, bytes]]
     limits: Limits
     nursery: ServiceNursery
@@ -107,7 +112,7 @@ class _UpgradeRequest:
             await credentials.refused(request)
 
     async def run(self, authorization: Sequence[tuple[bytes, bytes]] = ()) -> WebSocketTransport:
-        stream = await self.where.connect(self.ssl_context)
+        stream = await self.where.connect(self.ssl_context, self.dial)
         keep_alive(stream, self.limits.ping_interval, self.limits.ping_timeout)
         transport = WebSocketTransport(
             stream,
@@ -160,26 +165,27 @@ class _WebSocketTarget:
             raise BadTarget(f"the path of a URL has printable ASCII characters only, and the rest encoded: {url!r}")
         return cls(url, parts.hostname, port, parts.netloc, resource, secure)
 
-    async def connect(self, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:
+    async def connect(self, ssl_context: ssl.SSLContext | None, dial: Dial | None) -> trio.abc.Stream:
         if not self.secure and ssl_context is not None:
             raise ValueError("an ssl_context is for wss:// URLs")
         try:
-            if self.secure:
-                return await self._connect_securely(ssl_context)
-            return await trio.open_tcp_stream(looked_up(self.host), self.port)
+            if dial is None:
+                stream = await trio.open_tcp_stream(looked_up(self.host), self.port)
+            else:
+                stream = await dialed(dial, self.host, self.port)
+            return await self._secured(stream, ssl_context) if self.secure else stream
         except OSError as error:
             raise ConnectionLost(f"no connection to {self.netloc}: {error}") from error
         except trio.BrokenResourceError as error:
             drop_tracebacks(error)
             raise ConnectionLost(f"no TLS connection to {self.netloc}: {error.__cause__ or error}") from error
 
-    async def _connect_securely(self, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:
-        stream = await trio.open_ssl_over_tcp_stream(
-            self.host, self.port, ssl_context=ssl_context, https_compatible=True
-        )
+    async def _secured(self, stream: trio.SocketStream, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:
         try:
-            await stream.do_handshake()  # now, so that the error says what is wrong with a certificate
+            context = ssl_context or ssl.create_default_context()
+            secured = trio.SSLStream(stream, context, server_hostname=self.host, https_compatible=True)
+            await secured.do_handshake()  # now, so that the error says what is wrong with a certificate
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
-        return stream
+        return secured

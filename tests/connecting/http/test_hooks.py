@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from trio_mcp import (
     RequestContext,
     Server,
     open_http,
+    open_websocket,
     serve_http,
+    serve_websocket,
 )
 from trio_mcp.auth import Bearer, Principal, Protected
 from trio_mcp.connecting.targets import open_messages
@@ -146,6 +149,35 @@ async def test_dial_opens_the_connections() -> None:
     assert set(dialed) == {("mcp.example", 81)}
 
 
+async def test_dial_opens_the_connection_of_a_websocket() -> None:
+    dialed = list[tuple[str, int]]()
+    async with trio.open_nursery() as nursery:
+        serve = partial(serve_websocket, Server("shop"), port=0, allowed_hosts="*")
+        listeners = await nursery.start(serve)
+
+        async def dial(host: str, at: int) -> trio.SocketStream:
+            dialed.append((host, at))
+            return await trio.open_tcp_stream("127.0.0.1", listeners[0].socket.getsockname()[1])
+
+        async with open_websocket("ws://mcp.example:81/mcp", dial=dial) as client:
+            await client.ping()
+        async with Address("ws://mcp.example/mcp", dial=dial).open() as client:
+            await client.ping()
+        nursery.cancel_scope.cancel()
+    assert dialed == [("mcp.example", 81), ("mcp.example", 80)]
+
+
+@pytest.mark.parametrize("answer", [OSError("no tunnel"), ValueError("no tunnel"), None])
+async def test_a_dial_that_fails_is_a_failed_connection_of_a_websocket(answer: Any) -> None:
+    async def dial(host: str, port: int) -> Any:
+        if answer is not None:
+            raise answer
+
+    with pytest.raises(ConnectionLost, match=r"no tunnel|dial must return a trio\.SocketStream"):
+        async with open_websocket("ws://mcp.example/mcp", dial=dial):
+            pass
+
+
 async def test_a_dial_that_fails_is_a_failed_connection() -> None:
     async def dial(host: str, port: int) -> trio.SocketStream:
         raise OSError("no tunnel")
@@ -213,10 +245,15 @@ async def test_a_hook_sends_no_token_in_plain_text_to_another_machine(name: str)
     assert not sent
 
 
-@pytest.mark.parametrize("url", ["ws://127.0.0.1:1", "tcp://127.0.0.1:1", "unix:///run/s.sock"])
-@pytest.mark.parametrize("hook", ["on_request", "on_response", "dial"])
+@pytest.mark.parametrize(
+    ("url", "hook"),
+    [
+        *product(["ws://127.0.0.1:1", "tcp://127.0.0.1:1", "unix:///run/s.sock"], ["on_request", "on_response"]),
+        *product(["tcp://127.0.0.1:1", "unix:///run/s.sock", "http+unix://%2Frun%2Fs.sock/mcp"], ["dial"]),
+    ],
+)
 def test_an_address_without_http_refuses_hooks(url: str, hook: str) -> None:
-    with pytest.raises(BadTarget, match="on_request=, on_response= and dial= are for HTTP"):
+    with pytest.raises(BadTarget, match=r"(on_request= and on_response= are|dial= opens TCP connections) for HTTP"):
         Address(url, **{hook: print})  # type: ignore[arg-type]
 
 

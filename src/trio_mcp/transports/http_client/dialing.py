@@ -57,8 +57,11 @@ class HTTPResponse:
 
 
 OnRequest: TypeAlias = Callable[[HTTPRequest], Awaitable[None] | None]
+"""A function, async or not, that is called with each request over HTTP before it is sent."""
 OnResponse: TypeAlias = Callable[[HTTPResponse], Awaitable[None] | None]
+"""A function, async or not, that is called with the head of each response over HTTP."""
 Dial: TypeAlias = Callable[[str, int], Awaitable[trio.SocketStream]]
+"""An async function that opens a TCP connection to a host and a port."""
 
 
 @frozen(eq=False)
@@ -157,7 +160,7 @@ class Dialer:
         host, port = looked_up(self._first.host), self._first.port
         try:
             if self.via is not None:
-                stream = await self._dialed(self.via)
+                stream = await dialed(self.via, self.origin.host, self.origin.port)
             elif self.allows is None or self.proxy is not None:
                 stream = await trio.open_tcp_stream(host, port)
             else:
@@ -166,17 +169,6 @@ class Dialer:
             raise RequestNotSent(f"no connection to {self._first.address}: {_reasons(error)}") from None
         keep_alive(stream, self.ping_interval, self.ping_timeout)
         return ClientSocket(stream)
-
-    async def _dialed(self, dial: Dial) -> trio.SocketStream:
-        try:
-            stream = await dial(self.origin.host, self.origin.port)
-        except OSError:
-            raise
-        except Exception as error:
-            raise RequestNotSent(f"dial raised {type(error).__name__}: {error}") from error
-        if not isinstance(stream, trio.SocketStream):  # pyright: ignore[reportUnnecessaryIsInstance] - users' own
-            raise RequestNotSent(f"dial must return a trio.SocketStream, not a {type(stream).__name__}")
-        return stream
 
     async def _prepared(self, wire: ClientSocket, nursery: ServiceNursery) -> trio.abc.Stream:
         stream: trio.abc.Stream = wire
@@ -206,6 +198,20 @@ class Dialer:
             raise RequestNotSent(f"{connection.name} refused to connect to {self.origin.address}: {refusal}")
         if parser.trailing_data != (b"", False):  # in TLS the client speaks first
             raise RequestNotSent(f"{connection.name} sent something of its own into the tunnel")
+
+
+async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
+    """Return the connection that a user's function opens. Raises its `OSError` unchanged, and `RequestNotSent` for any
+    other exception and for a connection of another kind."""
+    try:
+        stream = await dial(host, port)
+    except OSError:
+        raise
+    except Exception as error:
+        raise RequestNotSent(f"dial raised {type(error).__name__}: {error}") from error
+    if not isinstance(stream, trio.SocketStream):  # pyright: ignore[reportUnnecessaryIsInstance] - users' own
+        raise RequestNotSent(f"dial must return a trio.SocketStream, not a {type(stream).__name__}")
+    return stream
 
 
 async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLContext) -> trio.abc.Stream:
