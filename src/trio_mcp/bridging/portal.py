@@ -114,7 +114,8 @@ def _forget_lock() -> None:
     TrioPortal._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
 
 
-os.register_at_fork(after_in_child=_forget_lock)
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=_forget_lock)
 
 
 def run_soon(token: trio.lowlevel.TrioToken, function: Callable[..., Any], *args: Any) -> bool:

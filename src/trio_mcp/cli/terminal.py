@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import termios
 from collections.abc import AsyncGenerator, Generator
 from contextlib import nullcontext
 from typing import Final
@@ -156,4 +155,6 @@ async def read_line() -> str:
 
 def forget_typed() -> None:
     """Drop characters typed before the question, since they were not meant as an answer."""
+    import termios  # Windows has none
+
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -56,7 +56,8 @@ class Writer:
         self._shares: dict[LogShares, int] = {}
         """Shares of the servers that run now, and how often each was entered."""
         atexit.register(self._at_exit)
-        os.register_at_fork(after_in_child=self._start_again)
+        if hasattr(os, "register_at_fork"):  # Windows has no forks
+            os.register_at_fork(after_in_child=self._start_again)
 
     def _start_again(self) -> None:
         self._lock = threading.Lock()
@@ -191,7 +192,10 @@ def _nothing() -> None:
 
 
 def is_writable(descriptor: int) -> bool:
-    """Return whether a write to ``descriptor`` would get on now: there is room, or an error to report."""
+    """Return whether a write to ``descriptor`` would get on now: there is room, or an error to report. True on Windows,
+    where only sockets can be asked."""
+    if not hasattr(select, "poll"):
+        return True
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
     return bool(poll.poll(0))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,6 +22,7 @@ from ..runtime.transport import ConnectionLost
 from ..server.servable import Running, Servable, check_servable, end_tasks, running_with
 from ..transports.host_checks import Allowed, is_loopback
 from ..transports.sockets import keep_alive
+from ..transports.streams import is_readable
 from .callers import CallersByAddress, RemoteEnd, TrustedProxies
 from .process import infrequent_gc, recorder_of, shut_down_on_signals
 
@@ -162,7 +162,7 @@ class _StreamServer:
         # A connection that only the system has accepted would be reset, and its request lost. So close the sockets in
         # the same step in which none waits, not later when the accepting task runs.
         for _ in range(_MAX_LAST_TURNS):
-            if not any(_has_connection(each) for each in self._sockets):
+            if not any(is_readable(each.fileno()) for each in self._sockets):
                 break
             await trio.lowlevel.checkpoint()
         self._scope.cancel(reason=reason)
@@ -334,13 +334,6 @@ def _socket(listener: trio.abc.Listener[Any]) -> Any:
     """Return the socket of ``listener``; `None` where there is none."""
     inner: Any = getattr(listener, "transport_listener", listener)
     return getattr(inner, "socket", None)
-
-
-def _has_connection(socket: Any) -> bool:
-    """Return whether a connection waits to be accepted."""
-    poll = select.poll()
-    poll.register(socket.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _address(listener: trio.abc.Listener[Any]) -> str | None:

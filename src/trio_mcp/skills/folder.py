@@ -178,9 +178,10 @@ _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*(?:/[a-zA-Z0-9][a-zA-Z0-9._-]*)*")
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1024
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
 # A pipe without a writer would let us wait for ever.
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
+"""Flags to open a file. Windows has no equivalents, and can't open files below an open folder either."""
 _LIMITS: Final = f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes together"
 
 

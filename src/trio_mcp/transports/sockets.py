@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import math
 import os
@@ -213,13 +212,15 @@ def _exclusive(name: str) -> Generator[None]:
 
 def _locked(path: str) -> int:
     """Return the descriptor of the lock file at ``path``, locked."""
+    from fcntl import LOCK_EX, LOCK_NB, flock  # Windows has none
+
     # A lock is held only for a few system calls, so waiting for an event would gain nothing.
     for _ in range(_LOCK_TRIES):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
             _check_lock(path, os.fstat(fd))
             with suppress(BlockingIOError, FileNotFoundError):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                flock(fd, LOCK_EX | LOCK_NB)
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):
                     return fd
         except BaseException:

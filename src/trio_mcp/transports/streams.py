@@ -5,10 +5,9 @@ are awaited before they are read, and errors of broken streams keep no frames al
 from __future__ import annotations
 
 import os
+import select
 import sys
-import termios
 from collections.abc import Awaitable, Callable, Generator
-from fcntl import ioctl
 from functools import partial
 from typing import Final, Protocol, cast, runtime_checkable
 
@@ -16,6 +15,8 @@ import trio
 
 from ..concurrency.contexts import contextmanager
 
+IS_POSIX: Final = hasattr(os, "register_at_fork")
+"""True where a socket is a descriptor for `os.read` and `os.write`. False on Windows, where nothing here was tried."""
 _READ: Final = 64 * 1024
 
 AT_ONCE: Final = 4
@@ -40,9 +41,9 @@ def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
             return nowait_writer(stream.send_stream)
         case NowaitStream():
             return stream.send_nowait
-        case trio.SocketStream():
+        case trio.SocketStream() if IS_POSIX:
             return partial(_write_to, stream.socket.fileno)
-        case trio.lowlevel.FdStream():
+        case _ if IS_POSIX and isinstance(stream, trio.lowlevel.FdStream):
             return partial(_write_to, stream.fileno)
         case _:
             return lambda _: 0
@@ -62,6 +63,15 @@ def socket_below(stream: object) -> trio.SocketStream | None:
     return stream if isinstance(stream, trio.SocketStream) else None
 
 
+def is_readable(socket: int) -> bool:
+    """Return whether bytes, a connection, the end or an error have come at ``socket``, a number. Does not wait."""
+    if not IS_POSIX:  # on POSIX systems `select.select` takes no number above 1023
+        return bool(select.select([socket], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 async def linger(stream: trio.abc.Stream) -> None:
     """Send the end of our side, and read to the end of the peer's: closing with unread bytes would reset the
     connection, and the last that was sent might be lost."""
@@ -78,15 +88,18 @@ def unacknowledged(stream: object) -> int:
     if below is None:
         return 0
     try:
+        import termios  # most servers never ask, and Windows has none
+        from fcntl import ioctl
+
         ioctl(below.socket.fileno(), termios.TIOCOUTQ, count)
-    except (OSError, ValueError):  # another system; -1 of a closed stream, which is no descriptor
+    except (ImportError, OSError, ValueError):  # another system; -1 of a closed stream, which is no descriptor
         return 0
     return int.from_bytes(count, sys.byteorder)
 
 
 def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
     """Return a function that waits for the next bytes of ``stream``; empty at the end."""
-    if not isinstance(stream, trio.SocketStream):
+    if not IS_POSIX or not isinstance(stream, trio.SocketStream):
 
         async def receive_some() -> bytes:
             return bytes(await stream.receive_some(_READ))

@@ -7,7 +7,6 @@ lock that spans processes, and that a task can stop waiting for at any time.
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import secrets
@@ -27,6 +26,7 @@ import trio
 
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager, contextmanager
+from ...transports.streams import IS_POSIX
 from .records import BINDING, StoredAuthorization, TokenStorage, TokenStorageFailed, UnreadableTokens, name_of_record
 
 logger = logging.getLogger("trio_mcp")
@@ -118,10 +118,12 @@ class PrivateFolder:
         """Wait for the lock that a file stands for, among all processes, and return the descriptor that holds it: see
         `unlock`. The file stays, and has no contents."""
         with self._opened("locked", made=True) as folder:
+            from fcntl import LOCK_EX, flock  # Windows has none
+
             assert folder is not None
             descriptor = self._opened_file(folder, name, os.O_RDWR | os.O_CREAT)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                flock(descriptor, LOCK_EX)
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -131,6 +133,8 @@ class PrivateFolder:
     def _opened(self, what: str, *, made: bool = False) -> Generator[int | None]:
         """Open the folder; `None` where it does not exist and is not ``made``. Errors of the block say ``what`` cannot
         be done to the files."""
+        if not IS_POSIX:
+            raise TokenStorageFailed("tokens are kept in files on POSIX systems alone: use KeyringTokenStorage")
         try:
             if made:
                 _make(self.path)
@@ -188,8 +192,10 @@ class PrivateFolder:
 
 def unlock(descriptor: int) -> None:
     """Give the lock back that ``descriptor`` holds, and close the descriptor."""
+    from fcntl import LOCK_UN, flock
+
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do while a forked process has a copy
+        flock(descriptor, LOCK_UN)  # closing would not do while a forked process has a copy
     finally:
         os.close(descriptor)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-import select
+import socket
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final
@@ -18,7 +18,7 @@ import trio
 from ...concurrency.nurseries import ServiceNursery
 from ...lazy import lazy_pattern
 from ...runtime.transport import ConnectionLost
-from ..streams import drop_tracebacks
+from ..streams import IS_POSIX, drop_tracebacks, is_readable
 
 _WRITTEN_AT_ONCE: Final = 32768
 """Bytes that the system takes of a request though the server reads nothing."""
@@ -105,6 +105,8 @@ class ClientSocket(trio.abc.Stream):
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = stream.socket
         self._fd = stream.socket.fileno()
+        self._plain = None if IS_POSIX else socket.socket(fileno=self._fd)
+        """The socket of Python with the same number, where a socket is no descriptor."""
         self.bytes_sent = 0
         """Number of bytes that the system took."""
 
@@ -114,7 +116,7 @@ class ClientSocket(trio.abc.Stream):
         rest = memoryview(data)
         while rest:
             try:
-                taken = os.write(self._fd, rest)
+                taken = os.write(self._fd, rest) if self._plain is None else self._plain.send(rest)
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self._fd)
             except OSError as error:
@@ -132,7 +134,8 @@ class ClientSocket(trio.abc.Stream):
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             try:
-                return os.read(self._fd, max_bytes or _READ)
+                wanted = max_bytes or _READ
+                return os.read(self._fd, wanted) if self._plain is None else self._plain.recv(wanted)
             except BlockingIOError:
                 pass  # Linux reports a socket as readable, and finds that a checksum is wrong: select(2)
             except OSError as error:
@@ -140,13 +143,13 @@ class ClientSocket(trio.abc.Stream):
 
     def is_readable(self) -> bool:
         """Return whether bytes, the end or an error have come."""
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        return bool(poll.poll(0))
+        return is_readable(self._fd)
 
     def close(self) -> None:
         """Close at once, without a word to the peer. Who sends or receives fails. Idempotent."""
         self._fd = -1
+        if self._plain is not None:
+            self._plain.detach()
         self._socket.close()
 
     async def aclose(self) -> None:
