@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -307,9 +307,9 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
         words = "commands, not for URLs" if kind == "url" else "URLs, not for commands"
         raise ValueError(f"{', '.join(stray)}: for {words}")
     if kind == "url":
-        address = Address(_typed_field(fields, key, str), headers=_texts(fields, "headers"))
+        address = Address(_typed_field(fields, key, str), headers=_texts(fields, "headers", _text))
         return attrs.evolve(address, auth=auth_of(fields, address, auth))
-    env = {name: value for each in _ENVS for name, value in _texts(fields, each, scalars=True).items()}
+    env = {name: value for each in _ENVS for name, value in _texts(fields, each, _scalar).items()}
     return Command(
         [*_program(fields), *_words(fields, "args")], env=env, cwd=_typed_field(fields, "cwd", str | None, None)
     )
@@ -337,8 +337,10 @@ def _words(fields: dict[str, Any], key: str) -> list[str]:
 
 def _scalar(name: str, value: Any) -> str:
     """Return a text as it is, and a number or boolean as JSON writes it."""
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
+    return json.dumps(value) if isinstance(value, bool | int | float) else _text(name, value)
+
+
+def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{name}: must be a text")  # noqa: TRY004 - a value of the file, not a type of ours
     return value
@@ -360,12 +362,9 @@ def _typed_field(fields: dict[str, Any], key: str, kind: Any, *default: Any, whe
     return value
 
 
-def _texts(fields: dict[str, Any], key: str, *, scalars: bool = False) -> dict[str, str]:
-    values = {name: value for name, value in _typed_field(fields, key, dict, {}).items() if value is not None}
-    return {
-        name: _scalar(f"{key}.{name}", value) if scalars else _typed_field(values, name, str, where=f"{key}.")
-        for name, value in values.items()
-    }
+def _texts(fields: dict[str, Any], key: str, read: Callable[[str, Any], str]) -> dict[str, str]:
+    given = _typed_field(fields, key, dict, {}).items()
+    return {name: read(f"{key}.{name}", value) for name, value in given if value is not None}
 
 
 def _expanded(value: Any, variables: Mapping[str, str], where: str = "") -> Any:
@@ -438,7 +437,8 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
     for name, parameter in names.items():
         if name in section:
             value = section[name]
-            parameters[parameter] = _scopes(key, value) if name == "scopes" else _text(f"{key}.{name}", value)
+            # An empty text is a mistake here: a file whose variable is empty, for example.
+            parameters[parameter] = _scopes(key, value) if name == "scopes" else _text(f"{key}.{name}", value or None)
     if "client_secret" in parameters and "client_id" not in parameters:
         raise ValueError(f"{key}: a client secret goes with a client id")
     if key == "oauth":
@@ -468,12 +468,6 @@ def _for_a_machine(parameters: dict[str, Any], general: OAuth | None) -> ClientA
         parameters |= {"public_addresses_only": general.public_addresses_only, "http_proxy": general.http_proxy}
         parameters |= {"trusted_http_hosts": general.trusted_http_hosts}
     return ClientCredentials(**parameters)
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name}: must be a text")
-    return value
 
 
 def _scopes(key: str, value: Any) -> tuple[str, ...]:
