@@ -29,6 +29,7 @@ from trio_mcp.auth.signing import ProofKey
 from trio_mcp.auth.storage.records import Tokens
 
 TOKEN = f"{ISSUER}/token"
+FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 YEARS = 10 * 365 * 24 * 60 * 60
 
 
@@ -187,11 +188,20 @@ def test_secret_that_is_sent_back_as_an_error_is_not_repeated(name: str, text: s
         (answer({}, 200), "answered with no token: .* missing required field `access_token`", None),
         (answer({"accessToken": "s3cret"}, 200), "answered with no token: .* missing required field", None),
         (answer({"access_token": 7}, 200), "answered with no token", None),
-        (answer(b"error=bad_verification_code&error_description=words", 200), "bad_verification_code", None),
-        (answer(b"error=invalid_grant", 400), "invalid_grant", "invalid_grant"),
-        (answer(b"access_token=a&access_token=b", 200), "answered with no token", None),
-        (answer(b"access_token=a" + b"&x=1" * 50, 200), "answered with no token", None),
-        (answer(b"token=a", 200), "answered with no token", None),
+        (answer(b"error=bad_verification_code&error_description=words", 200, FORM), "bad_verification_code", None),
+        (answer(b"error=invalid_grant", 400, FORM), "invalid_grant", "invalid_grant"),
+        (answer(b"access_token=a&access_token=b", 200, FORM), "answered with no token", None),
+        (answer(b"access_token=a" + b"&x=1" * 50, 200, FORM), "answered with no token", None),
+        (answer(b"token=a", 200, FORM), "answered with no token", None),
+        (answer(b"access_token=a", 200, {"content-type": "text/html"}), "answered with no token", None),
+        *(
+            (answer(quoting, 200, FORM), "answered with no token", None)
+            for quoting in (
+                b'{"m":"?a=1&access_token=b&c=1"}',
+                b"<p>?a=1&access_token=b&c=1</p>",
+                b"a=b c&access_token=d",
+            )
+        ),
         (answer([], 200), "answered with no token", None),
         (failed, "could not be asked: nobody listens there", None),
     ],
@@ -213,7 +223,7 @@ def test_answer_without_tokens_is_an_error_in_known_words(answered: Any, words: 
     ],
 )
 def test_tokens_in_a_form_or_in_another_object_are_read(written: bytes) -> None:
-    web = web_with(answer(written, 200, {"content-type": "text/html"}))
+    web = web_with(answer(written, 200, FORM))
     grant = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read write"}))))
     assert grant.record.tokens == tokens_for({"expires_in": 3600})
 

@@ -35,6 +35,7 @@ _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 _LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
 _SECRETS: Final = ("code", "code_verifier", "refresh_token", "assertion", "subject_token")
 """Parameters of token requests that no error repeats."""
+_FORM_TEXT: Final = re.compile(rb"[\w.~%+*&=/:@,!$'()-]+\s*")
 _MOST_PARAMETERS: Final = 50
 """Bound of the members of an answer that is written as a form."""
 _OTHER_TYPES: Final = frozenset(("dpop", "mac", "pop", "n_a"))
@@ -149,14 +150,17 @@ def post_form(
         )
     except FetchFailed as error:
         raise AuthorizationError(f"the {endpoint} endpoint could not be asked: {error}") from None
-    return attrs.evolve(answer, body=_as_json(answer.body))
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return attrs.evolve(answer, body=_as_json(answer.body)) if kind in (_FORM, "text/plain") else answer
 
 
 def _as_json(body: bytes) -> bytes:
     """Return a token or an error that is written as a form as a JSON object, and any other answer as it is. Some
     servers answer in the encoding of the request."""
     try:
-        pairs = parse_qsl(body.decode("ascii"), strict_parsing=True, max_num_fields=_MOST_PARAMETERS)
+        if not _FORM_TEXT.fullmatch(body):  # a page, or JSON, may quote a form that a stranger has written
+            return body
+        pairs = parse_qsl(body.decode("ascii").strip(), strict_parsing=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
         return body
     members = dict(pairs)
