@@ -6,21 +6,67 @@ it until a fixture is used.
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
+from inspect import isasyncgen
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 if TYPE_CHECKING:
-    from trio_mcp import Client, Server
+    from trio_mcp import Client, Server, aio
     from trio_mcp.testing import RecordingContext, ScriptedClient
+
+_NOBODY = "no plugin or hook that handled it"
+"""Words of pytest about an async fixture that no plugin runs. Before pytest 9 the fixture's generator is the value."""
+_ADVICE = """The fixture {name} is async, and no plugin runs it for this test. One of these does:
+- pytest-trio: mark the test with @pytest.mark.trio, or set trio_mode = true in pytest's configuration.
+- pytest-asyncio: set asyncio_mode = auto. mcp_client is a client of trio_mcp.aio then. In strict mode, define a fixture
+  of your own:
+    @pytest_asyncio.fixture
+    async def client():
+        async with trio_mcp.aio.open_memory(server) as client:
+            yield client
+- anyio: mark the test with @pytest.mark.anyio."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--mcp-seed``."""
     group = parser.getgroup("trio-mcp")
     group.addoption("--mcp-seed", type=int, metavar="N", help="what the fixture mcp_seed gives; random by default")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Say what to write where no plugin runs the async fixtures of this one."""
+    is_ours = fixturedef.argname in ("mcp_client", "mcp_scripted_client")
+    try:
+        value = yield
+    except pytest.fail.Exception as failure:
+        if is_ours and _NOBODY in str(failure):
+            pytest.fail(_ADVICE.format(name=fixturedef.argname), pytrace=False)
+        raise
+    if is_ours and isasyncgen(value):
+        pytest.fail(_ADVICE.format(name=fixturedef.argname), pytrace=False)
+    return value
+
+
+def _runs_on_asyncio(request: pytest.FixtureRequest) -> bool:
+    """Return whether a plugin runs the fixture on asyncio. Fail where the test itself is to run on trio."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    if request.node.get_closest_marker("trio") is not None:
+        pytest.fail(
+            f"pytest-asyncio runs {request.fixturename} for a test on trio: with asyncio_mode = auto it runs all async "
+            "fixtures. Set asyncio_mode = strict, and mark the tests that run on asyncio with @pytest.mark.asyncio",
+            pytrace=False,
+        )
+    return True
 
 
 @pytest.fixture
@@ -50,9 +96,19 @@ def mcp_client_options() -> dict[str, Any]:
 
 @pytest.fixture
 async def mcp_client(
-    mcp_server: Server, mcp_era: Literal["legacy", "modern"], mcp_client_options: dict[str, Any]
-) -> AsyncGenerator[Client]:
-    """A client of ``mcp_server``, in memory. It needs pytest-trio."""
+    request: pytest.FixtureRequest,
+    mcp_server: Server,
+    mcp_era: Literal["legacy", "modern"],
+    mcp_client_options: dict[str, Any],
+) -> AsyncGenerator[Client | aio.Client]:
+    """A client of ``mcp_server``, in memory: a `trio_mcp.Client` in tests on trio, by pytest-trio or anyio, and a
+    `trio_mcp.aio.Client` in tests on asyncio, by pytest-asyncio in its auto mode or anyio."""
+    if _runs_on_asyncio(request):
+        from trio_mcp.aio import open_memory as open_beside_asyncio
+
+        async with open_beside_asyncio(mcp_server, era=mcp_era, **mcp_client_options) as bridged:
+            yield bridged
+        return
     from trio_mcp import open_memory
 
     async with open_memory(mcp_server, era=mcp_era, **mcp_client_options) as client:
@@ -61,9 +117,11 @@ async def mcp_client(
 
 @pytest.fixture
 async def mcp_scripted_client(
-    mcp_server: Server, mcp_era: Literal["legacy", "modern"]
+    request: pytest.FixtureRequest, mcp_server: Server, mcp_era: Literal["legacy", "modern"]
 ) -> AsyncGenerator[ScriptedClient]:
-    """A `trio_mcp.testing.ScriptedClient` of ``mcp_server``, in memory, that declares nothing. It needs pytest-trio."""
+    """A `trio_mcp.testing.ScriptedClient` of ``mcp_server``, in memory, that declares nothing. For tests on trio."""
+    if _runs_on_asyncio(request):
+        pytest.fail("mcp_scripted_client is for tests on trio: mark the test with @pytest.mark.trio", pytrace=False)
     from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
     from trio_mcp.testing import open_scripted_client
 

@@ -34,12 +34,14 @@ def mcp_server():
 """
 
 
-def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(
+    folder: Path, *options: str, modes: tuple[str, ...] = ("-p", "no:asyncio", "-o", "trio_mode=true")
+) -> subprocess.CompletedProcess[str]:
     # Named, so that it is there, too, where the package was installed before it had a plugin.
     command = [sys.executable, "-m", "pytest", "-p", "pytest_trio_mcp", "-p", "no:cacheprovider", "-W", "error"]
     return subprocess.run(
         # To rewrite the assertions of hypothesis takes most of the time, where nothing may be kept of that.
-        [*command, "-o", "trio_mode=true", "--tb=short", "--assert=plain", *options],
+        [*command, "--tb=short", "--assert=plain", *modes, *options],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -182,3 +184,77 @@ def test_the_test_without_the_kit_and_the_type_checker_do_as_printed(page: Path)
 def test_the_test_of_a_cancellation_is_ten_lines() -> None:
     code = dict(BLOCKS)["test_cancellation.py"]
     assert len([line for line in code.splitlines() if line.strip()]) <= 11
+
+
+# Projects with other plugins beside it
+
+ON_TRIO = """
+async def test_on_trio(mcp_client):
+    import trio
+    await trio.lowlevel.checkpoint()
+    assert (await mcp_client.call_tool("add", {"a": 1, "b": 2})).text == "3"
+"""
+ON_ASYNCIO = """
+async def test_on_asyncio(mcp_client):
+    import asyncio
+    await asyncio.sleep(0)
+    assert (await mcp_client.call_tool("add", {"a": 1, "b": 2})).text == "3"
+"""
+TRIO_MARK, ASYNCIO_MARK = "@pytest.mark.trio", "@pytest.mark.asyncio"
+ANYIO_MARK = "@pytest.mark.anyio"
+ANYIO_BACKEND = """
+@pytest.fixture
+def anyio_backend():
+    return "{}"
+"""
+WRITTEN_AS_TOLD = """
+import pytest_asyncio
+import trio_mcp.aio
+
+@pytest_asyncio.fixture
+async def mcp_client(mcp_server):
+    async with trio_mcp.aio.open_memory(mcp_server) as client:
+        yield client
+"""
+TRIO_MODE, SCOPE = ("-o", "trio_mode=true"), ("-o", "asyncio_default_fixture_loop_scope=function")
+STRICT, AUTO = (*SCOPE, "-o", "asyncio_mode=strict"), (*SCOPE, "-o", "asyncio_mode=auto")
+NO_TRIO, NO_ASYNCIO = ("-p", "no:trio"), ("-p", "no:asyncio")
+
+
+@pytest.mark.parametrize(
+    ("modes", "code", "outcome"),
+    [
+        (NO_ASYNCIO, f"{TRIO_MARK}{ON_TRIO}", "2 passed"),
+        (STRICT, f"{TRIO_MARK}{ON_TRIO}", "2 passed"),
+        ((*STRICT, *TRIO_MODE), ON_TRIO, "2 passed"),
+        (STRICT, f"{WRITTEN_AS_TOLD}{ASYNCIO_MARK}{ON_ASYNCIO}", "1 passed"),
+        (STRICT, f"{TRIO_MARK}{ON_TRIO}{ASYNCIO_MARK}{ON_ASYNCIO}", "2 passed, 2 errors"),
+        ((*AUTO, *NO_TRIO), ON_ASYNCIO, "2 passed"),
+        (AUTO, ON_ASYNCIO, "2 passed"),
+        ((*NO_TRIO, *NO_ASYNCIO), f"{ANYIO_MARK}{ON_TRIO}{ANYIO_BACKEND.format('trio')}", "2 passed"),
+        ((*NO_TRIO, *NO_ASYNCIO), f"{ANYIO_MARK}{ON_ASYNCIO}{ANYIO_BACKEND.format('asyncio')}", "2 passed"),
+    ],
+)
+def test_client_is_there_beside_other_plugins(tmp_path: Path, modes: tuple[str, ...], code: str, outcome: str) -> None:
+    (tmp_path / "test_it.py").write_text(f"{SERVER}\n{code}")
+    ran = run_pytest(tmp_path, modes=modes)
+    assert outcome in ran.stdout, ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("modes", "code", "told"),
+    [
+        (STRICT, f"{ASYNCIO_MARK}{ON_ASYNCIO}", "@pytest_asyncio.fixture"),
+        ((*STRICT, *NO_TRIO), f"{ASYNCIO_MARK}{ON_ASYNCIO}", "set asyncio_mode = auto"),
+        ((*NO_TRIO, *NO_ASYNCIO), ON_TRIO, "mark the test with @pytest.mark.trio"),
+        (NO_ASYNCIO, ON_TRIO, "mark the test with @pytest.mark.trio"),
+        (AUTO, f"{TRIO_MARK}{ON_TRIO}", "Set asyncio_mode = strict"),
+    ],
+)
+def test_error_says_what_to_write_where_nobody_runs_the_fixture(
+    tmp_path: Path, modes: tuple[str, ...], code: str, told: str
+) -> None:
+    (tmp_path / "test_it.py").write_text(f"{SERVER}\n{code}")
+    ran = run_pytest(tmp_path, modes=modes)
+    assert told in ran.stdout, ran.stdout
+    assert "2 errors" in ran.stdout
