@@ -307,6 +307,7 @@ async def test_can_18_a_cancelled_call_ends_its_post_without_a_message(
     if not speaks:
         head = await post.head()
         assert (head.status, head.headers["content-type"]) == (200, "text/event-stream")
+        assert head.headers["content-length"] == "0"  # there is no event to come back for
     assert await rest_of(post) == []
     assert await status_of_ping(endpoint, session) == 200
 

@@ -20,12 +20,11 @@ from ...jsonrpc.messages import ErrorResponse
 from ...runtime.cancellation import CancelCause
 from ...runtime.replies import error_line
 from ...server.connection import ServerConnection
-from ...serving.http.exchanges import FinishedStream, HttpRequest
-from ...serving.http.responses import JSON, busy, invalid, unavailable
+from ...serving.http.exchanges import HttpRequest
+from ...serving.http.responses import busy, invalid, unavailable
 from ...serving.http.session_exchange import ClientSession, SessionExchange
 from ...stores.task_store import StoreFull
 from ...transports.http.application import Answer
-from ...transports.sse import STREAM_HEADERS
 from .event_log import forget_events, lost_line
 from .shared_state import (
     SESSION_ENDED_TEXT,
@@ -201,15 +200,6 @@ class SharedExchange(SessionExchange):
         elif not self.is_over:
             self.close()
             self.response.answer(refusal(self.extra))
-
-    def reply(self, line: bytes | None, owner: object = None) -> None:
-        if line is None and not (self.is_stream or self.is_over or self.accepts == JSON):
-            # Nothing is to come, so there is nothing to come back for.
-            self.close()
-            self.response.stream(HTTPStatus.OK, STREAM_HEADERS + self.extra, FinishedStream(b""))
-            self._session.send_late_lines(self.outbox)
-        else:
-            super().reply(line, owner)  # pyright: ignore[reportArgumentType]
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if cause is CancelCause.SHUTDOWN and self.is_stream and not self.is_over and request is self.request:

@@ -155,26 +155,32 @@ class PostExchange(PartExchange):
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
         if self.is_over:
             return
-        if line is None:
-            self.commit()
-            if not self.is_stream:  # it must be JSON
-                self.close()
-                self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
-                return
-        elif not self.is_stream:
-            code = None if self.request is None or self.request.error is None else self.request.error.code
-            if code is None:
-                self.answer(HTTPStatus.OK, line)
-            elif self._refusal is not None and code == INVALID_REQUEST:
-                self.answer(self._refusal.status, line, lines_of(self._refusal))
-            else:
-                status = self.status_of(code)
-                self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
+        if self.is_stream:
+            if line is not None:
+                self.outbox.put(line, owner)
+            self.close()
+            self.end_stream()
             return
+        if line is None:
+            self.end_unanswered()
+            return
+        code = None if self.request is None or self.request.error is None else self.request.error.code
+        if code is None:
+            self.answer(HTTPStatus.OK, line)
+        elif self._refusal is not None and code == INVALID_REQUEST:
+            self.answer(self._refusal.status, line, lines_of(self._refusal))
         else:
-            self.outbox.put(line, owner)
+            status = self.status_of(code)
+            self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
+
+    def end_unanswered(self) -> None:
+        """Answer a request that gets no reply. The stream is empty: nothing is to come, so there is nothing to come
+        back for."""
         self.close()
-        self.end_stream()
+        if self.accepts == JSON:
+            self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
+        else:
+            self.response.answer(Answer(HTTPStatus.OK, STREAM_HEADERS + self.extra, b""))
 
     def check_scopes(self, needed: frozenset[str]) -> None:
         """Raise `CodedError` for a caller who lacks a scope; the answer has a status of its own then."""

@@ -285,6 +285,10 @@ class SessionExchange(PostExchange):
         super().answer(status, line, more)
         self._session.send_late_lines(self.outbox)
 
+    def end_unanswered(self) -> None:
+        super().end_unanswered()
+        self._session.send_late_lines(self.outbox)
+
     def leave(self) -> None:
         self._session.posts.pop(self, None)
         if self._alarm is not None:
@@ -327,6 +331,10 @@ class LocalInitializeExchange(SessionExchange):
         super().answer(status, line, more)
         if not opens:
             self._session.close("the session was not opened")
+
+    def end_unanswered(self) -> None:
+        super().end_unanswered()
+        self._session.close("the session was not opened")
 
     def end_stream(self) -> None:
         super().end_stream()
