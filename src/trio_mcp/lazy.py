@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, AnyStr, Final, NoReturn, cast
 
@@ -67,6 +68,13 @@ def _make_old() -> None:
     if not gc.get_freeze_count():
         gc.freeze()
         gc.unfreeze()
+
+
+def lazy_names(
+    namespace: dict[str, Any], names: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of the module with this ``namespace``. See `lazy_name`."""
+    return partial(lazy_name, namespace, names), lambda: namespace["__all__"]
 
 
 def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:

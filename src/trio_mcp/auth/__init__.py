@@ -6,7 +6,7 @@ asks the URLs that a stranger has named.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ..runtime.peer import Auth, Principal, PrincipalId
@@ -46,11 +46,6 @@ __all__ = [
 # fmt: on
 
 if not TYPE_CHECKING:  # type checkers know the names, and report others
+    from ..lazy import lazy_names
 
-    def __getattr__(name: str) -> Any:
-        from ..lazy import lazy_name
-
-        return lazy_name(globals(), _NAMES, name)
-
-    def __dir__() -> list[str]:
-        return __all__
+    __getattr__, __dir__ = lazy_names(globals(), _NAMES)

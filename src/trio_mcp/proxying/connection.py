@@ -19,7 +19,6 @@ from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params, unstructure
 from ..protocol.fields import JSONObject
-from ..protocol.methods import Method
 from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
 from ..protocol.types.notifications import SetLevelParams
@@ -40,7 +39,6 @@ from ..state.requests import InboundRequest
 from .downstream import ProxyClient
 from .extensions import (
     VOCABULARY,
-    ExtensionFilter,
     SharedExtensions,
     cancel_abandoned,
     is_unknown,
@@ -125,15 +123,9 @@ class ProxyConnection:
 
     def everything_changed(self) -> None:
         """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
-        upstream, revision = self._upstream, self._state.revision
-        if upstream is not None and revision is not None and self._state.initialized:
-            notify_everything_changed(self.connection, upstream.capabilities)
-
-    @property
-    def _upstream(self) -> Upstream | None:
-        """The server behind, if already reached for a client with a connection of its own; else `None`."""
-        tenant = self._tenants.known(self.connection.exchange.peer.principal)
-        return None if tenant is None else tenant.upstream
+        reached = self._tenants.reached(self.connection.exchange.peer.principal)
+        if reached is not None and self._state.revision is not None and self._state.initialized:
+            notify_everything_changed(self.connection, reached[1].capabilities)
 
     # Requests
 
@@ -141,17 +133,16 @@ class ProxyConnection:
         """Answer a request at once, where possible: see `RequestHandler.answer_now`."""
         if request.method.ahead:
             return cancel_abandoned(request, exchange, self.connection.host)
-        tenant = self._tenants.known(exchange.peer.principal)
-        upstream = None if tenant is None else tenant.upstream
-        name = request.method.name
+        reached, name = self._tenants.reached(exchange.peer.principal), request.method.name
+        upstream = None if reached is None else reached[1]
         if name in ("ping", "server/discover") and not self._is_for(upstream, name):
             if name == "ping":
                 return Now(_DONE)
-            if tenant is not None and upstream is not None:
-                self._adopt(tenant.downstream, upstream)
-                return Now(_discovered(upstream, tenant.downstream, request))
-        if upstream is not None and tenant is not None and is_unknown(name):
-            _check_forwarded(request, upstream.passage_to(tenant.downstream))
+            if reached is not None:
+                self._adopt(*reached)
+                return Now(_discovered(*reached, request))
+        if reached is not None and is_unknown(name) and not _forwards(*reached, request):
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
         if not request.method.is_request:
             return LATER
         self._reading_order.add(request)
@@ -177,7 +168,7 @@ class ProxyConnection:
             downstream, upstream = tenant.downstream, await tenant.connect(request)
             self._adopt(downstream, upstream)
             if not request.method.is_request:
-                await _forward_notification(upstream, downstream, request.method, request.params, request.revision)
+                await _forward_notification(downstream, upstream, request)
                 return _DONE
             await check_headers(scope, downstream, upstream)
             await self._reading_order.wait_for_turn(request)
@@ -213,7 +204,7 @@ class ProxyConnection:
 
     async def _discover(self, scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> Any:
         if not self._is_for(upstream, "server/discover"):
-            return _discovered(upstream, downstream, scope.request)
+            return _discovered(downstream, upstream, scope.request)
         result = await forward(scope, downstream, upstream)
         declared = upstream.passage_to(downstream).with_part(result.get("capabilities"), scope.request.revision)
         if isinstance(declared, dict):
@@ -261,12 +252,12 @@ class ProxyConnection:
 
     async def notified(self, event: NotificationReceived) -> None:
         """Hand a notification on to a server behind that knows the method: see `RequestHandler.notified`."""
-        tenant = self._tenants.known(self.connection.exchange.peer.principal)
-        upstream = None if tenant is None else tenant.upstream
-        if tenant is None or upstream is None:
+        reached = self._tenants.reached(self.connection.exchange.peer.principal)
+        if reached is None:
             return
+        _, upstream = reached
         if is_unknown(event.method.name):
-            await _forward_notification(upstream, tenant.downstream, event.method, event.params, event.revision)
+            await _forward_notification(*reached, event)
         elif event.method.name == "notifications/roots/list_changed":
             await upstream.client.roots_changed()  # sent only where ``list_changed`` was declared
         elif event.method.name in upstream.revision.methods:
@@ -274,21 +265,19 @@ class ProxyConnection:
 
 
 async def _forward_notification(
-    upstream: Upstream, downstream: ProxyClient, row: Method, params: JSONObject, revision: Revision
+    downstream: ProxyClient, upstream: Upstream, sent: InboundRequest | NotificationReceived
 ) -> None:
     """Hand a notification of an extension on, if the extension passes."""
-    if upstream.passage_to(downstream).forwards(row.name, revision):
-        await upstream.send_extension_notification(row.name, params or None)
+    if _forwards(downstream, upstream, sent):
+        await upstream.send_extension_notification(sent.method.name, sent.params or None)
 
 
-def _discovered(upstream: Upstream, downstream: ProxyClient, request: InboundRequest) -> DiscoverResult:
+def _forwards(downstream: ProxyClient, upstream: Upstream, sent: InboundRequest | NotificationReceived) -> bool:
+    return upstream.passage_to(downstream).forwards(sent.method.name, sent.revision)
+
+
+def _discovered(downstream: ProxyClient, upstream: Upstream, request: InboundRequest) -> DiscoverResult:
     return DiscoverResult(_VERSIONS, offered_capabilities(upstream, downstream, request), upstream.client.instructions)
-
-
-def _check_forwarded(request: InboundRequest, passage: ExtensionFilter) -> None:
-    """Raise `CodedError` for a method of an extension that does not pass."""
-    if not passage.forwards(request.method.name, request.revision):
-        raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
 
 class ReadingOrder:

@@ -108,11 +108,9 @@ def proxy(
             raise TypeError("the extensions of the members of a group do not pass: a gateway has none but its own")
         return gateway(upstream, name=name or "gateway", limits=limits)
     shared = SharedExtensions.of(passes)
-    if isinstance(upstream, Client):
-        return Proxy(upstream, name, limits, shared)
     if isinstance(upstream, Target | Server | str | list | tuple):
-        return Proxy(target_of(upstream).open, name, limits, shared)
-    if not callable(upstream):
+        upstream = target_of(upstream).open
+    elif not isinstance(upstream, Client) and not callable(upstream):
         raise TypeError(
             "a proxy takes a URL, the words of a command, a Server, an Address, an open client, or a function that "
             f"opens one, not {upstream!r:.200}"

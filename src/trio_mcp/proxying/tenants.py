@@ -311,6 +311,11 @@ class Tenants:
         """Return the caller for a request of ``principal``; `None` where there was none before."""
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
+    def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:
+        """Return a caller and the server behind; `None` while either is not there."""
+        tenant = self.known(principal)
+        return None if tenant is None or tenant.upstream is None else (tenant.downstream, tenant.upstream)
+
     def admit(self, principal: PrincipalId | None) -> Tenant:
         """Return the caller for a request of ``principal``, to be used at once."""
         tenant = self.known(principal)
