@@ -87,8 +87,10 @@ if TYPE_CHECKING:
     from .runtime.requests.reports import RequestLog
     from .server.connected_clients import ConnectedClient
     from .server.context.client_data import ElicitAnswer
+    from .server.context.state import CallerState, StateValue
     from .server.context.tasks import CallerTasks, StoredTasks, TaskContext, TaskOutcome, TaskPage
     from .server.context.worker_context import WorkerLog
+    from .server.context.worker_state import WorkerState
     from .server.context.worker_tasks import WorkerTask, WorkerTasks
     from .server.middleware import MiddlewareFunction
     from .server.offering import RootsChanged
@@ -142,8 +144,9 @@ _NAMES: Final = {
     ".proxying.gateway": "Gateway", ".proxying.proxy": "Proxy ProxyTarget", ".proxying.tenants": "ALL_QUESTIONS",
     ".runtime.calls": "OnProgress", ".runtime.limits": "Statistics", ".runtime.requests.reports": "RequestLog",
     ".server.connected_clients": "ConnectedClient", ".server.context.client_data": "ElicitAnswer",
+    ".server.context.state": "CallerState StateValue",
     ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskOutcome TaskPage",
-    ".server.context.worker_context": "WorkerLog",
+    ".server.context.worker_context": "WorkerLog", ".server.context.worker_state": "WorkerState",
     ".server.context.worker_tasks": "WorkerTask WorkerTasks", ".server.middleware": "MiddlewareFunction",
     ".server.offering": "RootsChanged", ".server.offers.skill_offers": "SkillOptions",
     ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions",
@@ -157,7 +160,7 @@ _NAMES: Final = {
 __all__ = [
     "ALL_QUESTIONS", "REVISIONS", "APIOperation", "ASGIApp", "Allowed", "Annotations", "AudioContent",
     "BlobResourceContents", "CachePartition", "CacheScope", "CallEnding", "CallHandlers", "CallToolResult",
-    "CallerTasks", "CardRemote", "Change", "ChangeKind", "ChangedList", "Changes", "ClientCapabilities",
+    "CallerState", "CallerTasks", "CardRemote", "Change", "ChangeKind", "ChangedList", "Changes", "ClientCapabilities",
     "ClientOptions", "ClientSettings", "Completion", "ConnectedClient", "ContentBlock", "CreateMessageParams",
     "CreateMessageResult", "CurrentCall", "CustomServer", "ElicitAnswer", "ElicitFormParams", "ElicitResult",
     "ElicitURLParams", "Elicitation", "ElicitationHandler", "EmbeddedResource", "EndState", "Extension",
@@ -169,11 +172,11 @@ __all__ = [
     "ResourceLink", "ResourceOptions", "ResourceTemplate", "ResourceTemplateReference", "Revision", "Role", "Root",
     "Roots", "RootsChanged", "RootsHandler", "Route", "RunningTask", "Sampling", "SamplingHandler", "SamplingMessage",
     "SamplingOptions", "Servable", "ServerCapabilities", "ServerCard", "ServingOptions", "SharedStorage", "Skill",
-    "SkillFile", "SkillOptions", "SocketListeners", "SourceRepository", "Statistics", "StoredTasks",
+    "SkillFile", "SkillOptions", "SocketListeners", "SourceRepository", "StateValue", "Statistics", "StoredTasks",
     "SubscriptionFilter", "Target", "TaskContext", "TaskOutcome", "TaskPage", "TaskState", "TextContent",
     "TextResourceContents", "TextSink", "Tool", "ToolAnnotations", "ToolChoice", "ToolOptions", "ToolResultContent",
     "ToolUseContent", "TraceContext", "UnknownContent", "UnreadableMessage", "UrlElicitationHandler", "Visible",
-    "WebSocketOptions", "WorkerLog", "WorkerTask", "WorkerTasks", "log_level_rank", "should_log",
+    "WebSocketOptions", "WorkerLog", "WorkerState", "WorkerTask", "WorkerTasks", "log_level_rank", "should_log",
 ]
 # fmt: on
 

@@ -24,7 +24,7 @@ from tests.serving.http.scenes import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, RequestContext
-from trio_mcp.fleet.storage.memory import _MemorySessionDirectory
+from trio_mcp.stores.memory_sessions import MemorySessionDirectory
 from trio_mcp.stores.task_store import HINTS_LOST
 
 OLDEST = "2025-03-26"
@@ -587,7 +587,7 @@ async def test_a_cancel_touches_no_request_that_came_behind_it_to_the_same_repli
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """As in one process. Its request may run at another replica."""
-    session, change = await endpoint.initialize(), _MemorySessionDirectory.change
+    session, change = await endpoint.initialize(), MemorySessionDirectory.change
     one, two, _ = endpoint.replicas
     may_write = trio.Event()
 
@@ -598,7 +598,7 @@ async def test_a_cancel_touches_no_request_that_came_behind_it_to_the_same_repli
     await two.post(session, call("wait", 5, name="elsewhere"))
     await scene["elsewhere"].started.wait()
     assert (await one.ask("POST", session, call("echo", text="x"))).status == 200
-    monkeypatch.setattr(_MemorySessionDirectory, "change", change_late)
+    monkeypatch.setattr(MemorySessionDirectory, "change", change_late)
     cancelling = await one.post(session, cancel(5))
     await wait_all_tasks_blocked()
     await one.post(session, call("wait", 5, name="here"))
@@ -728,7 +728,7 @@ async def test_a_task_of_a_session_asks_by_any_replica_long_after_its_view_is_go
 async def test_cancels_that_come_together_are_written_together(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene, writes, change = FleetScene(), 0, _MemorySessionDirectory.change
+    scene, writes, change = FleetScene(), 0, MemorySessionDirectory.change
 
     async def change_slowly(*args: Any, **options: Any) -> bool:
         nonlocal writes
@@ -738,7 +738,7 @@ async def test_cancels_that_come_together_are_written_together(
 
     async with replicated(scene.server) as endpoint:
         session = await endpoint.initialize()
-        monkeypatch.setattr(_MemorySessionDirectory, "change", change_slowly)
+        monkeypatch.setattr(MemorySessionDirectory, "change", change_slowly)
 
         async def cancel(number: int) -> None:
             answer = await endpoint.ask("POST", session, message("notifications/cancelled", {"requestId": number}))

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from trio_mcp import RequestContext, WorkerContext
-from trio_mcp.types import CallerTasks, StoredTasks, TaskContext, WorkerTask, WorkerTasks
+from trio_mcp.types import CallerState, CallerTasks, StoredTasks, TaskContext, WorkerState, WorkerTask, WorkerTasks
 
 MEMBERS = sorted(name for name in vars(RequestContext) if not name.startswith("_"))
 
@@ -32,6 +32,8 @@ def test_a_member_of_the_context_is_there_for_threads_with_the_same_parameters(n
         expected = (property, "(self) -> 'WorkerTask | None'")
     if name == "caller_tasks":
         expected = (property, "(self) -> 'WorkerTasks | None'")
+    if name == "state":
+        expected = (property, "(self) -> 'WorkerState'")
     assert written(vars(WorkerContext)[name]) == expected
 
 
@@ -47,6 +49,13 @@ TASK_MEMBERS = [
 def test_a_member_of_tasks_is_there_for_threads_with_the_same_parameters(here: type, there: type, name: str) -> None:
     assert written(vars(there)[name]) == written(vars(here)[name])
     assert not inspect.iscoroutinefunction(vars(there)[name])
+
+
+@pytest.mark.parametrize("name", [name for name in vars(CallerState) if not name.startswith("_")])
+def test_a_member_of_the_state_is_there_for_threads_with_the_same_parameters(name: str) -> None:
+    kind, words = written(vars(CallerState)[name])
+    assert written(vars(WorkerState)[name]) == (kind, words.replace("CallerState", "WorkerState"))
+    assert not inspect.iscoroutinefunction(vars(WorkerState)[name])
 
 
 @pytest.mark.parametrize("name", MEMBERS)

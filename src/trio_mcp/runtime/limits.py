@@ -49,7 +49,8 @@ class Limits:
       ``high_water``, ``max_server_requests``, ``max_server_streams``, ``max_server_bytes``, ``max_cancel_waits``,
       ``max_endings``, ``max_server_endings``, ``worker_threads``, ``max_abandoned_threads``,
       ``max_asking_threads``, ``progress_interval``, ``cleanup_grace``, ``callback_grace``, ``deadline_grace``,
-      ``retry_timeout``, ``ending_timeout``.
+      ``retry_timeout``, ``max_state_bytes``, ``max_state_keys``, ``max_server_states``, ``state_timeout``,
+      ``ending_timeout``.
     - Connections: ``max_connections``, ``max_unread_bytes``, ``max_head_bytes``, ``handshake_timeout``,
       ``body_timeout``, ``idle_timeout``, ``stream_interval``, ``ping_interval``, ``ping_timeout``.
     - Legacy sessions over HTTP, and connections of a proxy: ``max_sessions``, ``max_upstreams``,
@@ -138,6 +139,14 @@ class Limits:
     retry_timeout: float = _bound(600.0)
     """Time that a modern client may take to come back with answers. Then the handler that asked is cancelled, and the
     ``requestState`` of the questions is no longer valid. ``math.inf``: for ever."""
+    max_state_bytes: int = _bound(64 * 1024)
+    """Bytes of the state of one caller (`RequestContext.state`), all its values together, as JSON text."""
+    max_state_keys: int = _bound(100)
+    """Values in the state of one caller."""
+    max_server_states: int = _bound(10_000)
+    """Callers that a server keeps state of, with all its replicas together, shared by caller as ``max_sessions``."""
+    state_timeout: float = _bound(3600.0)
+    """Time for which the state of a caller is kept after its last use."""
     ending_timeout: float = _bound(60.0)
     """Time for which the end of a call with a token of ``trio-mcp/cancelAcknowledged`` is remembered."""
 

@@ -332,6 +332,8 @@ class Server(Offering):
                 tracing=self.tracing,
                 replica=replica,
             )
+            if self._secrets:
+                host.state_keys = lambda: cipher.keys_for(b"trio-mcp caller state 1 ")
             if self._acknowledges is not None:
                 from ..runtime.requests.endings import Endings
 

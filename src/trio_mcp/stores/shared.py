@@ -363,5 +363,8 @@ class Replica:
     """The values that were used."""
     rate_limits: RateLimits
     """The limits of rates that hold for all replicas together."""
+    state: SessionDirectory | None = None
+    """The state of callers (`RequestContext.state`), one entry for each: a directory that has nothing in common with
+    ``sessions``. `None`: the storage keeps no state."""
     counts: StorageCounters | None = None
     """The counts of the way to the storage; `None` where there is no way, since the storage is on this machine."""

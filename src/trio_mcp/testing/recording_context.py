@@ -45,6 +45,7 @@ from ..runtime.peer import Auth, Headers
 from ..runtime.requests.reports import RequestLog, reportable
 from ..server.context.client_data import COMPLETE, should_notify_completion
 from ..server.context.request_context import RequestContext
+from ..server.context.state import CallerState, HostState
 from ..server.context.tasks import TaskContext
 
 
@@ -141,8 +142,8 @@ class RecordingContext(RequestContext):
 
     The handlers of a client given as ``user`` answer the requests, in the asking task, and decide what the client is
     said to support; `in_turn` makes such a handler of prepared answers. Requests are checked as those of a real
-    context. No rate is limited. ``task``: the task of the request, a `RecordedTask`. For plain ``def`` handlers put the
-    context into a `WorkerContext`, in a thread.
+    context. No rate is limited. `state` keeps its values as long as the context. ``task``: the task of the request, a
+    `RecordedTask`. For plain ``def`` handlers put the context into a `WorkerContext`, in a thread.
 
         async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
             assert await greet(ctx) == "Hello, Ann"
@@ -185,6 +186,7 @@ class RecordingContext(RequestContext):
             "task": task,
             "log": _RecordedLog(self, log_level),
             "cancelled": threading.Event(),
+            "state": CallerState(None, passive=HostState(None)),
         }
         self._user = ScriptedUser(**user)
         self._cancellation: Cancellation | None = None

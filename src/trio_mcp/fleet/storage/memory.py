@@ -9,12 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from itertools import takewhile
 from typing import Final
 
-import attrs
-
-from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
-from ...concurrency.fair_share import leaves_enough
 from ...stores.memory import MemoryTaskStore, TrioClock
+from ...stores.memory_sessions import Expiring, MemorySessionDirectory
 from ...stores.shared import (
     CHANGES_LIMIT,
     MAX_MESSAGE_BYTES,
@@ -23,103 +20,16 @@ from ...stores.shared import (
     ChangeHint,
     ChangesSince,
     Replica,
-    StoredSession,
     WatchedByHints,
     new_replica_id,
 )
-from ...stores.task_store import HintQueue, HintQueues, HintsLost, StoreFull
+from ...stores.task_store import HintQueue, HintQueues, HintsLost
 from ..fleet import FleetStorage
-from .memory_events import Expiring, MemoryEventLog
+from .memory_events import MemoryEventLog
 
 _LOG_ID_BYTES: Final = 6
 _ROUNDING: Final = 1e-3
 """Milliseconds that say nothing in a sum of intervals."""
-
-
-@frozen
-class _MemorySession:
-    stored: StoredSession
-    caller: bytes
-    until: int = 0
-    is_used: bool = False
-
-
-class _SessionsByCaller(Expiring[str, _MemorySession]):
-    """Sessions by id and by caller."""
-
-    def __init__(self, now: Callable[[], int]) -> None:
-        super().__init__(now)
-        self.held: dict[bytes, dict[str, _MemorySession]] = {}
-        """The sessions of each caller that has any."""
-
-    def put(self, key: str, value: _MemorySession, length: int) -> None:
-        value = attrs.evolve(value, until=self._now() + length)
-        super().put(key, value, length)
-        self.held.setdefault(value.caller, {})[key] = value
-
-    def _drop(self, key: str) -> _MemorySession:
-        session = super()._drop(key)
-        held = self.held[session.caller]
-        del held[key]
-        if not held:
-            del self.held[session.caller]
-        return session
-
-
-class _MemorySessionDirectory(WatchedByHints[str]):
-    """A `SessionDirectory` for one process."""
-
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._sessions = _SessionsByCaller(now)
-        super().__init__(HintQueues[str]())
-
-    async def open(
-        self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
-    ) -> str | None:
-        if self._sessions.get(session_id) is not None:
-            raise ValueError("there is a session with this id")
-        count, ended = len(self._sessions), None
-        if not leaves_enough(len(self._sessions.held.get(caller, ())), limit - count):
-            ended = self._session_to_evict(caller) if count <= limit else None
-            if ended is None:
-                raise StoreFull
-            await self.delete(ended)
-        self._sessions.put(session_id, _MemorySession(StoredSession(state, mark), caller), idle_ms)
-        return ended
-
-    def _session_to_evict(self, caller: bytes) -> str | None:
-        """Return the session to end for a new session of ``caller``. See `SessionDirectory.open`."""
-        biggest = max(self._sessions.held.values(), key=len, default=dict[str, _MemorySession]())
-        if caller in self._sessions.held or len(biggest) < 2:
-            held = [self._sessions.held[caller]] if caller in self._sessions.held else self._sessions.held.values()
-            found = {name: each for sessions in held for name, each in sessions.items() if not each.is_used}
-        else:
-            found = biggest
-        return min(found, key=lambda name: (found[name].is_used, found[name].until), default=None)
-
-    async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        session = self._sessions.get(session_id)
-        if session is None:
-            return None
-        self._sessions.put(session_id, attrs.evolve(session, is_used=True), idle_ms)
-        return session.stored
-
-    async def exists(self, session_id: str) -> bool:
-        return self._sessions.get(session_id) is not None
-
-    async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        session = self._sessions.get(session_id)
-        if session is None or session.stored.mark != expected_mark:
-            return False
-        self._sessions.put(session_id, attrs.evolve(session, stored=StoredSession(state, mark), is_used=True), idle_ms)
-        self._hint_queues.notify([session_id])
-        return True
-
-    async def delete(self, session_id: str) -> bool:
-        if self._sessions.pop(session_id) is None:
-            return False
-        self._hint_queues.notify([session_id])
-        return True
 
 
 class _MemoryChangeLog(WatchedByHints[ChangeHint]):
@@ -247,7 +157,8 @@ class _ServerStorage:
     def __init__(self, now: Callable[[], int]) -> None:
         self.secret = randomness.token_bytes(SECRET_BYTES)
         self.tasks = MemoryTaskStore()
-        self.sessions = _MemorySessionDirectory(now)
+        self.sessions = MemorySessionDirectory(now)
+        self.state = MemorySessionDirectory(now)
         self.events = MemoryEventLog(now)
         self.changes = _MemoryChangeLog()
         self.mailboxes = _Mailboxes(now)
@@ -273,6 +184,7 @@ class MemoryStorage(FleetStorage):
             secret=server.secret,
             tasks=server.tasks,
             sessions=server.sessions,
+            state=server.state,
             events=server.events,
             changes=server.changes,
             courier=_MemoryCourier(replica, server.mailboxes),

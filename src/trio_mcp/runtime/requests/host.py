@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...concurrency.wakeups import Alarm
     from ...state.events import NotificationReceived
     from ...state.requests import InboundRequest
+    from ...stores.sealing import KeyRing
     from ...stores.shared import Replica
     from ..exchange import Exchange
     from ..transport import Tracing
@@ -71,6 +72,8 @@ class RequestHost:
         self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
         self.endings: Endings | None = None
         """The ends of requests, for clients that ask; `None` where nobody may ask."""
+        self.state_keys: Callable[[], KeyRing] | None = None
+        """Makes the keys that seal the state of callers; `None` where the author has given no secrets."""
         self.nursery: trio.Nursery | None = None
         """The nursery of the handlers; `None` while the host does not run."""
 

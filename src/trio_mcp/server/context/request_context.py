@@ -37,6 +37,7 @@ from .logs import SilentLog
 if TYPE_CHECKING:
     from ...protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from ...tasks.host import TaskHost
+    from .state import CallerState
     from .tasks import CallerTasks, TaskContext
 
 T = TypeVar("T")
@@ -135,6 +136,14 @@ class RequestContext(ContextNames[L_co]):
         from .tasks import CallerTasks  # late: most servers have no tasks
 
         return CallerTasks(self._tasks(), self._live)
+
+    @property
+    def state(self) -> CallerState:
+        """The values that the server keeps for this caller between requests: ``await ctx.state.get("cart", [])``,
+        ``await ctx.state.set("cart", cart)``."""
+        from .state import CallerState  # late: few servers keep state
+
+        return CallerState(self._live)
 
     # Cancellation
 

@@ -30,6 +30,7 @@ from .worker_calls import (
 )
 
 if TYPE_CHECKING:
+    from .worker_state import WorkerState
     from .worker_tasks import WorkerTask, WorkerTasks
 
 
@@ -98,6 +99,13 @@ class WorkerContext(ContextNames[L_co]):
         from .worker_tasks import WorkerTasks  # late: most servers have no tasks
 
         return WorkerTasks(tasks, self._scope)
+
+    @property
+    def state(self) -> WorkerState:
+        """The values that the server keeps for this caller between requests. See `RequestContext.state`."""
+        from .worker_state import WorkerState  # late: few servers keep state
+
+        return WorkerState(self._original.state, self._scope)
 
     # Cancellation
 

@@ -1,0 +1,24 @@
+"""WorkerState: `CallerState` for a worker thread."""
+
+from __future__ import annotations
+
+from ...runtime.requests.scope import RequestScope
+from .state import CallerState
+from .worker_calls import blocking
+
+
+class WorkerState:
+    """The members of `CallerState`, for a worker thread: members that are async there block here."""
+
+    def __init__(self, state: CallerState, scope: RequestScope | None) -> None:
+        self._original = state
+        self._scope = scope
+
+    def at(self, handle: str) -> WorkerState:
+        """Return another state of the caller. See `CallerState.at`."""
+        return WorkerState(self._original.at(handle), self._scope)
+
+    get = blocking(CallerState.get)
+    read = blocking(CallerState.read)
+    set = blocking(CallerState.set)
+    delete = blocking(CallerState.delete)
