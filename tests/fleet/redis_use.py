@@ -49,6 +49,8 @@ async def use_all(one: Replica, two: Replica) -> None:
             assert await next_of(letters) == letter
     await one.courier.heartbeat(lease_ms=HOUR)
     assert await two.courier.find_dead([one.id, two.id]) == {two.id}
+    assert one.state is not None
+    await one.state.open("caller", b"state", caller=b"ann", mark=mark, idle_ms=HOUR, limit=9)
     await one.replay_guard.add(bytes(32), ttl_ms=HOUR)
     assert await one.rate_limits.acquire(b"caller", limit=1, period_ms=HOUR, burst=1) == 0
     assert await two.rate_limits.acquire(b"caller", limit=1, period_ms=HOUR, burst=1) > 0

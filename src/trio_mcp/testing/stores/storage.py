@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import trio
 
-from ...stores.shared import Replica
+from ...stores.shared import Replica, StoredSession
 from .change_log import ChangeLogSuite, changes_since, current_cursor
 from .courier import CourierSuite, is_dead
 from .event_log import EventLogSuite
@@ -200,6 +200,24 @@ class _JoinTests(TestedStorage):
             assert await changes_since(two.changes, place) == {"tools"}
             assert await use(two, digest("proof")) is False
             assert await acquire(two, b"key") > 0
+
+    async def test_state_of_callers_has_nothing_in_common_with_sessions(self) -> None:
+        """It's a directory like that of sessions, which all replicas share, if the storage keeps state at all."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            if one.state is None or two.state is None:
+                return
+            mark = await open_session(one.state, "name", b"state", limit=1)
+            await open_session(one.sessions, "name", b"facts", limit=1)
+            assert await read(two.state, "name") == StoredSession(b"state", mark)
+            assert not await two.state.change("name", b"late", expected_mark=b"other", mark=b"m", idle_ms=HOUR)
+            assert await two.state.change("name", b"changed", expected_mark=mark, mark=b"m", idle_ms=HOUR)
+            assert await one.sessions.delete("name")
+            assert await read(one.state, "name") == StoredSession(b"changed", b"m")
+        async with self.open_replica() as three, self.open_replica("other") as other:
+            assert three.state is not None
+            assert other.state is not None
+            assert await read(other.state, "name") is None
+            assert await three.state.delete("name")
 
     async def test_servers_with_different_names_share_nothing(self) -> None:
         """However much their names resemble each other."""

@@ -56,6 +56,8 @@ async def test_nothing_is_left_of_what_has_ended(storage: RedisStorage, redis_se
         await use_all(one, two)
         await one.sessions.delete("session")
         await one.events.delete("session")
+        assert two.state is not None
+        await two.state.delete("caller")
         await one.tasks.discard("task", retention_ms=1)
         await one.courier.leave()
     left = {name for name in keys(redis_server) - before if name[:2] not in (b"b:", b"j:")}

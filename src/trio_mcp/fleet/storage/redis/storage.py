@@ -114,6 +114,8 @@ class RedisStorage(FleetStorage):
                     courier=courier,
                     replay_guard=RedisReplayGuard(link, prefix),
                     rate_limits=RedisRateLimits(link, prefix),
+                    # Nobody listens to its changes.
+                    state=RedisSessionDirectory(link, f"{prefix}:state", f"{prefix}:state:bus", HintQueues()),
                     counts=_LinkCounters(link, signs),
                 )
 

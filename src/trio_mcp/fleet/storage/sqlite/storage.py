@@ -56,7 +56,8 @@ _RETRY_DELAY: Final = 0.5
 class SQLiteStorage(FleetStorage):
     """The storage that the processes of one machine share: the file ``path``, which may be one that `SQLiteTaskStore`
     has made. This is the file of the server that joins first. A server with another name has a file of its own, with
-    its number at the end of the name: ``path-2``. So a server that is renamed finds nothing of before.
+    its number at the end of the name: ``path-2``. So a server that is renamed finds nothing of before. The state of
+    callers (`RequestContext.state`) is in a file beside it, ``path-state``, which is made at the first use.
 
     The folder must exist, and be on a disk of this machine: the write-ahead log of SQLite works over no network. New
     files can be read by their user alone. ``synchronous``: with ``"normal"``, a crash of the machine may lose the
@@ -92,8 +93,11 @@ class SQLiteStorage(FleetStorage):
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
+        # A file of its own, since it has a directory of its own; made at the first use.
+        states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
+            opened.push_async_callback(states.aclose)
             replica, now = new_replica_id(), self._now or database.now
             hints = HintPoller(database, replica, self._poll_interval)
             await _retry_until_available(path, hints.start)
@@ -109,6 +113,7 @@ class SQLiteStorage(FleetStorage):
                 courier=SQLiteCourier(database, hints, replica, now),
                 replay_guard=SQLiteReplayGuard(database, now),
                 rate_limits=SQLiteRateLimits(database, now),
+                state=SQLiteSessionDirectory(states, HintPoller(states, replica, math.inf), self._now or states.now),
             )
 
     async def _enter(self, name: str) -> tuple[Path, bytes]:
