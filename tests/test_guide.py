@@ -61,6 +61,7 @@ def run_example(folder: Path, name: str) -> tuple[int, str, str]:
         ("shared.py", "['config://limits']\n" * 2),
         ("traced.py", "processed 1 items\n"),
         ("many.py", "['batch__process_batch'] failed\nprocessed 2 items\n"),
+        ("transformed.py", "processed 2 items\n"),
         (
             "pinned.py",
             "'batch__process_batch' is held back: nobody has approved it. `trio-mcp pins approve` approves tools "

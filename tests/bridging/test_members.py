@@ -15,7 +15,20 @@ from trio_mcp.classes import Renamed
 FOR_CODE_THAT_OPENS_AND_FORWARDS = {
     "Group": {"close", "pins", "present", "reconnect_as_legacy"},
     "Catalogue": {
-        *("add", "check_pins", "close", "find", "has_any", "known", "may_name", "name_of", "remove", "replace", "show")
+        *(
+            "add",
+            "check_pins",
+            "close",
+            "find",
+            "has_any",
+            "known",
+            "may_name",
+            "name_of",
+            "remove",
+            "replace",
+            "show",
+            "tool_name",
+        )
     },
     "Changes": {"run"},
 }

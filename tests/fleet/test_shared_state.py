@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,8 @@ class StatelessStorage(MemoryStorage):
     """A storage of somebody else, from before there was any state."""
 
     @asynccontextmanager
-    async def join(self, *args: Any) -> AsyncGenerator[Replica]:
-        async with super().join(*args) as replica:
+    async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
+        async with super().join(name, secrets) as replica:
             yield attrs.evolve(replica, state=None)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .group import Group, GroupSkill, GroupTask, open_group
     from .member import current_member
     from .pins import PinPolicy, ToolPins, tool_hash
+    from .transforms import ToolTransform
 
 # fmt: off
 _NAMES: Final = {
@@ -29,13 +30,13 @@ _NAMES: Final = {
         "HeldTool MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy"
     ),
     ".group": "Group GroupSkill GroupTask open_group", ".member": "current_member",
-    ".pins": "PinPolicy ToolPins tool_hash",
+    ".pins": "PinPolicy ToolPins tool_hash", ".transforms": "ToolTransform",
 }
 __all__ = [
     "Catalogue", "CatalogueEntry", "Config", "ConfigError", "DiscoveryFailed", "FoundServer", "Group", "GroupSkill",
     "GroupTask", "HeldTool", "ListName", "MemberDescription", "MemberState", "MemberStatus", "MemberUnavailable",
-    "NotInCatalogue", "PinPolicy", "RestartPolicy", "ToolPins", "Watch", "current_member", "discover", "open_group",
-    "read_card", "read_config", "tool_hash",
+    "NotInCatalogue", "PinPolicy", "RestartPolicy", "ToolPins", "ToolTransform", "Watch", "current_member", "discover",
+    "open_group", "read_card", "read_config", "tool_hash",
 ]
 # fmt: on
 

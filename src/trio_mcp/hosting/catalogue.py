@@ -30,6 +30,7 @@ from .descriptions import HeldTool
 
 if TYPE_CHECKING:
     from .pins import ToolPins
+    from .transforms import ToolTransform
 
 _SEPARATOR: Final = "__"
 _LONGEST_NAME: Final = 128
@@ -116,16 +117,23 @@ class CatalogueEntry(Generic[T]):
     """Name of the member."""
     item: T
     """The item as its server described it."""
+    transform: ToolTransform | None = None
+    """How the group shows a tool: see `MemberDescription.tools`."""
+
+    def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the arguments to send to the server for those that a caller has ``sent``."""
+        return sent if self.transform is None else self.transform.arguments(sent)
 
     @property
     def renamed(self) -> T:
-        """The item under its name in the catalogue, to be shown to a model if `for_model`. A tool names its
-        view as the catalogue does."""
+        """The item under its name in the catalogue, to be shown to a model if `for_model`. A tool is as its transform
+        shows it, and names its view as the catalogue does."""
         kind = "name"
         if isinstance(self.item, Resource | ResourceTemplate):
             kind = "uri" if isinstance(self.item, Resource) else "uri_template"
         item = self.item
         if isinstance(item, Tool):
+            item = item if self.transform is None else self.transform.apply(item)
             item = with_view_renamed(item, partial(catalogue_uri, self.member))
         return attrs.evolve(item, **{kind: self.name})
 
@@ -169,6 +177,8 @@ class Catalogue:
         self._max_name_length = max_name_length
         self._offers: dict[str, dict[ListName, dict[str, CatalogueEntry[Any]]]] = {}
         self._hidden: set[str] = set()
+        self._transforms: dict[str, Mapping[str, ToolTransform]] = {}
+        """The transforms of the members that have some."""
         self._pins = pins
         self._listed_tools: dict[str, tuple[Tool, ...]] = {}
         """The tools as the members list them, held ones included, where there are pins."""
@@ -211,6 +221,11 @@ class Catalogue:
         """Return the name here of a tool or prompt of ``member``."""
         return catalogue_name(member, name, self._max_name_length)
 
+    def tool_name(self, member: str, name: str) -> str:
+        """Return the name here of a tool that its server calls ``name``."""
+        transform = self._transforms.get(member, {}).get(name)
+        return self.name_of(member, name if transform is None else transform.name or name)
+
     def may_name(self, member: str, name: str) -> bool:
         """Return whether ``name`` could be a name here of a tool or prompt of ``member``."""
         return may_name(member, name, self._max_name_length)
@@ -240,10 +255,16 @@ class Catalogue:
             is_news = self._held[member] != held
         own = _OWN[name]
         in_catalogue = self.name_of if own == "name" else catalogue_uri
+        transforms = self._transforms.get(member) if name == "tools" else None
         entries: dict[str, CatalogueEntry[Any]] = {}
         for item in items:
             key: str = getattr(item, own)
-            entry = CatalogueEntry[Any](in_catalogue(member, key), member, item)
+            if transforms is None:
+                entry = CatalogueEntry[Any](in_catalogue(member, key), member, item)
+            elif (found := self._transformed(member, item, transforms)) is None:
+                continue
+            else:
+                entry = found
             if entries.setdefault(entry.name, entry) is not entry:
                 logger.warning("member %s offers %s twice; the first one counts", member, clean(key[:200]))
         offers = self._offers.setdefault(member, {})
@@ -251,9 +272,25 @@ class Catalogue:
             offers[name] = entries
             self._merge(name)
 
+    def _transformed(
+        self, member: str, tool: Tool, transforms: Mapping[str, ToolTransform]
+    ) -> CatalogueEntry[Any] | None:
+        """Return the entry of a tool; `None` for a tool that is hidden, or that cannot be shown."""
+        transform = transforms.get(tool.name) or transforms.get("*")
+        if transform is not None and transform.hidden:
+            return None
+        other = next((own for own, each in transforms.items() if each.name == tool.name != own), None)
+        fault = None if transform is None else transform.fault_in(tool)
+        if other is not None and (transform is None or transform.name is None):
+            fault = f"its name is that of the renamed {other!r}"  # no server gets at a name that the user has given
+        if fault is not None:
+            logger.error("the tool %s of member %s is not offered: %s", clean(tool.name[:200]), member, fault)
+            return None
+        return CatalogueEntry[Any](self.tool_name(member, tool.name), member, tool, transform)
+
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
         """Return which ``tools`` are offered, and note which are held."""
-        held = pins.held_of(member, tools, partial(self.name_of, member))
+        held = pins.held_of(member, tools, partial(self.tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})
         left_out = {id(each.item) for each in held}
@@ -268,9 +305,11 @@ class Catalogue:
         for member, tools in tuple(self._listed_tools.items()):
             self.replace(member, "tools", tools)
 
-    def add(self, member: str) -> None:
-        """Give ``member`` its place in the order."""
+    def add(self, member: str, tools: Mapping[str, ToolTransform] | None = None) -> None:
+        """Give ``member`` its place in the order, and have its ``tools`` shown so."""
         self._offers[member] = {}
+        if tools:
+            self._transforms[member] = tools
 
     def show(self, member: str, shown: bool) -> None:
         """Show the items of ``member``, or hide them."""
@@ -281,6 +320,7 @@ class Catalogue:
     def remove(self, member: str) -> None:
         """Remove ``member`` and its items."""
         self._hidden.discard(member)
+        self._transforms.pop(member, None)
         if self._listed_tools.pop(member, None) is not None:
             self._set_held(member, {})
             del self._held[member]

@@ -28,6 +28,7 @@ from .descriptions import MemberDescription, RestartPolicy
 
 if TYPE_CHECKING:
     from ..auth.oauth_client.authorization_code import OAuth
+    from .transforms import ToolTransform
 
 
 _MAX_CHARACTERS: Final = 16 * 1024 * 1024
@@ -196,7 +197,7 @@ def read_config(
 
     The file may have comments and trailing commas, which some hosts allow. An entry has ``command`` with ``args``,
     ``env`` and ``cwd``, or ``url`` with ``headers`` and ``oauth``; and may have ``type``, ``disabled`` and
-    ``protocolVersion``, the only revision to speak. The
+    ``protocolVersion``, the only revision to speak, and ``tools``, an object of `ToolTransform` by name. The
     spellings of other hosts are read as well: ``serverUrl``, ``httpUrl``, ``transport``, ``"enabled": false`` and
     ``"isActive": false``. Null and empty values count as absent.
 
@@ -226,6 +227,7 @@ def read_config(
                 restart=restart,
                 options=options or {},
                 disabled=disabled,
+                tools=_transforms(fields),
             )
         except ValueError as error:
             problems.append(str(error))
@@ -257,7 +259,8 @@ def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> di
 
 def _unknown_in(entry: dict[str, Any], fields: dict[str, Any]) -> set[str]:
     """Return the names of members that mean nothing here, those of the sections about OAuth included."""
-    unknown = entry.keys() - _KNOWN - {_server_key(fields)}
+    known = {_server_key(fields), "tools"} if isinstance(fields.get("tools"), dict) else {_server_key(fields)}
+    unknown = entry.keys() - _KNOWN - known
     for key, known in _KNOWN_OF_OAUTH.items():
         unknown |= {f"{key}.{member}" for member in as_object(fields.get(key)).keys() - known}
     return unknown
@@ -360,6 +363,39 @@ def _typed_field(fields: dict[str, Any], key: str, kind: Any, *default: Any, whe
         named = {list: "a list", bool: "true or false", bool | None: "true or false", dict: "an object"}
         raise ValueError(f"{where}{key}: must be {named.get(kind, 'a text')}")  # noqa: TRY004 - a value of the file, not a type of ours
     return value
+
+
+_OF_TOOLS: Final = {
+    "name": str | None,
+    "title": str | None,
+    "description": str | None,
+    "hidden": bool,
+    "presets": dict,
+    "hiddenArguments": list,
+}
+"""Keys of a tool in ``tools``, with their types."""
+
+
+def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
+    """Return how the tools of an entry are shown. A list of names, as other hosts have it, says nothing here."""
+    tools = fields.get("tools")
+    if not isinstance(tools, dict):
+        return {}
+    from .transforms import ToolTransform  # late: few files have any
+
+    transforms = dict[str, ToolTransform]()
+    for name, tool in cast("dict[str, Any]", tools).items():
+        where = f"tools.{name}."
+        given = cast("dict[str, Any]", _typed_field({name: tool}, name, dict, where="tools."))
+        if unknown := given.keys() - _OF_TOOLS.keys():
+            raise ValueError(f"{where}{min(unknown)}: is unknown; known are {', '.join(_OF_TOOLS)}")
+        values = {key: _typed_field(given, key, _OF_TOOLS[key], where=where) for key in given}
+        if "hiddenArguments" in values:
+            del values["hiddenArguments"]
+            hidden = enumerate(given["hiddenArguments"])
+            values["hidden_arguments"] = [_text(f"{where}hiddenArguments.{at}", each) for at, each in hidden]
+        transforms[name] = ToolTransform(**values)
+    return transforms
 
 
 def _texts(fields: dict[str, Any], key: str, read: Callable[[str, Any], str]) -> dict[str, str]:

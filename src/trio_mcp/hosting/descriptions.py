@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
@@ -22,6 +22,9 @@ from ..connecting.targets import Target, target_of
 from ..jsonrpc.errors import MCPError
 from ..protocol.fields import JSONObject
 from ..protocol.types.tools import Tool
+
+if TYPE_CHECKING:
+    from .transforms import ToolTransform
 
 
 @frozen
@@ -41,9 +44,26 @@ class MemberDescription:
     """Handlers, callbacks and limits, which every ``open_*`` takes: see `ClientSettings`."""
     disabled: bool = attrs.field(default=False, kw_only=True)
     """True for a member that is known but not started."""
+    tools: Mapping[str, ToolTransform] = attrs.field(factory=dict[str, Any], kw_only=True)
+    """How the group shows tools of the member, by the names that the server gives them; ``"*"`` is for all others."""
 
     def __attrs_post_init__(self) -> None:
+        renamed = dict[str, str]()
+        for own, transform in self.tools.items():
+            if transform.name is None:
+                continue
+            if own == "*":
+                raise ValueError('tools["*"]: several tools cannot have one name')
+            if renamed.setdefault(transform.name, own) != own:
+                raise ValueError(f"tools: {own!r} and {renamed[transform.name]!r} are both renamed {transform.name!r}")
+            if transform.name != own and transform.name in self.tools and not self._leaves_name(transform.name):
+                raise ValueError(f"tools: {own!r} is renamed {transform.name!r}, which is the name of another tool")
         check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
+
+    def _leaves_name(self, name: str) -> bool:
+        """Return whether the tool that the server calls ``name`` is hidden, or renamed itself."""
+        transform = self.tools[name]
+        return transform.hidden or transform.name not in (None, name)
 
 
 def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:

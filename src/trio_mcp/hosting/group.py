@@ -115,7 +115,7 @@ class Group:
             raise ValueError(f"the description of {name!r} is disabled")
         member = Member(name, description, self._options, self.catalogue, self._on_status)
         self._members[name] = member
-        self.catalogue.add(name)
+        self.catalogue.add(name, description.tools)
         self._feed.publish(name, member.status)
         self._context.copy().run(self._nursery.start_soon, member.run)
 
@@ -223,7 +223,7 @@ class Group:
         entry, client = await self._offered("tools", name)
         own = options_for_member(entry.member, handlers)
         return await client.call_tool(
-            entry.item.name, arguments, on_progress=on_progress, meta=meta, value=value, **own
+            entry.item.name, entry.arguments(arguments), on_progress=on_progress, meta=meta, value=value, **own
         )
 
     async def call_from_app(
@@ -243,11 +243,12 @@ class Group:
         (SEP-1865, Visibility).
         """
         check_keywords(Group.call_from_app, handlers)
-        entry, client = await self._offered("tools", self.catalogue.name_of(member, name))
+        entry, client = await self._offered("tools", self.catalogue.tool_name(member, name))
         if not entry.for_app:
             raise NotInCatalogue(f"no view may call {name!r} of {member!r}")
         own = options_for_member(member, handlers)
-        return await client.call_tool(name, arguments, on_progress=on_progress, meta=meta, value=value, **own)
+        sent = entry.arguments(arguments)
+        return await client.call_tool(entry.item.name, sent, on_progress=on_progress, meta=meta, value=value, **own)
 
     async def start_task(
         self,
@@ -264,7 +265,8 @@ class Group:
         check_keywords(Group.start_task, handlers)
         entry, client = await self._offered("tools", name)
         own = options_for_member(entry.member, handlers)
-        task = await client.start_task(entry.item.name, arguments, ttl=ttl, meta=meta, value=value, **own)
+        sent = entry.arguments(arguments)
+        task = await client.start_task(entry.item.name, sent, ttl=ttl, meta=meta, value=value, **own)
         return GroupTask(entry.member, task.id, self.client, (client, task))
 
     def resume_task(self, task_id: str) -> GroupTask:

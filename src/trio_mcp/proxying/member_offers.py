@@ -92,14 +92,15 @@ class MemberOffers:
 
     def tool(self, entry: CatalogueEntry[Tool]) -> RegisteredTool:
         """Return a tool, each call of which may be a task of the gateway."""
+        renamed = entry.renamed
+        schema = renamed.input_schema
         try:
-            headers = param_headers(entry.item.input_schema)
+            headers = param_headers(schema)
         except ValueError:
             headers = tuple[ParamHeader, ...]()
-        schema = entry.item.input_schema
         if schema.get("type") != "object":  # some clients lose all tools by one schema like that
             schema = {**schema, "type": "object"}
-        listed = attrs.evolve(entry.renamed, execution=ToolExecution("optional"), input_schema=schema)
+        listed = attrs.evolve(renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)
         return RegisteredTool(listed, handler, handler.bind, headers, whole_arguments=True, task="optional")
 
@@ -126,6 +127,8 @@ class MemberOffers:
 
     def _function(self, entry: CatalogueEntry[Any]) -> MemberFunction:
         async def forward(scope: RequestScope, bound: JSONObject) -> Any:
+            if entry.transform is not None:
+                bound = {**bound, "arguments": entry.arguments(bound.get("arguments"))}
             return await self.forwarder.forward(scope, entry.member, {"name": entry.item.name, **bound})
 
         return MemberFunction.of_member(forward)
