@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .server.context.logs import ClientLogHandler
     from .server.context.request_context import RequestContext
     from .server.context.worker_context import WorkerContext
+    from .server.large_results import keep_large_results
     from .server.middleware import Next, ServerRequest
     from .server.offers.apps import Apps
     from .server.offers.resources import ResourceNotFound
@@ -94,7 +95,8 @@ _NAMES: Final = {
     ".server.calling.provider": "Provide", ".server.calling.results": "error_result text_result",
     ".server.context.input_required": "InputRequired", ".server.context.logs": "ClientLogHandler",
     ".server.context.request_context": "RequestContext", ".server.context.worker_context": "WorkerContext",
-    ".server.middleware": "Next ServerRequest", ".server.offers.apps": "Apps",
+    ".server.large_results": "keep_large_results", ".server.middleware": "Next ServerRequest",
+    ".server.offers.apps": "Apps",
     ".server.offers.resources": "ResourceNotFound", ".server.offers.skills": "Skills", ".server.options": "CacheHints",
     ".server.server": "Server", ".serving.callers": "TrustedProxies", ".serving.connections": "serve_tcp serve_unix",
     ".serving.http.asgi": "http_app", ".serving.http.cards": "Card",
@@ -115,10 +117,10 @@ __all__ = [
     "ResourceNotFound", "ResponseCache", "RouteRequest", "RouteResponse", "SQLiteStorage", "Server", "ServerRequest",
     "SkillChanged", "Skills", "TaskCancelled", "TaskSettings", "ToolError", "Transport", "TrustedProxies",
     "WorkerContext", "audit_log", "cancel_on_interrupt", "concurrency_limit", "confirm_cancels", "current_call",
-    "error_result", "fail_after_silence", "fail_after_work", "from_openapi", "gateway", "http_app", "open_client",
-    "open_http", "open_memory", "open_stdio", "open_tcp", "open_unix", "open_websocket", "proxy", "rate_limit", "run",
-    "run_process_tree", "serve_http", "serve_stdio", "serve_tcp", "serve_transport", "serve_unix", "serve_websocket",
-    "text_result", "time_limit",
+    "error_result", "fail_after_silence", "fail_after_work", "from_openapi", "gateway", "http_app",
+    "keep_large_results", "open_client", "open_http", "open_memory", "open_stdio", "open_tcp", "open_unix",
+    "open_websocket", "proxy", "rate_limit", "run", "run_process_tree", "serve_http", "serve_stdio", "serve_tcp",
+    "serve_transport", "serve_unix", "serve_websocket", "text_result", "time_limit",
 ]
 # fmt: on
 

@@ -130,7 +130,7 @@ def _entry_of(scope: RequestScope, handle: str) -> _Entry:
     state = _states.get(host)
     if state is None:
         state = _states[host] = HostState(host)
-    owner = state.owner_of(scope)
+    owner = owner_of(scope)
     if owner is None and not handle:
         raise CodedError(INVALID_REQUEST, _ANONYMOUS)
     caller = scope.ticket.caller.whole.key
@@ -150,27 +150,28 @@ class HostState:
         memory = None if replica is None else replica.state
         self.directory: SessionDirectory = MemorySessionDirectory(TrioClock()) if memory is None else memory
         self._keys = None if host is None or replica is None else host.state_keys
-        self._connections = WeakKeyDictionary[trio.Event, bytes]()
 
     @cached_property
     def keys(self) -> KeyRing | None:
         """The keys that seal the state in a storage."""
         return None if self._keys is None else self._keys()
 
-    def owner_of(self, scope: RequestScope) -> bytes | None:
-        """Return what tells the caller of a request from all others; `None` where nothing does."""
-        exchange = scope.exchange
-        peer = exchange.peer
-        if peer.principal is not None:
-            return b"principal " + peer.principal.to_json().encode()
-        if peer.session_id is not None:
-            return b"session " + peer.session_id.encode(errors="surrogatepass")
-        if exchange.has_headers or exchange.keeps_outcomes or peer.everybody:
-            return None
-        # The event is the same for all parts of a connection, and goes with the connection.
-        return b"connection " + self._connections.setdefault(exchange.ending, secrets.token_bytes(16))
+
+def owner_of(scope: RequestScope) -> bytes | None:
+    """Return what tells the caller of a request from all others; `None` where nothing does."""
+    exchange = scope.exchange
+    peer = exchange.peer
+    if peer.principal is not None:
+        return b"principal " + peer.principal.to_json().encode()
+    if peer.session_id is not None:
+        return b"session " + peer.session_id.encode(errors="surrogatepass")
+    if exchange.has_headers or exchange.keeps_outcomes or peer.everybody:
+        return None
+    # The event is the same for all parts of a connection, and goes with the connection.
+    return b"connection " + _connections.setdefault(exchange.ending, secrets.token_bytes(16))
 
 
+_connections: Final = WeakKeyDictionary[trio.Event, bytes]()
 _states: Final = WeakKeyDictionary[RequestHost, HostState]()
 
 

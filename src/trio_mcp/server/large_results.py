@@ -1,0 +1,186 @@
+"""keep_large_results: clients get the beginning of a large result, and a link to the rest."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Hashable
+from functools import partial
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import attrs
+import trio
+
+from ..classes import frozen
+from ..concurrency.fair_share import leaves_enough
+from ..concurrency.wakeups import Alarm, Alarms
+from ..jsonrpc.codec import decode_value, encode_readable
+from ..protocol.converters import unstructure
+from ..protocol.revisions import LATEST_MODERN
+from ..protocol.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from ..protocol.types.tools import CallToolResult, ListToolsResult
+from ..runtime.requests.host import RequestHost
+from .context.request_context import RequestContext, scope_of
+from .context.state import owner_of
+from .middleware import Next, ServerRequest
+from .offers.resources import ResourceNotFound
+from .server import Server
+
+_URI: Final = "result://kept/"
+_ID_BYTES: Final = 32
+
+
+def keep_large_results(
+    server: Server,
+    max_bytes: int = 64 * 1024,
+    *,
+    preview: int = 2000,
+    ttl: float = 600.0,
+    total_bytes: int = 64 * 1024 * 1024,
+) -> None:
+    """Have ``server``, or a `Gateway`, answer a call whose result has more than ``max_bytes`` bytes of JSON with the
+    first ``preview`` characters of its text, and a ``resource_link`` to the whole.
+
+        keep_large_results(server, 100_000)
+
+    The link is ``result://kept/`` with a random id. Only the caller of the tool can read it: the same principal,
+    session or connection, as for `RequestContext.state`. For a modern client over HTTP without a token, it's a client
+    that knows the link. The whole is kept in this process, for ``ttl`` seconds. All results together have at most
+    ``total_bytes`` bytes, and a caller has at most as many as it leaves for others; its oldest go first. A result for
+    which there is no room is lost but for its beginning, and its text says so.
+
+    Structured content and ``_meta`` are left out of an answer that was cut. So the server no longer lists output
+    schemas, by which clients would check the answer. Raises `ValueError` for numbers that aren't greater than 0.
+    """
+    for name, number in (("max_bytes", max_bytes), ("ttl", ttl), ("total_bytes", total_bytes)):
+        if not number > 0:
+            raise ValueError(f"{name} must be greater than 0, not {number!r}")
+    stores = WeakKeyDictionary[RequestHost, _KeptResults]()
+
+    async def cut(request: ServerRequest, next: Next) -> Any:
+        result = await next(request)
+        if not isinstance(result, CallToolResult):
+            return result
+        size = len(encode_readable(unstructure(result, LATEST_MODERN)))
+        if size <= max_bytes:
+            return result
+        scope = scope_of(request.ctx)
+        host = scope.runner.host
+        kept = stores.setdefault(host, _KeptResults(host.alarms, ttl, total_bytes))
+        uri = kept.add(request.caller, owner_of(scope), result, size)
+        words = result.text or _json(result.structured_content)
+        rest = "The rest was too large to be kept" if uri is None else f"Read the whole at {uri} within {ttl:g} seconds"
+        content: list[Any] = [TextContent(f"{words[:preview]}\n[{size:,} bytes. {rest}.]")]
+        if uri is not None:
+            content.append(ResourceLink(f"result of {request.offer or 'a tool'}", uri, size=size))
+        return CallToolResult(content, is_error=result.is_error)
+
+    async def list_without_schemas(request: ServerRequest, next: Next) -> Any:
+        result: ListToolsResult = await next(request)
+        return attrs.evolve(result, tools=[attrs.evolve(tool, output_schema=None) for tool in result.tools])
+
+    async def read(id: str, ctx: RequestContext) -> list[ResourceContents]:
+        """Read the whole of a large result."""
+        scope = scope_of(ctx)
+        kept = stores.get(scope.runner.host)
+        contents = None if kept is None else kept.find(f"{_URI}{id}", owner_of(scope))
+        if contents is None:
+            raise ResourceNotFound
+        return contents
+
+    server.middleware("tools/call")(cut)
+    server.middleware("tools/list")(list_without_schemas)
+    server.resource(f"{_URI}{{id}}", name="large result", cache_scope="private")(read)
+
+
+@frozen(eq=False)
+class _Kept:
+    contents: list[ResourceContents] = attrs.field(repr=False)
+    size: int
+    caller: Hashable
+    owner: bytes | None
+    alarm: Alarm
+
+
+class _KeptResults:
+    """The large results that one running server keeps, by URI, oldest first."""
+
+    def __init__(self, alarms: Alarms, ttl: float, limit: int) -> None:
+        self._alarms = alarms
+        self._ttl = ttl
+        self._limit = limit
+        self._kept: dict[str, _Kept] = {}
+        self._sizes = Counter[Hashable]()
+        """The bytes of each caller that has any."""
+
+    def add(self, caller: Hashable, owner: bytes | None, result: CallToolResult, size: int) -> str | None:
+        """Keep a result of ``size`` bytes for ``owner``, and return its URI; `None` where there is no room."""
+        if 2 * size > self._limit:  # no caller gets more than half
+            return None
+        while not leaves_enough(self._sizes[caller], self._limit - self._sizes.total(), size):
+            oldest = next((uri for uri, each in self._kept.items() if each.caller == caller), None)
+            if oldest is None:
+                return None
+            self._drop(oldest)
+        uri = f"{_URI}{secrets.token_urlsafe(_ID_BYTES)}"
+        alarm = self._alarms.set(trio.current_time() + self._ttl, partial(self._drop, uri))
+        self._kept[uri] = _Kept(_contents(uri, result), size, caller, owner, alarm)
+        self._sizes[caller] += size
+        return uri
+
+    def find(self, uri: str, owner: bytes | None) -> list[ResourceContents] | None:
+        """Return a result for ``owner``; `None` for one of another, or that is gone."""
+        kept = self._kept.get(uri)
+        return None if kept is None or kept.owner != owner else kept.contents
+
+    def _drop(self, uri: str) -> None:
+        kept = self._kept.pop(uri)
+        kept.alarm.stop()
+        self._sizes[kept.caller] -= kept.size
+        if not self._sizes[kept.caller]:
+            del self._sizes[kept.caller]
+
+
+def _contents(uri: str, result: CallToolResult) -> list[ResourceContents]:
+    """Return a result as the contents of a resource: its blocks, and its data unless the text says the same."""
+    contents = list[ResourceContents]()
+    for block in result.content:
+        match block:
+            case TextContent(text=text):
+                contents.append(TextResourceContents(uri, text, "text/plain"))
+            case ImageContent(data=data, mime_type=mime_type) | AudioContent(data=data, mime_type=mime_type):
+                contents.append(BlobResourceContents(uri, data, mime_type))
+            case EmbeddedResource(resource=resource):
+                contents.append(resource)
+            case _:
+                text = _json(unstructure(block, LATEST_MODERN))
+                contents.append(TextResourceContents(uri, text, "application/json"))
+    data = result.structured_content
+    if data is not None and not _says(result.text, data):
+        contents.append(TextResourceContents(uri, _json(data), "application/json"))
+    return contents
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else encode_readable(value).decode()
+
+
+def _says(text: str, data: Any) -> bool:
+    """Return whether ``text`` is ``data`` in JSON, as servers write it for clients that read no data."""
+    if data == {"result": text}:
+        return True
+    try:
+        said = decode_value(text.encode())
+    except (ValueError, RecursionError):
+        return False
+    return data in (said, {"result": said})

@@ -1,0 +1,232 @@
+"""Large results: clients get the beginning and a link, which only the same caller can read, for a while."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from tests.serving.http.protection import bearer, issued, protected, session_of
+from tests.serving.http.raw import BASE, Endpoint, message, modern
+from tests.serving.http.scenes import in_memory
+from trio.testing import MockClock
+
+from trio_mcp import Client, Image, PeerError, Server, ToolError, gateway, keep_large_results, open_memory
+from trio_mcp.hosting import MemberDescription, open_group
+from trio_mcp.types import (
+    BlobResourceContents,
+    CallToolResult,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    UnknownContent,
+)
+
+MEGABYTE = 1024 * 1024
+
+
+def printer(**options: Any) -> Server:
+    server = Server("printer")
+
+    @server.tool
+    async def text(size: int) -> str:
+        return "0123456789" * (size // 10)
+
+    @server.tool
+    async def rows(size: int) -> list[int]:
+        return list(range(size))
+
+    @server.tool
+    async def picture() -> Image:
+        return Image(bytes(9000), "image/png")
+
+    @server.tool
+    async def mixed() -> CallToolResult:
+        said = {"type": "new", "text": "x" * 3000}
+        return CallToolResult([TextContent("a" * 3000), UnknownContent(said)], {"b": 1}, meta={"c": "d"})
+
+    @server.tool
+    async def fail(size: int) -> str:
+        raise ToolError("x" * size)
+
+    keep_large_results(server, **{"max_bytes": 2000, "preview": 20, **options})
+    return server
+
+
+def link_in(result: CallToolResult) -> ResourceLink:
+    (link,) = (each for each in result.content if isinstance(each, ResourceLink))
+    return link
+
+
+async def whole(client: Client, result: CallToolResult) -> list[Any]:
+    return list((await client.read_resource(link_in(result).uri)).contents)
+
+
+async def test_small_result_is_as_it_was() -> None:
+    async with open_memory(printer()) as client:
+        result = await client.call_tool("rows", {"size": 3})
+        assert (result.as_(list[int]), len(result.content)) == ([0, 1, 2], 1)
+
+
+async def test_large_result_is_cut_and_can_be_read_whole() -> None:
+    async with open_memory(printer()) as client:
+        result = await client.call_tool("text", {"size": 5000})
+        link = link_in(result)
+        beginning, note = result.text.split("\n")
+        assert beginning == "01234567890123456789"
+        assert note == f"[{link.size:,} bytes. Read the whole at {link.uri} within 600 seconds.]"
+        assert (result.structured_content, result.is_error) == (None, None)
+        assert await whole(client, result) == [TextResourceContents(link.uri, "0123456789" * 500, "text/plain")]
+
+
+async def test_data_that_the_text_repeats_is_kept_once() -> None:
+    async with open_memory(printer()) as client:
+        (contents,) = await whole(client, await client.call_tool("rows", {"size": 1000}))
+        assert json.loads(contents.text) == list(range(1000))
+
+
+async def test_pictures_unknown_blocks_and_data_are_kept() -> None:
+    async with open_memory(printer()) as client:
+        result = await client.call_tool("picture")
+        (picture,) = await whole(client, result)
+        assert isinstance(picture, BlobResourceContents)
+        assert (picture.mime_type, len(picture.blob)) == ("image/png", 12000)
+        mixed = await client.call_tool("mixed")
+        assert "c" not in (mixed.meta or {})
+        text, unknown, data = await whole(client, mixed)
+        assert (text.text, json.loads(unknown.text)["type"], json.loads(data.text)) == ("a" * 3000, "new", {"b": 1})
+
+
+async def test_failure_stays_a_failure() -> None:
+    async with open_memory(printer()) as client:
+        result = await client.call_tool("fail", {"size": 5000})
+        assert result.is_error
+        assert (await whole(client, result))[0].text == "x" * 5000
+
+
+async def test_no_output_schema_is_listed_by_which_a_cut_result_would_be_wrong() -> None:
+    plain = Server("plain")
+
+    @plain.tool
+    async def rows() -> list[int]:
+        return list(range(1000))
+
+    async with open_memory(plain) as client:
+        assert [tool.output_schema is None async for tool in client.list_tools()] == [False]
+    keep_large_results(plain, 100)
+    async with open_memory(plain) as client:
+        assert [tool.output_schema async for tool in client.list_tools()] == [None]
+        assert (await client.call_tool("rows")).schema_error is None
+
+
+async def test_result_is_forgotten_after_its_time_although_nobody_asks(autojump_clock: MockClock) -> None:
+    async with open_memory(printer(ttl=10.0)) as client:
+        result = await client.call_tool("text", {"size": 5000})
+        await trio.sleep(9)
+        assert await whole(client, result)
+        await trio.sleep(2)
+        with pytest.raises(PeerError, match="Resource not found"):
+            await whole(client, result)
+
+
+async def test_caller_has_at_most_half_and_its_oldest_go_first() -> None:
+    async with open_memory(printer(total_bytes=20_000)) as client:
+        results = [await client.call_tool("text", {"size": 5000}) for _ in range(3)]
+        with pytest.raises(PeerError, match="Resource not found"):
+            await whole(client, results[0])
+        assert [len((await whole(client, each))[0].text) for each in results[1:]] == [5000, 5000]
+        huge = await client.call_tool("text", {"size": 12_000})
+        assert huge.text.endswith("The rest was too large to be kept.]")
+        assert len(huge.content) == 1
+        assert await whole(client, results[2])
+
+
+async def test_result_of_100_megabytes_leaves_its_beginning_alone() -> None:
+    async with open_memory(printer()) as client:
+        result = await client.call_tool("text", {"size": 100 * MEGABYTE})
+        assert len(result.text) < 200
+        assert "The rest was too large to be kept" in result.text
+
+
+@pytest.mark.parametrize("uri", ["result://kept/x", "result://kept/" + "x" * 43, "result://kept/%00"])
+async def test_unknown_link_is_not_found(uri: str) -> None:
+    async with open_memory(printer()) as client:
+        await client.call_tool("text", {"size": 5000})
+        with pytest.raises(PeerError, match="Resource not found"):
+            await client.read_resource(uri)
+
+
+@pytest.mark.parametrize("wrong", [{"max_bytes": 0}, {"ttl": 0}, {"total_bytes": -1}])
+def test_wrong_numbers_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be greater than 0"):
+        keep_large_results(Server("s"), **wrong)
+
+
+# Callers
+
+
+async def link_for(endpoint: Endpoint, headers: dict[str, str | None], *, is_modern: bool) -> str:
+    call = {"name": "text", "arguments": {"size": 5000}}
+    more, body = modern("tools/call", call) if is_modern else ({}, message("tools/call", call, 5))
+    answer = await endpoint.ask("POST", {**headers, **more}, body)
+    return answer.json["result"]["content"][1]["uri"]
+
+
+async def can_read(endpoint: Endpoint, headers: dict[str, str | None], uri: str, *, is_modern: bool) -> bool:
+    more, body = (
+        modern("resources/read", {"uri": uri}) if is_modern else ({}, message("resources/read", {"uri": uri}, 6))
+    )
+    reply = (await endpoint.ask("POST", {**headers, **more}, body)).json
+    assert "result" in reply or reply["error"]["message"] == "Resource not found"
+    return "result" in reply
+
+
+async def test_link_is_for_its_principal_alone() -> None:
+    tokens = issued()
+    async with in_memory(printer(), auth=protected(tokens)) as endpoint:
+        uri = await link_for(endpoint, bearer("alice-1"), is_modern=True)
+        assert await can_read(endpoint, bearer("alice-2"), uri, is_modern=True)
+        assert await can_read(endpoint, await session_of(endpoint, "alice-1"), uri, is_modern=False)
+        assert not await can_read(endpoint, bearer("bob-1"), uri, is_modern=True)
+        assert not await can_read(endpoint, await session_of(endpoint, "bob-1"), uri, is_modern=False)
+
+
+async def test_link_is_for_its_session_alone_and_without_one_for_who_knows_it() -> None:
+    async with in_memory(printer()) as endpoint:
+        one, two = await endpoint.initialize(), await endpoint.initialize()
+        uri = await link_for(endpoint, one, is_modern=False)
+        assert await can_read(endpoint, one, uri, is_modern=False)
+        assert not await can_read(endpoint, two, uri, is_modern=False)
+        assert not await can_read(endpoint, BASE, uri, is_modern=True)
+        uri = await link_for(endpoint, BASE, is_modern=True)
+        assert await can_read(endpoint, BASE, uri, is_modern=True)
+        assert not await can_read(endpoint, one, uri, is_modern=False)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_link_is_for_its_connection_alone(era: Any) -> None:
+    server = printer()
+    async with open_memory(server, era=era) as one, open_memory(server, era=era) as two:
+        result = await one.call_tool("text", {"size": 5000})
+        assert await whole(one, result)
+        with pytest.raises(PeerError, match="Resource not found"):
+            await whole(two, result)
+
+
+async def test_gateway_cuts_the_results_of_its_members() -> None:
+    member = Server("member")
+
+    @member.tool
+    async def rows() -> list[int]:
+        return list(range(1000))
+
+    async with open_group({"a": MemberDescription(member)}) as group:
+        await group.settled()
+        server = gateway(group)
+        keep_large_results(server, 1000, preview=10)
+        async with open_memory(server) as client:
+            assert [tool.output_schema async for tool in client.list_tools()] == [None]
+            result = await client.call_tool("a__rows")
+            assert result.text.startswith("[0,1,2,3,4\n[")
+            assert json.loads((await whole(client, result))[0].text) == list(range(1000))
