@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -166,14 +167,14 @@ def test_wrong_numbers_are_refused(wrong: dict[str, Any]) -> None:
 # Callers
 
 
-async def link_for(endpoint: Endpoint, headers: dict[str, str | None], *, is_modern: bool) -> str:
+async def link_for(endpoint: Endpoint, headers: Mapping[str, str | None], *, is_modern: bool) -> str:
     call = {"name": "text", "arguments": {"size": 5000}}
     more, body = modern("tools/call", call) if is_modern else ({}, message("tools/call", call, 5))
     answer = await endpoint.ask("POST", {**headers, **more}, body)
     return answer.json["result"]["content"][1]["uri"]
 
 
-async def can_read(endpoint: Endpoint, headers: dict[str, str | None], uri: str, *, is_modern: bool) -> bool:
+async def can_read(endpoint: Endpoint, headers: Mapping[str, str | None], uri: str, *, is_modern: bool) -> bool:
     more, body = (
         modern("resources/read", {"uri": uri}) if is_modern else ({}, message("resources/read", {"uri": uri}, 6))
     )

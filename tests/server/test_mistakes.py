@@ -151,7 +151,7 @@ ROWS: dict[str, tuple[str, str]] = {
     ),
     "ctx.get_state": (
         "async def do(ctx):\n    ctx.get_state('user')  # !",
-        "write Annotated[State, Provide(function)]",
+        "write ctx.state.get(key)",
     ),
     "ctx.elicit": (
         "async def do(ctx):\n    await ctx.elicit('Sure?', response_type=str)  # !",

@@ -15,11 +15,11 @@ from tests.serving.http.raw import BASE, Answer, Endpoint, message, modern
 from tests.serving.http.scenes import in_memory, over_sockets
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Limits, RequestContext, Server, ToolError, WorkerContext, open_memory
+from trio_mcp import Limits, PeerError, RequestContext, Server, TaskSettings, ToolError, WorkerContext, open_memory
 from trio_mcp.auth import Principal
 from trio_mcp.jsonrpc.errors import NotSerializable
 from trio_mcp.server.context.request_context import RequestContext as PassiveContext
-from trio_mcp.stores import StoreFull
+from trio_mcp.stores import MemoryTaskStore, StoreFull
 from trio_mcp.testing import RecordingContext
 from trio_mcp.types import StateValue
 
@@ -201,6 +201,21 @@ async def test_recording_context_keeps_state_and_a_passive_one_keeps_none() -> N
 
 
 # Callers
+
+
+async def test_task_of_a_client_on_a_connection_has_no_state_once_it_has_started() -> None:
+    server = Server("s", tasks=TaskSettings(store=MemoryTaskStore()))
+
+    @server.tool(task="required")
+    async def count(ctx: RequestContext) -> str:
+        await ctx.state.set("n", 1)
+        assert ctx.task is not None
+        await ctx.task.start()
+        return str(await ctx.state.get("n"))
+
+    async with open_memory(server) as client:
+        with pytest.raises(PeerError, match="there is no state for a client that is anonymous and has no session"):
+            await client.call_tool("count")
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
