@@ -18,7 +18,7 @@ from tests.hosting.members import describe
 from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock
 
-from trio_mcp import PeerError, Server, blocking, gateway, open_memory
+from trio_mcp import Next, PeerError, Server, ServerRequest, blocking, gateway, open_memory
 from trio_mcp.hosting import (
     ConfigError,
     Group,
@@ -174,6 +174,30 @@ async def test_gateway_offers_no_held_tool_and_refuses_its_calls_with_words(tmp_
         assert [tool.name async for tool in client.list_tools(refresh=True)] == ["a__y"]
         with pytest.raises(PeerError, match="Unknown tool: a__z"):
             await client.call_tool("a__z")
+
+
+async def test_call_that_waited_for_the_lists_is_refused_with_words() -> None:
+    may_list = trio.Event()
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={})
+        listing = await peer.until("tools/list")
+        await may_list.wait()
+        await peer.result(listing, {"tools": [{"name": "x", "inputSchema": SCHEMA}]})
+        await peer.to_the_end()
+
+    async with open_group({"a": describe(script)}, pin={}) as group:
+        server = gateway(group)
+
+        @server.middleware("tools/call")
+        async def wait(request: ServerRequest, next: Next) -> Any:
+            may_list.set()
+            await server.wait_listed(request.params.name)
+            return await next(request)
+
+        async with open_memory(server) as client:
+            with pytest.raises(PeerError, match="'a__x' is held back: nobody has approved it"):
+                await client.call_tool("a__x")
 
 
 async def test_file_that_another_process_has_changed_is_read_again(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -129,11 +129,19 @@ class Gateway(Server):
 
     async def _refuse_held(self, request: ServerRequest, next: Next) -> Any:
         """Answer a call. The error of a call of a held tool says so, in place of "unknown"."""
+        self._check_held(request)
+        try:
+            return await next(request)
+        except CodedError:
+            self._check_held(request)  # other middleware may have waited for the lists
+            raise
+
+    def _check_held(self, request: ServerRequest) -> None:
+        """Raise `CodedError` for a call of a tool of a member that is held."""
         name, catalogue = request.params.name, self.group.catalogue
         is_own = request.offer is not None and name not in self._shown["tools"]
         if not is_own and catalogue.find("tools", name) is None and (held := catalogue.held.get(name)) is not None:
             raise CodedError(INVALID_PARAMS, str(held))
-        return await next(request)
 
     def capabilities_in(self, revision: Revision) -> ServerCapabilities:
         """Return the capabilities, with all kinds of lists, since members come and go, and with apps and skills where a
