@@ -64,7 +64,7 @@ def run_example(folder: Path, name: str) -> tuple[int, str, str]:
         ("transformed.py", "processed 2 items\n"),
         (
             "pinned.py",
-            "'batch__process_batch' is held back: nobody has approved it. `trio-mcp pins approve` approves tools "
+            "'batch__process_batch' is held back: it hasn't been approved. `trio-mcp pins approve` approves tools "
             "Process the items one by one.\n['batch__process_batch']\n",
         ),
         ("front.py", "processed 2 items\n"),

@@ -113,7 +113,7 @@ async def test_two_gateways_offer_a_tool_as_soon_as_it_is_approved(config: Path)
                 open_http(urls[1], on_list_changed=lambda _: changed[1].set()) as second,
             ):
                 for client in (first, second):
-                    with pytest.raises(PeerError, match="'files__search' is held back: nobody has approved it"):
+                    with pytest.raises(PeerError, match="'files__search' is held back: it hasn't been approved"):
                         await client.call_tool("files__search", {"text": "a"})
                 assert (await pins("approve", config, "--yes")).status == 0
                 for client, event in zip((first, second), changed, strict=True):

@@ -93,7 +93,7 @@ async def test_tools_without_a_pin_are_held_until_they_are_approved(tmp_path: Pa
     async with grouped(offering(x="does x", y="does y"), path) as group:
         assert not group.catalogue.tools
         assert {each.reason for each in group.catalogue.held.values()} == {"new"}
-        with pytest.raises(NotInCatalogue, match="'a__x' is held back: nobody has approved it"):
+        with pytest.raises(NotInCatalogue, match="'a__x' is held back: it hasn't been approved"):
             await group.call_tool("a__x")
         await group.approve_tools([group.catalogue.held["a__x"]])
         assert (list(group.catalogue.tools), list(group.catalogue.held)) == (["a__x"], ["a__y"])
@@ -196,7 +196,7 @@ async def test_call_that_waited_for_the_lists_is_refused_with_words() -> None:
             return await next(request)
 
         async with open_memory(server) as client:
-            with pytest.raises(PeerError, match="'a__x' is held back: nobody has approved it"):
+            with pytest.raises(PeerError, match="'a__x' is held back: it hasn't been approved"):
                 await client.call_tool("a__x")
 
 

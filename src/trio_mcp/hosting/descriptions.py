@@ -148,7 +148,7 @@ def problems_in(status: MemberStatus) -> list[str]:
 
 
 _REASONS: Final = {
-    "new": "nobody has approved it",
+    "new": "it hasn't been approved",
     "changed": "its server has changed it since it was approved",
     "refused": "its server has other tools that are new or changed",
 }
@@ -156,7 +156,7 @@ _REASONS: Final = {
 
 @frozen
 class HeldTool:
-    """A tool that isn't offered before somebody approves it: see `Catalogue.held`."""
+    """A tool that isn't offered before it is approved: see `Catalogue.held`."""
 
     name: str
     """The name that the tool would have in the catalogue."""

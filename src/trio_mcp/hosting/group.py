@@ -371,7 +371,7 @@ async def open_group(
     get a digest; they stay the same after restarts. The limit can be from 32 to 128. Without it, names have up to 128
     characters of ``[a-zA-Z0-9_.-]``.
 
-    ``pin="pins.json"`` offers a tool only once somebody has approved its name, descriptions and schemas, and again
+    ``pin="pins.json"`` offers a tool only once its name, descriptions and schemas are approved, and again
     after each change, by `Group.approve_tools` or ``trio-mcp pins approve``. Until then the tool is in
     `Catalogue.held`, and calls raise `NotInCatalogue`. For other policies, see `ToolPins`, which belongs to one group.
     Raises `ConfigError` for a file that can't be read.
