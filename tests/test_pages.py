@@ -1,0 +1,55 @@
+"""Kinds of mistakes that pages have had: headings twice, broken tables, extras that no table names."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"])
+ROW, RULE = re.compile(r"^\|.*\|$"), re.compile(r"^\|(?:\s*:?-+:?\s*\|)+$")
+each = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def prose(page: Path) -> str:
+    """The text of the page, without its code."""
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+
+
+@each
+def test_no_heading_stands_twice_below_the_same_heading(page: Path) -> None:
+    found, above = list[tuple[str, ...]](), dict[int, str]()
+    for marks, text in re.findall(r"^(#+) (.*)$", prose(page), flags=re.MULTILINE):
+        above = {level: heading for level, heading in above.items() if level < len(marks)} | {len(marks): text}
+        found.append(tuple(above.values()))
+    assert len(found) == len(set(found)), [path for path in found if found.count(path) > 1]
+
+
+@each
+def test_each_table_has_a_head_and_as_many_cells_in_each_row(page: Path) -> None:
+    lines = prose(page).split("\n")
+    for number, line in enumerate(lines):
+        if not ROW.match(line) or ROW.match(lines[number - 1]):
+            continue
+        assert RULE.match(lines[number + 1]), f"a row outside of a table: {line}"
+        rows = lines[number : next(i for i in range(number, len(lines) + 1) if i == len(lines) or not lines[i])]
+        cells = {len(re.sub(r"\\\\.|\\\||`[^`]*`", "", row).split("|")) for row in rows}
+        assert len(cells) == 1, line
+
+
+def test_table_of_extras_names_each_extra() -> None:
+    section = (ROOT / "docs/compatibility.md").read_text().split("### Extras\n")[1].split("\n## ")[0]
+    named = {
+        name
+        for row in re.findall(r"^\| (`[a-z`, ]+) \|", section, flags=re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert named == set(extras)
+
+
+def test_changelog_of_the_first_release_says_what_there_is_in_forty_lines() -> None:
+    assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 50
