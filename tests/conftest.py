@@ -81,6 +81,8 @@ LONGEST = (
     "test_examples_typed.py",
     "test_smoke.py",
     "test_signals.py",
+    "test_pattern_costs.py",
+    "test_storages.py",
     "test_cost.py",
     "test_bounds.py",
     "test_guide.py",
