@@ -1,8 +1,8 @@
-"""Letters brings letters from replica to replica, each once, and tells the sender of the end of each.
+"""`Messenger` brings messages from replica to replica, each once, and tells the sender of the end of each.
 
-A `Courier` may lose a letter, or bring a letter late or twice. So a letter goes out again until its receipt comes, or
-until its receiver is dead by the clock of the storage: a missing receipt alone never means death, since a busy replica
-that is taken for dead would lose all that runs there. A receiver knows the letters that were read by their numbers.
+A `Courier` may lose a message, or bring a message late or twice. So a message goes out again until its receipt comes,
+or until its receiver is dead by the clock of the storage: a missing receipt alone never means death, since a busy
+replica that is taken for dead would lose all that runs there. A receiver knows the messages that were read by their numbers.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _HEARTBEAT_INTERVAL: Final = 1.6
 """Seconds between two signs of life: three in the length of a lease."""
 _FIRST_RETRY_DELAY: Final = 0.25
 _MAX_RETRY_DELAY: Final = 1.0
-"""Seconds until a letter without a receipt goes out again: the first time, and at most."""
+"""Seconds until a message without a receipt goes out again: the first time, and at most."""
 _KNOWN_MESSAGES_LIMIT: Final = 10_000
-"""Letters of others that are known again. Each is forgotten long after its sender has its receipt."""
+"""Messages of others that are known again. Each is forgotten long after its sender has its receipt."""
 _MAX_NAME_LENGTH: Final = 100
 """Maximum characters of a message kind, and of the id of the replica that gets the receipt."""
 _ACK_QUEUE_LIMIT: Final = 1000
-"""Receipts that wait to go out. One that is dropped is asked for by the same letter, which comes again."""
+"""Receipts that wait to go out. One that is dropped is asked for by the same message, which comes again."""
 
 
 class ReplicaDead(Exception):
-    """The receiver of a letter is not alive. The letter may have been read, and nothing can come of that any more."""
+    """The receiver of a message is not alive. The message may have been read, and nothing can come of that any more."""
 
 
 class MessageRefused(Exception):
-    """The receiver has read the letter, and refuses: the text says why."""
+    """The receiver has read the message, and refuses: the text says why."""
 
 
 class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):
-    """A letter, or a receipt, on its way. A letter of a kind that is unknown, to a replica of another version for
+    """A message, or a receipt, on its way. A message of a kind that is unknown, to a replica of another version for
     example, is refused; one of another form altogether is not read, and its sender waits until one of the two has
     ended."""
 
@@ -61,38 +61,38 @@ class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):
     """``taken`` or ``refused`` for a receipt; else the subject, by which the reader is found."""
     sender: Annotated[str, msgspec.Meta(max_length=_MAX_NAME_LENGTH)]
     number: int
-    """Number of the letter, among all letters of its first sender."""
+    """Number of the message, among all messages of its first sender."""
     content: bytes
 
 
 _ACK_KINDS: Final = frozenset(("taken", "refused"))
 
 _Ack: TypeAlias = "tuple[str, bytes] | None"
-"""The kind and the content of the receipt of a letter; `None` while there is none."""
+"""The kind and the content of the receipt of a message; `None` while there is none."""
 
 
 @define(eq=False)
 class ReplicaMessage:
-    """A letter that has come, and waits for its receipt: until `ack` or `refuse`, its sender sends more copies,
+    """A message that has come, and waits for its receipt: until `ack` or `refuse`, its sender sends more copies,
     and none of the copies is read."""
 
     sender: str
-    """The replica that has sent the letter."""
+    """The replica that has sent the message."""
     content: bytes
     _reply: Callable[[str, bytes], None]
 
     def ack(self, content: bytes = b"") -> None:
-        """Tell the sender that the letter was read. The first `ack` or `refuse` counts."""
+        """Tell the sender that the message was read. The first `ack` or `refuse` counts."""
         self._reply("taken", content)
 
     def refuse(self, reason: str) -> None:
-        """Tell the sender that the letter was read, and why that is of no use."""
+        """Tell the sender that the message was read, and why that is of no use."""
         self._reply("refused", reason.encode(errors="replace"))
 
 
 class Messenger:
-    """The letters of ``replica``. While `run` runs, the replica gives signs of life. Nothing is lost behind a gap,
-    since missing letters come again."""
+    """The messages of ``replica``. While `run` runs, the replica gives signs of life. Nothing is lost behind a gap,
+    since missing messages come again."""
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -100,10 +100,10 @@ class Messenger:
         self._handlers: dict[str, Callable[[ReplicaMessage], None]] = {}
         self._last = 0
         self._replies: dict[int, _Reply] = {}
-        """The letters of ours without a receipt, by number."""
+        """The messages of ours without a receipt, by number."""
         self._acks = BoundedDict[tuple[str, int], _Ack](_KNOWN_MESSAGES_LIMIT)
         self._ack_queue = deque[tuple[str, int]](maxlen=_ACK_QUEUE_LIMIT)
-        """Letters of others, by their names: their receipts are to go out."""
+        """Messages of others, by their names: their receipts are to go out."""
         self._ack_wakeup = Sleeper()
         self._steady_since = math.inf
         """Time since which all signs of life were given in time."""
@@ -121,11 +121,11 @@ class Messenger:
 
     @property
     def sent_count(self) -> int:
-        """Number of the letters that `send` was asked to bring so far: copies and receipts do not count."""
+        """Number of the messages that `send` was asked to bring so far: copies and receipts do not count."""
         return self._last
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live, and carry letters and receipts, until cancelled; then count as dead. Started once the replica lives,
+        """Live, and carry messages and receipts, until cancelled; then count as dead. Started once the replica lives,
         for which a storage that fails is waited for."""
         async with self._courier.mailbox() as mailbox:
             try:
@@ -172,14 +172,14 @@ class Messenger:
                     "this replica gave no sign of life for %g s, and others may have acted on that", LEASE_SECONDS
                 )
 
-    # Letters of ours
+    # Messages of ours
 
     async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
-        """Bring ``content`` to the reader of this ``kind`` in ``replica``, and return the receipt. Letters that are
-        sent one after another arrive in order; letters that are sent at the same time, in any.
+        """Bring ``content`` to the reader of this ``kind`` in ``replica``, and return the receipt. Messages that are
+        sent one after another arrive in order; messages that are sent at the same time, in any.
 
         Raises `ReplicaDead` and `MessageRefused`; and the error of the storage, an `OSError`, after ``patience``
-        seconds of failures: the letter may have arrived then, or may arrive later. So may a letter whose sending is
+        seconds of failures: the message may have arrived then, or may arrive later. So may a message whose sending is
         cancelled.
         """
         self._last += 1
@@ -191,7 +191,7 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # Asked for before the second copy at the earliest: nearly all letters have a receipt by then.
+                    # Asked for before the second copy at the earliest: nearly all messages have a receipt by then.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)
@@ -212,10 +212,10 @@ class Messenger:
             del self._replies[number]
         raise AssertionError("unreachable")
 
-    # Letters of others
+    # Messages of others
 
     def register(self, kind: str, handler: Callable[[ReplicaMessage], None]) -> None:
-        """Have ``handler`` called with each letter of this ``kind`` that comes, once. A reader must not wait, and
+        """Have ``handler`` called with each message of this ``kind`` that comes, once. A reader must not wait, and
         decides by `ReplicaMessage.ack` or `ReplicaMessage.refuse`, then or later."""
         self._handlers[kind] = handler
 
@@ -243,7 +243,7 @@ class Messenger:
             return
         try:
             reader(letter)
-        except Exception:  # a defect, which concerns this letter alone
+        except Exception:  # a defect, which concerns this message alone
             logger.exception("a letter of the kind %s could not be read", envelope.kind)
             letter.refuse("the letter could not be read")
 
@@ -265,13 +265,13 @@ class Messenger:
                     continue
                 try:
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
-                except OSError as error:  # the letter comes again, and asks for its receipt
+                except OSError as error:  # the message comes again, and asks for its receipt
                     logger.debug("a receipt could not be sent: %s", error)
             await self._ack_wakeup.sleep()
 
 
 class _Reply:
-    """The receipt of one letter of ours, which its sender waits for."""
+    """The receipt of one message of ours, which its sender waits for."""
 
     def __init__(self) -> None:
         self._envelope: _MessageEnvelope | None = None

@@ -3,7 +3,7 @@ handlers to the clients.
 
 The taker of a retry has checked everything, as for any retry, and runs the retry as an ordinary request, which takes a
 slot, and whose cancel scope is the abort signal. The owner runs the handler. Each tells the other the end; and since
-letters get lost with their writers, each asks from time to time after the calls that are open.
+messages get lost with their writers, each asks from time to time after the calls that are open.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class RetryForwarder:
         except (ReplicaDead, MessageRefused, OSError) as error:  # it ends there all the same, if not as soon
             logger.debug("the cancel of a carried retry was not brought to the replica %s: %s", owner, error)
 
-    # Letters
+    # Messages
 
     def _read_lines(self, message: ReplicaMessage) -> None:
         batch = self._seal.open(LINES, message, LinesMessage)

@@ -1,4 +1,4 @@
-"""The letters by which retries are carried between replicas: sealed, since the tokens of callers, the answers of users
+"""The messages by which retries are carried between replicas: sealed, since the tokens of callers, the answers of users
 and their results are inside.
 """
 
@@ -26,13 +26,13 @@ logger = logging.getLogger("trio_mcp")
 T = TypeVar("T", bound=msgspec.Struct)
 
 RETRY: Final = "retry"
-"""Kind of the letters that carry a retry to the owner of its handler: a sealed `RetryMessage`."""
+"""Kind of the messages that carry a retry to the owner of its handler: a sealed `RetryMessage`."""
 LINES: Final = "retry-lines"
-"""Kind of the letters that carry lines of a handler to the replica that took the retry: a sealed `LinesMessage`."""
+"""Kind of the messages that carry lines of a handler to the replica that took the retry: a sealed `LinesMessage`."""
 CANCEL: Final = "retry-cancel"
-"""Kind of the letters that cancel a retry: a sealed `CancelMessage`."""
+"""Kind of the messages that cancel a retry: a sealed `CancelMessage`."""
 CHECK: Final = "retry-check"
-"""Kind of the letters that ask after calls: a sealed `CheckMessage`. The receipt is a `CheckAck`."""
+"""Kind of the messages that ask after calls: a sealed `CheckMessage`. The receipt is a `CheckAck`."""
 
 
 class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
@@ -142,20 +142,20 @@ class CheckAck(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MessageSeal:
-    """Seals and opens the letters of carried retries, and of sessions, with the secrets of ``cipher``. A letter is good
-    for its kind, between two replicas."""
+    """Seals and opens the messages of carried retries, and of sessions, with the secrets of ``cipher``. A message is
+    good for its kind, between two replicas."""
 
     def __init__(self, cipher: StateCipher, replica: str) -> None:
         self._keys = cipher.keys_for(b"trio-mcp carried retry 1 ")
         self._replica = replica
 
     def seal(self, kind: str, receiver: str, content: object) -> bytes:
-        """Return ``content`` sealed, for a letter to ``receiver``."""
+        """Return ``content`` sealed, for a message to ``receiver``."""
         about = f"{kind} {self._replica} {receiver}".encode()
         return self._keys.seal(msgspec.msgpack.encode(content), about)
 
     def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Return the content of ``message``; `None`, and the letter is refused, where that cannot be read."""
+        """Return the content of ``message``; `None`, and the message is refused, where that cannot be read."""
         about = f"{kind} {message.sender} {self._replica}".encode()
         try:
             content = self._keys.open(message.content, about)

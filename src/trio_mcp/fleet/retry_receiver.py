@@ -163,7 +163,7 @@ class RetryReceiver:
         """Return the calls of ``forwarder``, out of ``numbers``, for which nothing runs here, or ends."""
         return [number for number in numbers if (forwarder, number) not in self.exchanges]
 
-    # Letters
+    # Messages
 
     def _read_retry(self, message: ReplicaMessage) -> None:
         retry = self._seal.open(RETRY, message, RetryMessage)
@@ -171,7 +171,7 @@ class RetryReceiver:
             return
         if self._nursery is None:
             message.refuse("it ends")
-        elif (message.sender, retry.number) in self._cancelled:  # letters overtake each other
+        elif (message.sender, retry.number) in self._cancelled:  # messages overtake each other
             message.refuse("its client has left")
         else:
             self._accept(message, retry, self._nursery)

@@ -45,7 +45,7 @@ _NAME_BYTES: Final = 6
 _BEYOND: Final = 10**17
 _MOST_DIGITS: Final = 17
 RESUMED_MESSAGE: Final = "session.resumed"
-"""Kind of the letters that say that a client has come back for a stream, elsewhere."""
+"""Kind of the messages that say that a client has come back for a stream, elsewhere."""
 
 
 def new_stream_name() -> str:

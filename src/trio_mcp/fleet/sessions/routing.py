@@ -43,9 +43,9 @@ from .state import MAX_CANCELLED_ID, add_cancel
 logger = logging.getLogger("trio_mcp")
 
 FORWARDED_MESSAGE: Final = "session.message"
-"""Kind of the letters with a message for a request of the replica that reads it."""
+"""Kind of the messages that carry one of a client, about a request of the replica that reads it."""
 UNREADABLE_MESSAGE: Final = "session.unreadable"
-"""Kind of the letters that say that the answer to a request cannot be read."""
+"""Kind of the messages that say that the answer to a request cannot be read."""
 _RECEIVED_IDS_LIMIT: Final = 100
 _TOO_LATE_TEXT: Final = "the process that ran the request has ended, and takes no answer any more"
 

@@ -156,7 +156,7 @@ class SessionServices:
         return self.messenger.send(replica, kind, encoded, patience=_SEND_TIMEOUT)
 
     def open_message(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Return the content of ``message``; `None`, and the letter is refused, where that cannot be read."""
+        """Return the content of ``message``; `None`, and the message is refused, where that cannot be read."""
         if self._seal is None:
             try:
                 return decode_stored("a letter", partial(msgspec.msgpack.decode, type=form), message.content)

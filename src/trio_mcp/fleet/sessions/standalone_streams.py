@@ -3,8 +3,8 @@ request.
 
 One replica at a time has the session's own stream: the one that took the latest GET. That one alone makes lines
 of changes, while the response is open. A change while nobody listens is told to the next GET, by the place in the log
-of changes that is noted beside the stream. Other lines go by letter to the replica that has the stream, or, where there
-is none, into the log, for the next GET.
+of changes that is noted beside the stream. Other lines go by message to the replica that has the stream, or, where
+there is none, into the log, for the next GET.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .streams import SSEResponse, StandaloneStream, respond
 logger = logging.getLogger("trio_mcp")
 
 LINES_MESSAGE: Final = "session.lines"
-"""Kind of the letters with lines for the own stream of a session."""
+"""Kind of the messages with lines for the own stream of a session."""
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
 _NOT_KEPT: Final = "events behind this event id are no longer kept"

@@ -80,7 +80,7 @@ class _Mailboxes:
 
 
 class _MemoryCourier:
-    """A `Courier` between replicas in one process. No letter is lost but for want of room, or of a mailbox."""
+    """A `Courier` between replicas in one process. No message is lost but for want of room, or of a mailbox."""
 
     def __init__(self, replica: str, mailboxes: _Mailboxes) -> None:
         self._replica = replica

@@ -103,17 +103,17 @@ def decode_change_hint(message: bytes) -> ChangeHint | HintsLost:
 
 
 _INLINE_MESSAGE_LIMIT: Final = 4 * 1024
-"""Bytes of the longest letter that is sent through the channel and the list directly."""
+"""Bytes of the longest message that is sent through the channel and the list directly."""
 _LIST_LIMIT: Final = 1000
-"""Maximum letters in the list of one reader, so that a list has at most 4 MiB."""
+"""Maximum messages in the list of one reader, so that a list has at most 4 MiB."""
 _LISTED: Final = 10_000
-"""Milliseconds that a letter stays in the list: longer than it takes to notice and renew a lost subscription."""
+"""Milliseconds that a message stays in the list: longer than it takes to notice and renew a lost subscription."""
 _RETENTION_MS: Final = 30_000
-"""Milliseconds for which a long letter waits for its reader."""
+"""Milliseconds for which a long message waits for its reader."""
 _PIECE: Final = 256 * 1024
-"""Bytes in one piece of a long letter, when sent or fetched."""
+"""Bytes in one piece of a long message, when sent or fetched."""
 _MOST_PIECES: Final = 4
-"""Maximum pieces of long letters that are sent to Redis concurrently."""
+"""Maximum pieces of long messages that are sent to Redis concurrently."""
 _SIGNS: Final = tuple[list[bytes | None]]
 _TAKEN: Final = tuple[int, bytes]
 _READ_AGAIN: Final = 0.25
@@ -121,15 +121,15 @@ _READ_AGAIN: Final = 0.25
 _FAREWELL_TIMEOUT: Final = 1.0
 _ID_BYTES: Final = 9
 _WHOLE, _IN_KEY = b"w", b"k"
-"""First byte of a message: the letter follows, or its name."""
+"""First byte of a message: the message follows, or its name."""
 
 
 class RedisCourier:
     """A `Courier` for ``replica``, with keys and channels that begin with ``prefix``. `on_message` is called with each
     message on ``channel``, and `on_messages_lost` where messages may have been lost.
 
-    `send` raises `StoreDown` and `Uncertain`; after `Uncertain`, the letter may have been sent. Letters that arrive
-    while no mailbox is open are lost. After a gap, the letters of the last seconds arrive, perhaps a second time.
+    `send` raises `StoreDown` and `Uncertain`; after `Uncertain`, the message may have been sent. Messages that arrive
+    while no mailbox is open are lost. After a gap, the messages of the last seconds arrive, perhaps a second time.
     """
 
     def __init__(self, link: Link, prefix: str, replica: str) -> None:
@@ -138,18 +138,18 @@ class RedisCourier:
         self.heartbeat_link = link
         """The link for heartbeats."""
         self._bulk = trio.CapacityLimiter(_MOST_PIECES)
-        """Held while a piece of a long letter is sent, so that short letters can go in between."""
+        """Held while a piece of a long message is sent, so that short messages can go in between."""
         self._mailbox: HintQueue[bytes] | None = None
         self._replica = replica
         self.channel: Final = f"{prefix}:r:{replica}"
-        """The channel of the letters to this replica."""
+        """The channel of the messages to this replica."""
 
     def _heartbeat_key(self, replica: str) -> bytes:
         # With the tag, all signs of life are in one slot.
         return b"{%b:alive}:%b" % (self._prefix, encoded(replica))
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send a letter. See `Courier.send`. Raises `ValueError` for one that is too long."""
+        """Send a message. See `Courier.send`. Raises `ValueError` for one that is too long."""
         if len(content) > MAX_MESSAGE_BYTES:
             raise ValueError(f"a letter has at most {MAX_MESSAGE_BYTES} bytes, not {len(content)}")
         base = b"%b:r:%b" % (self._prefix, encoded(replica))
@@ -173,7 +173,7 @@ class RedisCourier:
 
     @asynccontextmanager
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
-        """Open the stream of the letters to this replica. See `Courier.mailbox`."""
+        """Open the stream of the messages to this replica. See `Courier.mailbox`."""
         if self._mailbox is not None:
             raise RuntimeError("the mailbox of this replica is open already")
         self._mailbox, base = HintQueue[bytes](), encoded(self.channel)
@@ -188,12 +188,12 @@ class RedisCourier:
                     logger.debug("could not delete unread messages: %s", error)
 
     def on_message(self, message: bytes) -> None:
-        """Put the letter of a message into the mailbox, if one is open."""
+        """Put a message of the channel into the mailbox, if one is open."""
         if self._mailbox is not None:
             self._mailbox.put(message)
 
     def on_messages_lost(self) -> None:
-        """Tell the reader of the mailbox that letters may have been lost."""
+        """Tell the reader of the mailbox that messages may have been lost."""
         if self._mailbox is not None:
             self._mailbox.put(HINTS_LOST)
 
@@ -221,7 +221,7 @@ class RedisCourier:
 
 
 class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
-    """The letters to one reader, on the channel ``base`` and in keys that begin with ``base``."""
+    """The messages to one reader, on the channel ``base`` and in keys that begin with ``base``."""
 
     def __init__(self, link: Link, base: bytes, messenger: HintQueue[bytes]) -> None:
         self._link = link
@@ -230,7 +230,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         self._waiting = deque[bytes | HintsLost]()
         """Messages from the list, which are read before others."""
         self._fetched = deque[bytes | HintsLost]()
-        """Long letters that were fetched, in order."""
+        """Long messages that were fetched, in order."""
         self._may_have_missed = False
         """True after a gap until the list has been read."""
 
@@ -255,7 +255,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 await self._read_list()
             if self._waiting:
                 break
-            # If the list can't be read, letters only arrive by the channel, and the read is retried soon.
+            # If the list can't be read, messages only arrive by the channel, and the read is retried soon.
             with trio.move_on_after(_READ_AGAIN if self._may_have_missed else math.inf):
                 return await anext(self._queue)
         return self._waiting.popleft()
@@ -270,7 +270,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
             self._may_have_missed = False
 
     async def _fetch(self, message: bytes) -> None:
-        """Fetch a long letter together with the long letters right after it."""
+        """Fetch a long message together with the long messages right after it."""
         messages = [message]
         while len(messages) < _MOST_PIECES and (more := self._next_long()) is not None:
             messages.append(more)
@@ -302,10 +302,10 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                     _SCRIPTS["letter_take"], [key, _list_of(self._base)], [message, len(letter), _PIECE]
                 )
                 whole, piece = decode_columns("a letter", found, _TAKEN)
-                if not piece or whole > MAX_MESSAGE_BYTES:  # it has expired, or isn't a letter
+                if not piece or whole > MAX_MESSAGE_BYTES:  # it has expired, or isn't a message
                     return HINTS_LOST
                 letter += piece
-        except OSError:  # a letter that is lost, as far as its reader knows
+        except OSError:  # a message that is lost, as far as its reader knows
             return HINTS_LOST
         return bytes(letter)
 

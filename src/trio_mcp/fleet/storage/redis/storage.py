@@ -220,7 +220,7 @@ async def _check_policy(link: Link) -> None:
 
 
 class Bus:
-    """The readers of ``channel``, and of the letters to ``courier``. ``on_gap`` is called, besides, where messages may
+    """The readers of ``channel``, and of the messages to ``courier``. ``on_gap`` is called, besides, where messages may
     have been lost: Redis was away, for example.
 
     Each replica has one subscription, to the bus of all and to the channel of its own messages. A message on the bus

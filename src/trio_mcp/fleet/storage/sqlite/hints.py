@@ -39,7 +39,7 @@ STREAM: Final = "stream"
 """Kinds of rows in the table of changes."""
 _SWEPT: Final = {"sessions": 100, "logs": 10, "letters": 20, "replicas": 100, "seen": 100, "buckets": 100}
 """Rows that one write deletes at most since their time is over: more than a write adds, and few enough for others that
-wait for their turn. A log has many events, and a letter may be long."""
+wait for their turn. A log has many events, and a message may be long."""
 EXPIRING: Final = tuple(_SWEPT)
 """The tables with rows that have an end of their time, in ``until``."""
 
@@ -93,7 +93,7 @@ class HintPoller:
     """Looks into the file each ``interval`` seconds, and more often while something is on its way, until `run` is
     cancelled. A look that fails loses nothing: the next one finds the same.
 
-    ``replica`` is the reader of letters, and ``on_messages`` is called when there are some.
+    ``replica`` is the reader of messages, and ``on_messages`` is called when there are some.
     """
 
     def __init__(self, database: Database, replica: str, interval: float) -> None:

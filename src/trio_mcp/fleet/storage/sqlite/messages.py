@@ -1,4 +1,4 @@
-"""News for other replicas in a file of SQLite: `SQLiteChangeLog` keeps changes, and `SQLiteCourier` carries letters."""
+"""Changes and messages for other replicas in a file of SQLite: `SQLiteChangeLog` and `SQLiteCourier`."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def _number_of(cursor: ChangeCursor, file: bytes) -> int | None:
 
 _MAILBOX_LIMIT: Final = 1000
 _MAILBOX_BYTES_LIMIT: Final = 4 * MAX_MESSAGE_BYTES
-"""Letters that wait for a replica, and their bytes: beyond, letters are lost."""
+"""Messages that wait for a replica, and their bytes: beyond, messages are lost."""
 _MESSAGE_RETENTION_MS: Final = 30_000
-"""Milliseconds for which a letter waits."""
+"""Milliseconds for which a message waits."""
 _BATCH: Final = 64
 _BATCH_BYTES: Final = 4 * 2**20
-"""Letters that are taken out of the file together, and their bytes, but for a single letter that is longer."""
+"""Messages that are taken out of the file together, and their bytes, but for a single message that is longer."""
 
 _WAITING: Final = """
 SELECT count(*), total(length(letter)), (
@@ -98,7 +98,7 @@ SELECT count(*), total(length(letter)), (
 
 
 class SQLiteCourier:
-    """A `Courier` in a file. A letter is a row, which its reader deletes; a row without a letter is a gap."""
+    """A `Courier` in a file. A message is a row, which its reader deletes; a row without a message is a gap."""
 
     def __init__(self, database: Database, hints: HintPoller, replica: str, now: Callable[[], int]) -> None:
         self._database = database
@@ -108,7 +108,7 @@ class SQLiteCourier:
         self._mailbox: _SQLiteMailbox | None = None
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send a letter. See `Courier.send`."""
+        """Send a message. See `Courier.send`."""
         if len(content) > MAX_MESSAGE_BYTES:
             raise ValueError(f"a letter has {MAX_MESSAGE_BYTES} bytes at most, not {len(content)}")
 
@@ -130,7 +130,7 @@ class SQLiteCourier:
 
     @asynccontextmanager
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
-        """Open the stream of letters to this replica. See `Courier.mailbox`."""
+        """Open the stream of messages to this replica. See `Courier.mailbox`."""
         if self._mailbox is not None:
             raise RuntimeError("the mailbox of this replica is open already")
         self._mailbox = mailbox = _SQLiteMailbox(self._database, self._hints, encoded(self._replica), self._now)
@@ -181,7 +181,7 @@ def _is_alive(connection: sqlite3.Connection, replica: bytes, now: int) -> bool:
 
 
 class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
-    """The letters to one replica, which stay in the file until the reader comes for more."""
+    """The messages to one replica, which stay in the file until the reader comes for more."""
 
     def __init__(self, database: Database, hints: HintPoller, replica: bytes, now: Callable[[], int]) -> None:
         self._database = database
@@ -191,16 +191,16 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
         self._batch = deque[bytes | HintsLost]()
         self._may_have_more = False
         self._has_failed = False
-        """True from a failure on until the file can be used again: letters may be lost."""
+        """True from a failure on until the file can be used again: messages may be lost."""
         self._sleeper = Sleeper()
 
     def notice(self) -> None:
-        """Note that there are letters. Never waits."""
+        """Note that there are messages. Never waits."""
         self._may_have_more = True
         self._sleeper.wake()
 
     async def clear(self) -> None:
-        """Forget the letters of before, if the file can be used now; else a gap is told, later."""
+        """Forget the messages of before, if the file can be used now; else a gap is told, later."""
 
         def clear(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM letters WHERE replica = ?", (self._replica,))

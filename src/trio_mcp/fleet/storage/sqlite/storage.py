@@ -62,8 +62,8 @@ class SQLiteStorage(FleetStorage):
     The folder must exist, and be on a disk of this machine: the write-ahead log of SQLite works over no network. New
     files can be read by their user alone. ``synchronous``: with ``"normal"``, a crash of the machine may lose the
     changes of the last moments, and a crash of a process loses nothing; with ``"full"``, each change waits for the
-    disk. ``poll_interval``: seconds between two looks for the changes of other replicas; while letters or events are on
-    their way, a look comes each 0.02 s. ``busy_timeout``: seconds for which a change waits for other processes.
+    disk. ``poll_interval``: seconds between two looks for the changes of other replicas; while messages or events are
+    on their way, a look comes each 0.02 s. ``busy_timeout``: seconds for which a change waits for other processes.
 
     The clock is that of `SQLiteTaskStore`. If the file is deleted or replaced while in use, the next call raises
     `StoreDown`, and then the new file is used. Replicas that join later have another secret.
