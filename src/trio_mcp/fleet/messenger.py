@@ -2,7 +2,8 @@
 
 A `Courier` may lose a message, or bring a message late or twice. So a message goes out again until its receipt comes,
 or until its receiver is dead by the clock of the storage: a missing receipt alone never means death, since a busy
-replica that is taken for dead would lose all that runs there. A receiver knows the messages that were read by their numbers.
+replica that is taken for dead would lose all that runs there. A receiver knows the messages that were read by their
+numbers.
 """
 
 from __future__ import annotations

@@ -134,11 +134,8 @@ class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
     """Calls of the receiver that run at the sender."""
 
 
-class CheckAck(msgspec.Struct, frozen=True, array_like=True):
+class CheckAck(CheckMessage, frozen=True):
     """The calls of a `CheckMessage` of which its receiver knows nothing, or nothing any more."""
-
-    forwarded: list[int]
-    running: list[int]
 
 
 class MessageSeal:

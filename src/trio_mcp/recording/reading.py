@@ -94,9 +94,8 @@ class TimedRequest:
         return max(self._times())
 
     def _times(self) -> list[float]:
-        times = (self.sent, self.answered, self.left, self.cancel_sent, self.received, self.began, self.cancel_read)
-        more = (self.finally_began, self.returned, self.replied, self.done)
-        return [each for each in (*times, *more) if each is not None] + [tick.at for tick in self.ticks]
+        times = (getattr(self, field) for field in TIMES)
+        return [each for each in times if each is not None] + [tick.at for tick in self.ticks]
 
     def shift(self, seconds: float) -> None:
         """Move all times by ``seconds``."""

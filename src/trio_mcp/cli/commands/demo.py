@@ -160,9 +160,9 @@ async def _last_watch(client: Client) -> Mapping[str, Any]:
     return result.structured_content
 
 
-async def pack_again(client: Client, screen: Screen, number: int = 5) -> str:
+async def pack_again(client: Client, screen: Screen) -> str:
     """Make one more call, to show that the connection goes on, and return a line for the summary."""
-    screen.headline(f"{number}. The same connection, one more call")
+    screen.headline("5. The same connection, one more call")
     result = tool_text(await client.call_tool("pack", {"files": 2}))
     screen.say(f"  {result}")
     return f"same connection, one more call: {result}"
