@@ -57,6 +57,7 @@ SCHEDULES: Final = {
     *("bridging/test_cancelled_at_random.py", "connecting/test_slow_servers.py", "fleet/test_shared_storm.py"),
     "hosting/test_group_at_random.py",
     *("interaction/test_cancel_acknowledged_random.py", "interaction/test_http_random.py"),
+    "interaction/test_on_asyncio_random.py",
     *("interaction/test_load_random.py", "interaction/test_rounds_random.py", "interaction/test_threads_random.py"),
     *("serving/http/test_asgi_load.py", "serving/http/test_leaks.py", "tasks/test_one_run_per_claim.py"),
     *("tasks/test_state_machine.py", "transports/http/test_against_h11.py"),

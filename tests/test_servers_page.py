@@ -33,7 +33,12 @@ def test_the_page_has_each_option_of_a_tool_and_no_other() -> None:
     table = PAGE.text.split("| option | default | |\n")[1].split("\n\n")[0]
     options = re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE)
     assert sorted(options) == sorted(ToolOptions.__annotations__)
-    assert options[:8] == [*PromptOptions.__annotations__]  # as the sentence above the table says
+    assert options[:9] == [*PromptOptions.__annotations__]  # as the sentence above the table says
+
+
+async def test_a_handler_runs_on_asyncio(page: Page) -> None:
+    async with open_memory(page.load("on_asyncio").server) as client:
+        assert (await client.call_tool("fetch")).text == "a row"
 
 
 async def test_pages_stand_beside_the_endpoint(page: Page, capsys: pytest.CaptureFixture[str]) -> None:

@@ -313,6 +313,6 @@ def _asyncio_advice(error: BaseException) -> str:
             break
         trace = trace.tb_next
     return (
-        f"Handlers run on trio, where {used} cannot run: write {instead}. A library that knows asyncio alone runs in a "
-        "handler that is a plain def: asyncio.run(main()) there is a thread of its own."
+        f"Handlers run on trio, where {used} cannot run: write {instead}. For a library that needs asyncio, run the "
+        "handler there: @server.tool(asyncio=True)"
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar, copy_context
 from functools import partial, wraps
 from threading import get_ident
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
 import outcome
 import trio
@@ -22,6 +22,37 @@ from .contexts import contextmanager
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+if TYPE_CHECKING:
+
+    class LoopCalls(Protocol):
+        """The way into trio, for the tasks of an event loop of asyncio in another thread."""
+
+        @property
+        def is_here(self) -> bool:
+            """True in the thread of the loop."""
+            ...
+
+        async def checkpoint(self) -> None:
+            """Raise `asyncio.CancelledError` if the task is cancelled."""
+
+        async def call(self, function: Callable[[], Awaitable[T]]) -> T:
+            """Run ``function`` in trio for a task of the loop, and return its result. A cancel of the task cancels the
+            call, and is raised when the call has ended."""
+            ...
+
+
+loop_calls: ContextVar[LoopCalls] = ContextVar("trio_mcp.loop_calls")
+"""The way into trio for the task of asyncio that runs here, and its child tasks: see `loop_calls_here`."""
+
+
+def loop_calls_here() -> LoopCalls | None:
+    """Return the way into trio for a task of an `AsyncioThread`; `None` anywhere else, also in a thread to which
+    context variables were copied."""
+    calls = loop_calls.get(None)
+    return calls if calls is not None and calls.is_here else None
+
 
 CALL_TIMEOUT: Final = 10.0
 """Seconds that a thread waits until trio's thread begins a call."""

@@ -9,12 +9,13 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import attrs
 
 from ..classes import frozen
+from ..concurrency.threads import loop_calls
 from ..jsonrpc.errors import clean
 from ..protocol.converters import structure_params, structure_result
 from ..protocol.fields import JSONObject
@@ -25,8 +26,10 @@ from ..protocol.types.tools import CallToolParams
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..stores.shared import RateLimits
+from .calling.on_asyncio import run_on_asyncio
 from .context.input_required import Forwarded
 from .context.request_context import LiveContext, RequestContext
+from .context.worker_context import WorkerContext
 from .offers.prompts import Prompts
 from .offers.resources import Resources
 from .offers.tools import Tools
@@ -245,6 +248,27 @@ class MiddlewareChains:
                 return listed.uri_template if isinstance(listed, ResourceTemplate) else listed and listed.uri
             case _:
                 return None
+
+
+def on_asyncio(middleware: MiddlewareFunction) -> MiddlewareFunction:
+    """Return ``middleware`` so that it runs in the event loop of asyncio of its server, unless it is one of this
+    package. What its ``next`` runs runs on trio."""
+    if _module_of(middleware).partition(".")[0] == __name__.partition(".")[0]:
+        return middleware
+
+    @wraps(middleware)
+    async def run(request: ServerRequest, next: Next, /) -> Any:
+        async def onward(request: ServerRequest) -> Any:
+            return await loop_calls.get().call(partial(next, request))
+
+        context: Any = request.ctx if isinstance(request.ctx, WorkerContext) else WorkerContext(request.ctx)
+        return await run_on_asyncio(partial(middleware, attrs.evolve(request, ctx=context), onward))
+
+    return run
+
+
+def _module_of(function: Any) -> str:
+    return getattr(function, "__module__", None) or type(function).__module__
 
 
 def _composed(middleware: Sequence[MiddlewareFunction]) -> Next:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack, cast, overload
 
 from ..concurrency.threads import ActiveRuns, in_active_run
@@ -40,7 +41,11 @@ class Offering:
 
     limits: Limits
 
-    def __init__(self, page_size: int | None, hints: CacheHints, encoders: Encoders | None) -> None:
+    def __init__(
+        self, page_size: int | None, hints: CacheHints, encoders: Encoders | None, *, asyncio: bool = False
+    ) -> None:
+        self._asyncio = asyncio
+        """True when async functions run on asyncio by default."""
         self.active_runs = ActiveRuns()
         """The runs of trio that serve the server now."""
         self.tools = Tools(page_size, encoders)
@@ -92,7 +97,7 @@ class Offering:
         cannot be used. Clients are told of a tool that is added at run time.
         """
         check_options("@server.tool", options, ToolOptions)
-        register = self._registration("tools", partial(self.tools.add, options=options))
+        register = self._registration("tools", self._adding(self.tools.add, options))
         return register if function is None else register(function)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
@@ -121,7 +126,7 @@ class Offering:
                 '    right:  @server.resource("note://{name}")'
             )
         check_options("@server.resource", options, ResourceOptions)
-        return self._registration("resources", partial(self.resources.add, uri, options=options))
+        return self._registration("resources", self._adding(partial(self.resources.add, uri), options))
 
     @overload
     def prompt(self, function: F, /) -> F: ...
@@ -132,8 +137,14 @@ class Offering:
         returns text, a content block, `PromptMessage`, a list of texts, blocks and messages, or a `GetPromptResult`.
         `PromptOptions` documents the keywords. Raises as `tool`."""
         check_options("@server.prompt", options, PromptOptions)
-        register = self._registration("prompts", partial(self.prompts.add, options=options))
+        register = self._registration("prompts", self._adding(self.prompts.add, options))
         return register if function is None else register(function)
+
+    def _adding(self, add: Callable[..., None], options: PromptOptions) -> Callable[[Callable[..., Any]], None]:
+        """Return the function that has ``add`` register a function with ``options``."""
+        if not self._asyncio or "asyncio" in options:
+            return partial(add, options=options)
+        return lambda function: add(function, options={**options, "asyncio": iscoroutinefunction(function)})
 
     def _registration(self, kind: str, add: Callable[[Callable[..., Any]], None]) -> Callable[[F], F]:
         """Return the decorator that has ``add`` register a function, and tells the clients that a list changed."""
@@ -148,11 +159,14 @@ class Offering:
 
         return register
 
-    def completion(self, *, argument: str, prompt: str | None = None, resource: str | None = None) -> Callable[[F], F]:
+    def completion(
+        self, *, argument: str, prompt: str | None = None, resource: str | None = None, asyncio: bool | None = None
+    ) -> Callable[[F], F]:
         """Offer a function as the completer of one ``argument`` of a ``prompt`` or of a ``resource`` template.
 
         The function takes ``value``, the text typed so far, and, as an option, ``arguments``, the arguments settled
         already. The function returns suggestions, best first, of which 100 at most are sent, numbers and enums as text.
+        ``asyncio``: as for a tool.
 
         Raises `TypeError` for both or neither of ``prompt`` and ``resource`` and for other parameters, and `ValueError`
         when the argument has a completer already. The start of the server raises `ValueError` if the prompt, the
@@ -160,8 +174,9 @@ class Offering:
         """
 
         def register(function: F) -> F:
+            in_loop = self._asyncio and iscoroutinefunction(function) if asyncio is None else asyncio
             add = partial(self.completions.add, function, prompt=prompt, resource=resource, argument=argument)
-            self.active_runs.call_in_run(add)
+            self.active_runs.call_in_run(partial(add, asyncio=in_loop))
             return function
 
         return register

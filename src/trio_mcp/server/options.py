@@ -70,6 +70,11 @@ class PromptOptions(TypedDict, total=False):
 
     tags: Sequence[str]
     """Tags, by which `Server.disable` and `Server.enable` know the thing. Clients do not see tags."""
+    asyncio: bool
+    """True: the async function runs on asyncio, as a task of one event loop in a thread of the server's, for libraries
+    that need asyncio. A cancel of the request cancels the task, and the request ends when the task has ended; a task
+    that ignores the cancel is abandoned after `Limits.cleanup_grace`. ``ctx`` works there as on trio. By default what
+    ``Server(asyncio=...)`` says."""
 
 
 @show_fields

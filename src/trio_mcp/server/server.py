@@ -14,6 +14,7 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import open_service_nursery
 from ..concurrency.threads import in_active_run
+from ..concurrency.time_limits import Graces
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import CORE, LATEST_MODERN, MODERN_REVISIONS, Revision, Vocabulary
@@ -86,6 +87,8 @@ class Server(Offering):
     pydantic and numpy. Raises `TypeError` for a class that has a JSON form, such as a dataclass.
     ``extensions`` are declared to clients; `handles` registers the handlers of their methods. The extensions of a
     mounted server are not offered. Raises `ValueError` for two extensions of one name, or with one method.
+    ``asyncio=True``: async handlers, with what is provided for them, the lifespan and the author's own middleware run
+    on asyncio, in one event loop in a thread of the server's, unless an offer says ``asyncio=False``.
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class Server(Offering):
         tasks: TaskSettings | None = None,
         encoders: Mapping[type, Callable[[Any], Any]] | None = None,
         extensions: Sequence[Extension[Any, Any]] = (),
+        asyncio: bool = False,
         **foreign: Never,
     ) -> None:
         _check_usable(version, lifespan, page_size, foreign)
@@ -121,7 +125,8 @@ class Server(Offering):
         self.require_initialized = require_initialized
         self.tracing, self.expose_errors = tracing, expose_errors
         self.cache_hints = hints_by_method(cache or NOT_CACHED, cache_by_method or {})
-        super().__init__(page_size, self.cache_hints["resources/read"], Encoders(encoders) if encoders else None)
+        encode = Encoders(encoders) if encoders else None
+        super().__init__(page_size, self.cache_hints["resources/read"], encode, asyncio=asyncio)
         self.extensions = tuple(extensions)
         self.vocabulary = CORE
         """The methods of the specification and of the extensions."""
@@ -216,7 +221,7 @@ class Server(Offering):
         """
         if self.extension_handlers is None:
             raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
-        register = self.extension_handlers.registration(row)
+        register = self.extension_handlers.registration(row, asyncio=self._asyncio)
         return lambda function: self.active_runs.call_in_run(lambda: register(function))
 
     def notify(self, row: ExtensionNotification[P], params: P) -> None:
@@ -334,6 +339,7 @@ class Server(Offering):
             )
             if self._secrets:
                 host.state_keys = lambda: cipher.keys_for(b"trio-mcp caller state 1 ")
+            parts.push_async_callback(host.end_asyncio)
             if self._acknowledges is not None:
                 from ..runtime.requests.endings import Endings
 
@@ -379,7 +385,10 @@ class Server(Offering):
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
         """Run the lifespan, for the server that runs with ``host``: this one, or one that this one is mounted in."""
         with self.active_runs.register():
-            async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
+            lifespan = self._lifespan(self) if self._lifespan is not None else nullcontext()
+            if self._lifespan is not None and self._asyncio:
+                lifespan = host.asyncio.opened(lifespan, Graces(host.limits.cleanup_grace))
+            async with lifespan as value:
                 self._lifespans[host] = value
                 try:
                     yield
@@ -393,9 +402,12 @@ class Server(Offering):
             raise RuntimeError(f"{skipped[0]!r} is mounted, and has middleware of its own: declare them on {self!r}")
         if not self._middleware:
             return None
-        from .middleware import MiddlewareChains
+        from .middleware import MiddlewareChains, on_asyncio
 
-        return MiddlewareChains(self._middleware, self.tools, self.resources, self.prompts)
+        declared = self._middleware
+        if self._asyncio:
+            declared = [(methods, on_asyncio(each)) for methods, each in declared]
+        return MiddlewareChains(declared, self.tools, self.resources, self.prompts)
 
     def statistics(self) -> Statistics:
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to

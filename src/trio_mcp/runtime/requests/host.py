@@ -24,6 +24,7 @@ from ..limits import Limits, Load
 from .scope import RequestScope
 
 if TYPE_CHECKING:
+    from ...concurrency.asyncio_thread import AsyncioThread
     from ...concurrency.fair_share import Caller
     from ...concurrency.wakeups import Alarm
     from ...state.events import NotificationReceived
@@ -76,6 +77,21 @@ class RequestHost:
         """Makes the keys that seal the state of callers; `None` where the author has given no secrets."""
         self.nursery: trio.Nursery | None = None
         """The nursery of the handlers; `None` while the host does not run."""
+        self._asyncio: AsyncioThread | None = None
+
+    @property
+    def asyncio(self) -> AsyncioThread:
+        """The event loop of handlers on asyncio, which starts with the first use."""
+        if self._asyncio is None:
+            from ...concurrency.asyncio_thread import AsyncioThread  # late: few servers have such handlers
+
+            self._asyncio = AsyncioThread()
+        return self._asyncio
+
+    async def end_asyncio(self) -> None:
+        """End the event loop of handlers on asyncio, if there is one."""
+        if self._asyncio is not None:
+            await self._asyncio.aclose()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the nursery of the handlers open until cancelled. Parked handlers then get the cause of the cancel

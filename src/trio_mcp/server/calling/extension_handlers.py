@@ -57,7 +57,7 @@ class ExtensionHandlers:
         """Return the settings of the extensions that are declared in ``revision``, by their names."""
         return declared_in(revision, self._extensions, "server")
 
-    def registration(self, row: Method) -> Callable[[F], F]:
+    def registration(self, row: Method, *, asyncio: bool = False) -> Callable[[F], F]:
         """Return the decorator that registers a function for ``row``. See `Server.handles`."""
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} is of an extension that this server does not have: Server(extensions=[...])")
@@ -68,7 +68,9 @@ class ExtensionHandlers:
 
         def register(function: F) -> F:
             if row.is_request:
-                self._handlers[row] = _parsed_handler(function, row)
+                self._handlers[row] = _parsed_handler(
+                    function, row, asyncio=asyncio and inspect.iscoroutinefunction(function)
+                )
             else:
                 self._notification_handlers[row] = function
             return function
@@ -149,9 +151,9 @@ class ExtensionHandlers:
         return tell(params, client) if len(inspect.signature(tell).parameters) > 1 else tell(params)
 
 
-def _parsed_handler(function: Callable[..., Any], row: Method) -> UserFunction:
+def _parsed_handler(function: Callable[..., Any], row: Method, *, asyncio: bool) -> UserFunction:
     """Return ``function`` as a handler of ``row``. Raises `TypeError` for a signature that does not fit."""
-    handler = UserFunction.of(function)
+    handler = UserFunction.of(function, asyncio=asyncio)
     if len(handler.names) > 1:
         raise TypeError(
             f"{function.__qualname__}: a handler of {row.name} takes one {_name(row.params)} and, if it wants, a "

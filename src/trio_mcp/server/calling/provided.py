@@ -16,11 +16,13 @@ import trio
 
 from ...concurrency.contexts import asynccontextmanager, contextmanager
 from ...concurrency.nurseries import sole_exception
+from ...concurrency.time_limits import Graces
 from ...concurrency.workers import await_result, run_in_worker
 from ...runtime.requests.host import RequestHost
 from ...runtime.requests.scope import RequestScope, current_request
 from ..context.request_context import RequestContext
 from ..context.worker_context import WorkerContext
+from .on_asyncio import run_on_asyncio
 from .provider import Provide, Provider, name_of
 
 T = TypeVar("T")
@@ -63,7 +65,7 @@ class _ProvidedValues:
     async def _enter(self, provider: Provider) -> Any:
         bound = {name: await self.value(needed) for name, needed in provider.needs.items()}
         if provider.context_name is not None:
-            bound[provider.context_name] = WorkerContext(self._context) if provider.in_thread else self._context
+            bound[provider.context_name] = self._context_for(provider)
         open_value = partial(provider.open, **bound)
         made = await self.in_thread(open_value) if provider.in_thread else open_value()
         if inspect.iscoroutine(made):
@@ -89,6 +91,9 @@ class _ProvidedValues:
         await self.in_thread(lambda: entered.append(manager.__enter__()))
         return entered[0]
 
+    def _context_for(self, provider: Provider) -> Any:
+        return WorkerContext(self._context) if provider.in_thread else self._context
+
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run ``call`` in a worker thread and return its result."""
         scope = self._scope
@@ -109,20 +114,47 @@ class _ProvidedValues:
             self._scope.runner.graces.unshield(self.cleanup)
 
 
-class InjectedHandler:
-    """The handler ``function``, and the providers of its parameters by their names. ``call`` takes its place."""
+class _LoopValues(_ProvidedValues):
+    """The values of one request, or of a server, in a task of asyncio's."""
 
-    def __init__(self, function: Callable[..., Any], notes: Mapping[str, Provide], context_name: str | None) -> None:
+    def _context_for(self, provider: Provider) -> Any:
+        return WorkerContext(self._context)
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        import asyncio  # late: few servers need it
+
+        return await asyncio.to_thread(call)
+
+    def begin_grace(self) -> None:
+        """Do nothing: a task of asyncio's that was cancelled may wait again."""
+
+
+class InjectedHandler:
+    """The handler ``function``, and the providers of its parameters by their names. ``call`` takes its place.
+    ``on_asyncio``: both run in one task of asyncio's."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        notes: Mapping[str, Provide],
+        context_name: str | None,
+        *,
+        on_asyncio: bool = False,
+    ) -> None:
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)
         self._context_name = context_name
-        self._providers = {name: Provider.of(note) for name, note in notes.items()}
+        providers = {name: Provider.of(note) for name, note in notes.items()}
+        self._providers = {name: each.on_asyncio() if on_asyncio else each for name, each in providers.items()}
         self.once = tuple(dict.fromkeys(_server_providers_in(self._providers.values())))
         """The providers that are entered with the server, but for providers that others need."""
 
         @wraps(function)
         async def call(**bound: Any) -> Any:
-            return await self._call(bound.pop(CONTEXT), bound)
+            context = bound.pop(CONTEXT)
+            if on_asyncio:
+                return await run_on_asyncio(partial(self._call_on_asyncio, context, bound))
+            return await self._call(context, bound)
 
         self.call = call
 
@@ -151,10 +183,23 @@ class InjectedHandler:
         if values.cleanup.cancelled_caught:
             await trio.lowlevel.checkpoint_if_cancelled()  # the cancel of the request, which the scope has caught too
         if not ends:
-            raise RuntimeError(
-                f"{name_of(self._function)} raised, and one of its providers swallowed the exception: raise it again"
-            )
+            raise self._swallowed()
         return ends.pop()
+
+    async def _call_on_asyncio(self, context: RequestContext, bound: dict[str, Any]) -> Any:
+        async with AsyncExitStack() as stack:
+            values = _LoopValues(stack, context, current_request.get())
+            for name, provider in self._providers.items():
+                bound[name] = await values.value(provider)
+            if self._context_name is not None:
+                bound[self._context_name] = WorkerContext(context)
+            return await self._function(**bound)
+        raise self._swallowed()
+
+    def _swallowed(self) -> RuntimeError:
+        return RuntimeError(
+            f"{name_of(self._function)} raised, and one of its providers swallowed the exception: raise it again"
+        )
 
     async def _run(self, context: RequestContext, bound: dict[str, Any], values: _ProvidedValues) -> Any:
         if self._context_name is not None:
@@ -179,12 +224,29 @@ async def open_server_providers(providers: Sequence[Provider], host: RequestHost
     async with AsyncExitStack() as stack:
         values = _ProvidedValues(stack, RequestContext())
         for provider in providers:
-            await values.value(provider)
+            if not provider.in_loop:
+                await values.value(provider)
+        if in_loop := [provider for provider in providers if provider.in_loop]:
+            manager = _open_in_loop(in_loop, values.by_function)
+            await stack.enter_async_context(host.asyncio.opened(manager, Graces(host.limits.cleanup_grace)))
         _server_values[host] = values.by_function
         try:
             yield
         finally:
             del _server_values[host]
+
+
+@asynccontextmanager
+async def _open_in_loop(
+    providers: Sequence[Provider], by_function: dict[Callable[..., Any], Any]
+) -> AsyncGenerator[None]:
+    """Enter ``providers`` in a task of asyncio's, and add their values to ``by_function``."""
+    async with AsyncExitStack() as stack:
+        values = _LoopValues(stack, RequestContext())
+        values.by_function = by_function
+        for provider in providers:
+            await values.value(provider)
+        yield
 
 
 _overrides: dict[Callable[..., Any], Provider] = {}

@@ -10,6 +10,8 @@ from functools import partial
 from inspect import Parameter
 from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
 
+import attrs
+
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager, contextmanager
 from ..options import is_context
@@ -115,6 +117,13 @@ class Provider:
     needs: Mapping[str, Provider]
     """The providers of its own parameters."""
     once: bool
+    in_loop: bool = False
+    """True when the function belongs to a handler that runs on asyncio."""
+
+    def on_asyncio(self) -> Provider:
+        """Return the provider for a handler that runs on asyncio, with those of its parameters."""
+        needs = {name: needed.on_asyncio() for name, needed in self.needs.items()}
+        return attrs.evolve(self, needs=needs, in_loop=True)
 
     @classmethod
     def of(cls, note: Provide, path: tuple[Callable[..., Any], ...] = ()) -> Provider:

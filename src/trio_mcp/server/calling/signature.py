@@ -72,10 +72,17 @@ class UserFunction:
     """Providers of its parameters that are entered with the server."""
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> UserFunction:
-        """Take ``function`` apart. Raises `TypeError` naming the parameter that cannot be used."""
+    def of(cls, function: Callable[..., Any], *, asyncio: bool = False) -> UserFunction:
+        """Take ``function`` apart. ``asyncio``: it runs in the event loop of its server. Raises `TypeError` naming the
+        parameter that cannot be used."""
         name = _checked_name(function)
         _check_no_generator(name, function)
+        if asyncio and not inspect.iscoroutinefunction(function):
+            raise TypeError(
+                f"{name}: asyncio=True is for an async function, and a plain def runs in a thread of its own:\n"
+                f"    wrong:  def {function.__name__}\n"
+                f"    right:  async def {function.__name__}"
+            )
         hints = _hints(name, function)
         context_name: str | None = None
         doc, described = parameters_in(inspect.getdoc(function))
@@ -101,8 +108,12 @@ class UserFunction:
         if provided:
             from .provided import CONTEXT, InjectedHandler
 
-            provisions = InjectedHandler(function, provided, context_name)
+            provisions = InjectedHandler(function, provided, context_name, on_asyncio=asyncio)
             called, context_name, once = provisions.call, CONTEXT, provisions.once
+        elif asyncio:
+            from .on_asyncio import handler_on_asyncio  # late: few servers need it
+
+            called = handler_on_asyncio(function, context_name)
         return cls(
             called,
             inspect.iscoroutinefunction(called),

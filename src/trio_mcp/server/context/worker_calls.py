@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import trio
 
+from ...concurrency.threads import loop_calls_here
 from ...concurrency.workers import await_in_nursery, await_in_worker, in_worker_thread
 from ...runtime.requests.scope import RequestScope, current_request
 
@@ -68,9 +69,11 @@ def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
 def await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
     """Return the result of ``call`` in trio's thread. If this isn't the handler's own thread, ``call`` runs in the
     nursery of the request. In trio's thread itself, return the awaitable: an async function has the context there, if
-    the plain handler is a wrapper around the function."""
+    the plain handler is a wrapper around the function. In a handler on asyncio, return an awaitable of asyncio's."""
     if runs_in_trio(scope):
         return cast("T", call())
+    if (calls := loop_calls_here()) is not None:
+        return cast("T", calls.call(call))
     if scope is None or in_worker_thread():
         return await_in_worker(call, asks=asks)
     if (nursery := scope.nursery) is None:

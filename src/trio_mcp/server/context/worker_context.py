@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
+from ...concurrency.threads import loop_calls_here
 from ...concurrency.workers import in_worker_thread
 from ...runtime.cancellation import Cancellation
 from ...runtime.requests.reports import RequestLog
@@ -55,6 +56,7 @@ class WorkerContext(ContextNames[L_co]):
     """The members of `RequestContext`, for a worker thread: members that are async there block here.
 
     If a plain handler returns the coroutine of an async function, these members return awaitables in that function.
+    In an async handler with ``asyncio=True``, they return awaitables of asyncio's: `RequestContext` is its annotation.
     A thread cannot be interrupted, so long work calls `check_cancelled` often. Each blocking method also raises
     `trio.Cancelled` once the request was cancelled; let that exception propagate. While a thread waits for an answer of
     the client, another handler may have its place; see `Limits.max_asking_threads`. Threads that a handler starts, in a
@@ -116,6 +118,8 @@ class WorkerContext(ContextNames[L_co]):
         """Raise `trio.Cancelled` if the request was cancelled."""
         if runs_in_trio(self._scope):
             return cast("None", self._original.check_cancelled())
+        if (calls := loop_calls_here()) is not None:
+            return cast("None", calls.checkpoint())
         if self._scope is None or in_worker_thread():
             trio.from_thread.check_cancelled()
         elif self.is_cancelled:

@@ -60,7 +60,7 @@ class Prompts:
         """Register ``function``. See `PromptOptions` and `Server.prompt`."""
         meta = options.get("meta")
         check_meta_keys(meta)
-        handler = UserFunction.of(function)
+        handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         required = set(handler.schema.get("required", ()))
         properties = cast("dict[str, JSONObject]", handler.schema.get("properties", {}))
         arguments = [
@@ -136,11 +136,19 @@ class Completions:
         """Return the functions of all completers, but for those of mounted servers."""
         return self._completers.values()
 
-    def add(self, function: Callable[..., Any], *, prompt: str | None, resource: str | None, argument: str) -> None:
+    def add(
+        self,
+        function: Callable[..., Any],
+        *,
+        prompt: str | None,
+        resource: str | None,
+        argument: str,
+        asyncio: bool = False,
+    ) -> None:
         """Register ``function``. See `Server.completion`."""
         if (prompt is None) == (resource is None):
             raise TypeError("a completer belongs to a prompt or to a resource template: give one of the two")
-        handler = UserFunction.of(function)
+        handler = UserFunction.of(function, asyncio=asyncio)
         if "value" not in handler.names or not _KNOWN.issuperset(handler.names):
             raise TypeError(
                 f"{function.__name__}: a completer takes value: str and, if it wants, arguments: dict[str, str]"

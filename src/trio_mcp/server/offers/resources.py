@@ -79,7 +79,7 @@ class RegisteredResource:
         if is_private and cache_scope == "public":
             raise ValueError(f"{uri}: a cache would show to everybody what is for some: leave out cache_scope='public'")
         hints = hints.replace(options.get("ttl_ms"), "private" if is_private else cache_scope)
-        handler = UserFunction.of(function)
+        handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         name, title, description, icons = handler.listed(options)
         mime_type, annotations = options.get("mime_type"), options.get("annotations")
         if (app := options.get("app")) is not None:

@@ -102,7 +102,7 @@ class RegisteredTool:
         """Return the tool that ``function`` is. See `ToolOptions` for the keywords, `Server.tool` for the errors.
         ``validator`` checks arguments against ``input_schema``, by default one that is made here."""
         check_meta_keys(options.get("meta"))
-        handler = UserFunction.of(function)
+        handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         output, to_result = _results_of(handler, options.get("output_schema"), encoders)
         tool = _described(handler, output, options)
         try:

@@ -1,0 +1,226 @@
+"""AsyncioThread: an event loop of asyncio in a thread, for functions that trio's tasks call and wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import outcome
+import trio
+
+from .contexts import asynccontextmanager
+from .loop_tasks import LoopTask
+from .nurseries import sole_exception
+from .threads import TrioRun, loop_calls
+from .time_limits import Graces
+
+T = TypeVar("T")
+
+logger = logging.getLogger("trio_mcp")
+
+_PATIENCE: Final = 5.0
+"""Seconds that tasks, and then the threads of the loop, have at the end of the loop."""
+
+
+class AsyncioThread:
+    """An event loop of asyncio in a thread of its own, made in the run of trio that uses the loop. `aclose` ends it."""
+
+    def __init__(self) -> None:
+        self._trio_run = TrioRun()
+        self._ended = trio.Event()
+        self._loop = asyncio.new_event_loop()
+        # A daemon: a handler that blocks the loop for ever must not hold up the end of the interpreter.
+        self._thread = threading.Thread(target=self._run_loop, name="trio-mcp asyncio", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """True in the thread of the loop."""
+        return threading.get_ident() == self._thread.ident
+
+    async def run(
+        self, function: Callable[[], Awaitable[T]], graces: Graces, abandoned: Callable[[], object] = bool
+    ) -> T:
+        """Run ``function`` in a task of the loop, and return its result. A cancel cancels the task, with its reason as
+        the message, and is raised when the task has ended. A task that does not end within the grace is abandoned: the
+        log is told, and ``abandoned`` called."""
+        async with trio.open_nursery() as nursery:
+            calls, context = _LoopCalls(self, self._loop, self._trio_run, nursery), copy_context()
+            context.run(loop_calls.set, calls)
+            task = LoopTask[T](self._loop, partial(_contained, function), context)
+            try:
+                await task.over.wait()
+            except trio.Cancelled as cancelled:
+                task.cancel(cancelled.reason)
+                with graces.grace():
+                    await task.over.wait()
+                if not task.over.is_set():
+                    called: Any = getattr(function, "func", function)  # without arguments, which may be private
+                    logger.warning(
+                        "a handler on asyncio did not end within %g s of its cancel, and is abandoned: %s swallows "
+                        "asyncio.CancelledError, or blocks the event loop",
+                        graces.seconds,
+                        getattr(called, "__qualname__", type(called).__qualname__),
+                    )
+                    abandoned()
+                raise
+            finally:
+                calls.end()
+        return task.result()
+
+    @asynccontextmanager
+    async def opened(self, manager: AbstractAsyncContextManager[T], graces: Graces) -> AsyncGenerator[T]:
+        """Hold ``manager``, which is asyncio's, open in one task of the loop while inside, and give its value."""
+        values: list[T] = []
+        opened, closing = trio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            async with manager as value:
+                values.append(value)
+                self._trio_run.call_soon(opened.set)
+                await closing.wait()
+
+        async def run() -> None:
+            try:
+                await self.run(hold, graces)
+            finally:
+                opened.set()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run)
+                await opened.wait()
+                if values:
+                    yield values[0]
+                    self._loop.call_soon_threadsafe(closing.set)
+        except BaseExceptionGroup as group:
+            raise sole_exception(group) from None
+
+    async def aclose(self) -> None:
+        """Cancel what still runs in the loop, and end the thread. Returns after ten seconds or so at the latest: a
+        thread that is blocked then is left behind, and the log is told."""
+        with suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * _PATIENCE + 1):
+            await self._ended.wait()
+        if self._ended.is_set():
+            self._thread.join()
+        else:
+            logger.warning("the event loop of asyncio is blocked, and its thread is left behind: a handler blocks it")
+
+    # In the thread of the loop
+
+    def _run_loop(self) -> None:
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._end_tasks())  # asyncio.Runner would wait without a limit
+        finally:
+            self._loop.close()
+            self._trio_run.call_soon(self._ended.set)
+
+    async def _end_tasks(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel("the server has ended")
+        if tasks:
+            _, pending = await asyncio.wait(tasks, timeout=_PATIENCE)
+            for task in pending:
+                logger.warning("a task of asyncio swallows asyncio.CancelledError, and is dropped: %s", task)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await self._loop.shutdown_asyncgens()
+                await self._loop.shutdown_default_executor()
+
+
+async def _contained(function: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await function()
+    except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop
+        raise RuntimeError(f"the handler raised {type(error).__name__}, which would end the server") from error
+
+
+class _LoopCalls:
+    """`LoopCalls` for the tasks of one call of `AsyncioThread.run`. What they call runs in ``nursery``."""
+
+    def __init__(
+        self, thread: AsyncioThread, loop: asyncio.AbstractEventLoop, trio_run: TrioRun, nursery: trio.Nursery
+    ) -> None:
+        self._thread = thread
+        self._loop = loop
+        self._trio_run = trio_run
+        self._nursery = nursery
+        self._scopes: dict[trio.CancelScope, None] | None = {}
+        """The scopes of the calls; `None` once the function has returned."""
+
+    def end(self) -> None:
+        """Cancel all calls, of tasks that the function has left behind, in trio's thread."""
+        scopes, self._scopes = self._scopes or {}, None
+        for scope in scopes:
+            scope.cancel(reason="the handler has returned")
+
+    @property
+    def is_here(self) -> bool:
+        """True in the thread of the loop."""
+        return self._thread.is_here
+
+    async def checkpoint(self) -> None:
+        """Raise `asyncio.CancelledError` if the task is cancelled."""
+        await asyncio.sleep(0)
+
+    async def call(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Run ``function`` in trio for a task of the loop, and return its result. A cancel of the task cancels the
+        call, and is raised when the call has ended."""
+        ended: asyncio.Future[outcome.Outcome[T] | None] = self._loop.create_future()
+        scope = trio.CancelScope()
+
+        def tell(end: outcome.Outcome[T] | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(ended.set_result, end)
+
+        async def run() -> None:
+            end: outcome.Outcome[T] | None = None
+            # A cancel of the request comes to the task of asyncio, and from there to the call: the task would see two.
+            scope.shield = trio.current_effective_deadline() > trio.current_time()
+            try:
+                with scope:
+                    try:
+                        end = outcome.Value(await function())
+                    except Exception as error:
+                        end = outcome.Error(error)
+            finally:
+                if self._scopes is not None:
+                    del self._scopes[scope]
+                tell(end)
+                del end  # the traceback of an exception refers to this frame
+
+        def start() -> None:
+            if self._scopes is None:
+                tell(outcome.Error(RuntimeError("the request is over: its handler returned before this task ended")))
+            else:
+                self._scopes[scope] = None
+                self._nursery.start_soon(run)
+
+        if not self._trio_run.call_soon(copy_context().run, start):
+            raise RuntimeError("the server has ended")
+        cancelled: BaseException | None = None
+        while not ended.done():
+            try:
+                await asyncio.shield(ended)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._trio_run.call_soon(partial(scope.cancel, reason="the task of asyncio was cancelled"))
+        end: Any = ended.result()
+        try:
+            if cancelled is not None:
+                raise cancelled
+            if end is None:
+                raise asyncio.CancelledError("the request was cancelled")
+            return end.unwrap()
+        finally:
+            del cancelled, end

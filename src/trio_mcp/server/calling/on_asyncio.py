@@ -1,0 +1,30 @@
+"""Handlers that run in the event loop of asyncio of their server. Each takes the place of the author's function."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+from ...runtime.requests.scope import current_request
+from ..context.worker_context import WorkerContext
+
+T = TypeVar("T")
+
+
+def handler_on_asyncio(function: Callable[..., Any], context_name: str | None) -> Callable[..., Any]:
+    """Return a handler that runs ``function``, an async function of asyncio's, in the event loop of its server."""
+
+    @wraps(function)
+    async def call(**bound: Any) -> Any:
+        if context_name is not None:
+            bound[context_name] = WorkerContext(bound[context_name])
+        return await run_on_asyncio(partial(function, **bound))
+
+    return call
+
+
+async def run_on_asyncio(function: Callable[[], Awaitable[T]]) -> T:
+    """Run ``function`` in the event loop of the server, for the present request, and return its result."""
+    scope = current_request.get()
+    return await scope.runner.host.asyncio.run(function, scope.runner.graces, scope.thread_abandoned)

@@ -1,0 +1,388 @@
+"""Handlers that run on asyncio: tools, resources, prompts, completers, and all that may surround them."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated, Any
+
+import pytest
+import trio
+import trio.lowlevel
+from tests.patience import PATIENCE
+
+from trio_mcp import (
+    CancelCause,
+    Limits,
+    Next,
+    Provide,
+    RequestContext,
+    Server,
+    ServerRequest,
+    ToolError,
+    open_memory,
+)
+from trio_mcp.middleware import time_limit
+from trio_mcp.types import CreateMessageResult, PromptReference, TextContent
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def loop_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "trio-mcp asyncio"]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays() -> Generator[None]:
+    yield
+    assert not loop_threads()
+
+
+def runs_here() -> bool:
+    return asyncio.current_task() is not None and threading.current_thread() is not threading.main_thread()
+
+
+async def happened(event: threading.Event) -> None:
+    assert await trio.to_thread.run_sync(event.wait, PATIENCE, abandon_on_cancel=True)
+
+
+async def test_a_tool_runs_in_a_task_of_asyncio_with_all_of_its_context() -> None:
+    server = Server("s")
+
+    @server.tool(asyncio=True)
+    async def greet(greeting: str, ctx: RequestContext) -> str:
+        assert runs_here()
+        ctx.progress(1, 2)
+        await ctx.log.warning("asking")
+        answer = await ctx.elicit("Who?", FORM)
+        sampled = await ctx.sample("Say hello", max_tokens=9)
+        await ctx.check_cancelled()
+        await asyncio.sleep(0.001)
+        assert not ctx.is_cancelled
+        return f"{greeting} {answer.content} {sampled.content.text} {ctx.request_id is not None}"
+
+    heard: list[Any] = []
+    async with open_memory(
+        server,
+        elicitation=lambda _: {"name": "Ann"},
+        sampling=lambda _: CreateMessageResult("assistant", TextContent("hello"), "model"),
+        on_log=lambda told: heard.append(told.data),
+    ) as client:
+        await client.set_log_level("info")
+        result = await client.call_tool(
+            "greet", {"greeting": "hi"}, on_progress=lambda told: heard.append(told.progress)
+        )
+        assert result.text == "hi {'name': 'Ann'} hello True"
+    assert heard == [1, "asking"]
+
+
+async def test_the_loop_starts_with_the_first_call_and_ends_with_the_server() -> None:
+    server = Server("s")
+
+    @server.tool(asyncio=True)
+    async def here() -> bool:
+        return runs_here()
+
+    async with open_memory(server) as client:
+        assert [tool.name async for tool in client.list_tools()] == ["here"]
+        assert not loop_threads()
+        for _ in range(2):
+            assert (await client.call_tool("here")).structured_content == {"result": True}
+        assert len(loop_threads()) == 1
+
+
+async def test_a_cancel_of_the_request_cancels_the_task_and_the_request_ends_after_it() -> None:
+    server = Server("s")
+    started, ended = threading.Event(), threading.Event()
+    seen: list[Any] = []
+
+    @server.tool(asyncio=True)
+    async def wait(ctx: RequestContext) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(PATIENCE)
+        except asyncio.CancelledError as error:
+            await asyncio.sleep(0.01)  # cleanup may wait
+            seen.extend((error.args, ctx.cancellation and ctx.cancellation.cause, server.statistics().in_flight))
+            raise
+        finally:
+            ended.set()
+
+    async with open_memory(server) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "wait")
+            await happened(started)
+            nursery.cancel_scope.cancel(reason="enough of it")
+        await happened(ended)
+    assert seen == [("enough of it",), CancelCause.PEER, 1]
+
+
+async def test_a_time_limit_and_a_question_of_a_cancelled_call_end_the_task() -> None:
+    server = Server("s")
+    ends: list[str] = []
+
+    @server.tool(asyncio=True, timeout=0.05)
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            ends.append("slow")
+
+    @server.tool(asyncio=True)
+    async def asks(ctx: RequestContext) -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                await ctx.elicit("Who?", FORM)
+        except TimeoutError:
+            ends.append("asks")
+            raise ToolError("no answer") from None
+
+    async def never(_: Any) -> Any:
+        await trio.sleep_forever()
+
+    async with open_memory(server, elicitation=never, era="legacy") as client:
+        assert (await client.call_tool("slow")).is_error
+        assert (await client.call_tool("asks")).text == "no answer"
+    assert ends == ["slow", "asks"]
+
+
+@pytest.mark.parametrize("raised", [ValueError("no"), ToolError("no"), SystemExit(1), asyncio.CancelledError("own")])
+async def test_what_a_handler_raises_ends_its_request_and_not_the_loop(
+    raised: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("s")
+
+    @server.tool(asyncio=True)
+    async def fails(again: bool = False) -> str:
+        if not again:
+            raise raised
+        return "fine"
+
+    async with open_memory(server) as client:
+        assert (await client.call_tool("fails")).is_error
+        assert (await client.call_tool("fails", {"again": True})).text == "fine"
+    assert ("fails" in caplog.text) == (not isinstance(raised, ToolError))
+
+
+async def test_a_handler_that_swallows_its_cancel_is_abandoned_and_does_not_hold_the_server(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_mcp.concurrency.asyncio_thread._PATIENCE", 0.05)
+    server = Server("s", limits=Limits(cleanup_grace=0.05, shutdown_grace=0.05))
+    started = threading.Event()
+
+    @server.tool(asyncio=True)
+    async def stubborn() -> None:
+        while True:
+            started.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(PATIENCE)
+
+    async with open_memory(server) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "stubborn")
+        await happened(started)
+        nursery.cancel_scope.cancel(reason="enough")
+    words = [record.getMessage() for record in caplog.records if record.name == "trio_mcp"]
+    assert any("stubborn swallows asyncio.CancelledError" in each for each in words), words
+    assert any("swallows asyncio.CancelledError, and is dropped" in each for each in words), words
+
+
+async def test_a_handler_that_blocks_the_loop_does_not_hold_the_server(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_mcp.concurrency.asyncio_thread._PATIENCE", 0.01)
+    server = Server("s", limits=Limits(cleanup_grace=0.05, shutdown_grace=0.05))
+    started, go_on = threading.Event(), threading.Event()
+
+    @server.tool(asyncio=True)
+    async def blocks() -> None:
+        started.set()
+        go_on.wait(PATIENCE)
+
+    async with open_memory(server) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "blocks")
+        await happened(started)
+        nursery.cancel_scope.cancel(reason="enough")
+    assert "its thread is left behind" in caplog.text
+    (left,) = [thread for thread in threading.enumerate() if thread.name == "trio-mcp asyncio"]
+    go_on.set()
+    await trio.to_thread.run_sync(left.join, PATIENCE)
+
+
+async def test_tasks_that_a_handler_leaves_behind_end_with_the_server() -> None:
+    server = Server("s")
+    left: list[Any] = []
+    ended = threading.Event()
+
+    @server.tool(asyncio=True)
+    async def starts(ctx: RequestContext) -> str:
+        async def goes_on() -> None:
+            try:
+                await asyncio.sleep(0.01)
+                with pytest.raises(RuntimeError, match="the request is over"):
+                    await ctx.log.info("late")
+                await asyncio.sleep(PATIENCE)
+            finally:
+                ended.set()
+
+        left.append(asyncio.create_task(goes_on()))
+        return "started"
+
+    async with open_memory(server) as client:
+        assert (await client.call_tool("starts")).text == "started"
+        await trio.sleep(0.05)
+    assert ended.is_set()
+
+
+async def test_resources_prompts_and_completers_run_on_asyncio() -> None:
+    server = Server("s")
+
+    @server.resource("note://{name}", asyncio=True)
+    async def note(name: str) -> str:
+        return f"{name} {runs_here()}"
+
+    @server.prompt(asyncio=True)
+    async def ask(topic: str) -> str:
+        return f"{topic} {runs_here()}"
+
+    @server.completion(prompt="ask", argument="topic", asyncio=True)
+    async def topics(value: str) -> list[str]:
+        return [str(runs_here())]
+
+    async with open_memory(server) as client:
+        assert (await client.read_resource("note://a")).text == "a True"
+        assert (await client.get_prompt("ask", {"topic": "b"})).messages[0].content.text == "b True"
+        assert (await client.complete(PromptReference("ask"), "topic", "x")).values == ["True"]
+
+
+async def test_a_server_on_asyncio_runs_all_async_functions_there_and_plain_ones_in_threads() -> None:
+    steps: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncGenerator[str]:
+        task = asyncio.current_task()
+        steps.append("up")
+        yield "value"
+        assert asyncio.current_task() is task
+        await asyncio.sleep(0.001)
+        steps.append("down")
+
+    server = Server("s", lifespan=lifespan, asyncio=True)
+
+    async def connect() -> AsyncGenerator[str]:
+        assert runs_here()
+        steps.append("connected")
+        yield "connection"
+        await asyncio.sleep(0.001)
+        steps.append("closed")
+
+    def plain() -> str:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return "plain"
+
+    async def pool() -> AsyncGenerator[str]:
+        assert runs_here()
+        yield "pool"
+        steps.append("pool closed")
+
+    @server.tool
+    async def use(
+        ctx: RequestContext,
+        one: Annotated[str, Provide(connect)],
+        two: Annotated[str, Provide(plain)],
+        three: Annotated[str, Provide(pool, once=True)],
+    ) -> str:
+        assert runs_here()
+        steps.append("used")
+        return f"{one} {two} {three} {ctx.lifespan}"
+
+    @server.tool
+    def in_thread() -> str:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return "plain"
+
+    @server.tool(asyncio=False)
+    async def on_trio() -> None:
+        await trio.lowlevel.checkpoint()
+
+    @server.middleware("tools/call")
+    async def around(request: ServerRequest, next: Next) -> Any:
+        assert runs_here()
+        await asyncio.sleep(0)
+        steps.append(f"around {request.params.name}")
+        await request.ctx.log.info("called")
+        return await next(request)
+
+    server.middleware("tools/call")(time_limit(PATIENCE))
+
+    async with open_memory(server) as client:
+        assert (await client.call_tool("use")).text == "connection plain pool value"
+        assert steps == ["up", "around use", "connected", "used", "closed"]
+        assert (await client.call_tool("in_thread")).text == "plain"
+        assert not (await client.call_tool("on_trio")).is_error
+    assert steps[-2:] == ["pool closed", "down"]
+
+
+async def test_a_cancelled_call_closes_what_was_provided_in_its_own_task() -> None:
+    server = Server("s")
+    started, closed = threading.Event(), threading.Event()
+    tasks: list[Any] = []
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[str]:
+        tasks.append(asyncio.current_task())
+        try:
+            yield "connection"
+        finally:
+            await asyncio.sleep(0.01)
+            tasks.append(asyncio.current_task())
+            closed.set()
+
+    @server.tool(asyncio=True)
+    async def wait(connection: Annotated[str, Provide(connect)]) -> None:
+        started.set()
+        await asyncio.sleep(PATIENCE)
+
+    async with open_memory(server) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "wait")
+            await happened(started)
+            nursery.cancel_scope.cancel(reason="enough")
+        await happened(closed)
+    assert tasks[0] is tasks[1]
+
+
+async def test_a_lifespan_on_asyncio_that_fails_fails_the_start() -> None:
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncGenerator[None]:
+        await asyncio.sleep(0)
+        raise OSError("no database")
+        yield
+
+    with pytest.raises(OSError, match="no database"):
+        async with open_memory(Server("s", lifespan=lifespan, asyncio=True)):
+            pass
+
+
+def test_a_plain_function_is_not_for_asyncio() -> None:
+    with pytest.raises(TypeError, match="asyncio=True is for an async function"):
+
+        @Server("s").tool(asyncio=True)
+        def plain() -> None:
+            pass
+
+
+async def test_a_handler_on_trio_that_uses_asyncio_is_told_of_the_option(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def sleeps() -> None:
+        await asyncio.sleep(1)
+
+    async with open_memory(server) as client:
+        assert (await client.call_tool("sleeps")).is_error
+    assert "@server.tool(asyncio=True)" in caplog.text
+    assert logging.getLogger("trio_mcp")
