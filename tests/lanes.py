@@ -48,7 +48,7 @@ COMMANDS: Final = {
     *("test_authorization_example.py", "test_authorization_page.py", "test_coming_from_pages.py"),
     *("test_deployment_page.py", "test_examples_typed.py", "test_five_members.py", "test_guide.py"),
     *("test_http_page.py", "test_limit.py", "test_mutations.py", "test_ported.py", "test_readme.py", "test_start.py"),
-    *("test_tutorial_page.py", "test_without_extras.py", "test_without_posix.py"),
+    *("test_tutorial_page.py", "test_without_extras.py", "test_without_posix.py", "test_examples_on_asyncio.py"),
 }
 """Files in which most tests start a command, a browser or a Redis, or are about a command that is run by hand."""
 

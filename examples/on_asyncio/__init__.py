@@ -1,0 +1,1 @@
+"""MCP servers and hosts in programs that run asyncio."""
