@@ -10,6 +10,7 @@ from .driver.cores import DRIVER_CORES
 from .environments import FASTMCP, NODE, OFFICIAL, OURS, node_of, python_of
 
 __all__ = [
+    "BESIDE_ASYNCIO",
     "CLIENTS",
     "FLOOR",
     "LEGACY_HTTP_SERVERS",
@@ -82,6 +83,13 @@ _HTTP_PEERS = (
 _TOKEN = f"{'a' * 60}.{'b' * 640}.{'c' * 86}"
 """As long as a usual JWT, signed with ES256."""
 _PROTECTED = Subject(f"{OURS_NAME}, protected", OURS, "servers/trio_mcp_http.py", ("--token", _TOKEN))
+
+BESIDE_ASYNCIO = (
+    Subject(OURS_NAME, OURS, "servers/trio_mcp_http.py"),
+    Subject(f"{OURS_NAME}, uvicorn", (*OURS, "uvicorn"), "servers/trio_mcp_uvicorn.py"),
+    *(peer for peer in _HTTP_PEERS if peer.name == "mcp, JSON"),
+)
+"""The same tools natively, and as an ASGI application beside an event loop of asyncio."""
 
 MODERN_HTTP_SERVERS = (*_HTTP_FLOORS, _PROTECTED, *_HTTP_PEERS)
 """Over HTTP the floor reads and writes with h11."""

@@ -24,6 +24,7 @@ from .probes import (
     streaming,
 )
 from .subjects import (
+    BESIDE_ASYNCIO,
     CLIENTS,
     FLOOR,
     LEGACY_HTTP_SERVERS,
@@ -98,5 +99,6 @@ SUITES = (
     Suite("growth-websocket", SOCKET_SERVERS, open_socket, (growth.connections,), 3, only_full=True),
     Suite("large", _OWN, open_pipes, (large.large,), only_full=True),
     Suite("large-http", _OWN_HTTP, open_modern, (large.posted_large,), only_full=True),
+    Suite("http-asgi", BESIDE_ASYNCIO, open_modern, (posting.post_1, posting.post_64, leaving.leave), only_full=True),
     Suite("large-client", _OWN_CLIENTS, calling.open_client, (large.called_large,), only_full=True),
 )

@@ -386,3 +386,62 @@ async def test_a_handler_on_trio_that_uses_asyncio_is_told_of_the_option(caplog:
         assert (await client.call_tool("sleeps")).is_error
     assert "@server.tool(asyncio=True)" in caplog.text
     assert logging.getLogger("trio_mcp")
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_handler_on_asyncio_that_may_run_again_does(era: Any) -> None:
+    server = Server("s")
+    ends: list[str] = []
+
+    @server.tool(asyncio=True, replay=True)
+    async def greet(ctx: RequestContext) -> str:
+        try:
+            answer = await ctx.elicit("Who?", FORM)
+            return f"hello {answer.content}"
+        finally:
+            ends.append("end")
+
+    async with open_memory(server, elicitation=lambda _: {"name": "Ann"}, era=era) as client:
+        assert (await client.call_tool("greet")).text == "hello {'name': 'Ann'}"
+    assert len(ends) == (2 if era == "modern" else 1)
+
+
+async def test_a_task_of_a_caller_runs_on_asyncio_and_is_cancelled_there() -> None:
+    server = Server("s")
+    started, ended = threading.Event(), threading.Event()
+
+    @server.tool(asyncio=True, task="required")
+    async def works(ctx: RequestContext) -> str:
+        assert runs_here()
+        assert ctx.task is not None
+        started.set()
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            ended.set()
+        return "done"
+
+    async with open_memory(server) as client:
+        running = await client.start_task("works")
+        await happened(started)
+        await running.cancel()
+        await happened(ended)
+
+
+async def test_tools_of_a_mounted_server_share_the_loop() -> None:
+    whole, part = Server("whole"), Server("part", asyncio=True)
+    loops: set[Any] = set()
+
+    @whole.tool(asyncio=True)
+    async def one() -> None:
+        loops.add(asyncio.get_running_loop())
+
+    @part.tool
+    async def two() -> None:
+        loops.add(asyncio.get_running_loop())
+
+    whole.mount(part, prefix="part")
+    async with open_memory(whole) as client:
+        await client.call_tool("one")
+        await client.call_tool("part_two")
+    assert len(loops) == 1

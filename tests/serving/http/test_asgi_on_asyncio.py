@@ -84,6 +84,18 @@ def test_the_lifespan_starts_the_server_and_its_end_ends_the_thread() -> None:
     asyncio.run(main())
 
 
+def test_runs_of_loops_that_are_closed_are_forgotten() -> None:
+    app = http_app(waiting_server()[0], **OPEN)
+
+    async def main() -> None:
+        assert await LoopExchange(app, "echo", {"text": "a"}).text() == "a"
+
+    for _ in range(5):
+        asyncio.run(main())
+    assert app._loop_runs is not None
+    assert len(app._loop_runs._runs) == 1
+
+
 def test_the_lifespan_is_entered_once_in_an_event_loop() -> None:
     app = http_app(waiting_server()[0], **OPEN)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -120,6 +121,7 @@ class HTTPApp:
         self._shared = shared
         self._record = record
         self._front: _AsgiFront | None = None
+        self._making = threading.Lock()
         self._loop_runs: LoopRuns | None = None
         """The runs beside event loops of asyncio; `None` where there was none."""
         self.metadata = ResourceMetadataApp(settings.gate)
@@ -159,11 +161,12 @@ class HTTPApp:
             await front.close()
 
     def _beside_loops(self) -> LoopRuns:
-        if self._loop_runs is None:
-            from .asgi_loop import LoopRuns  # late: not needed on trio
+        with self._making:
+            if self._loop_runs is None:
+                from .asgi_loop import LoopRuns  # late: not needed on trio
 
-            self._loop_runs = LoopRuns(self._open_front)
-        return self._loop_runs
+                self._loop_runs = LoopRuns(self._open_front)
+            return self._loop_runs
 
     async def _run(
         self, running: Running, recordings: HttpRecordings | None, *, task_status: trio.TaskStatus[_AsgiFront]

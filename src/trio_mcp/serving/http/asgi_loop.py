@@ -7,6 +7,7 @@ most one event on its way to trio, and a head and one event on their way to the 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context, copy_context
@@ -48,6 +49,8 @@ class LoopRuns:
     def __init__(self, open_front: OpenFront) -> None:
         self._open_front = open_front
         self._runs: dict[asyncio.AbstractEventLoop, _LoopRun] = {}
+        self._changing = threading.Lock()
+        """Lock for changes of the runs, by the threads of several loops."""
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
@@ -60,7 +63,7 @@ class LoopRuns:
             async with run.context:
                 yield
         finally:
-            self._runs.pop(loop, None)
+            self._remove(run)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request of an ASGI server that runs asyncio. The first request starts the application, if nobody
@@ -70,22 +73,29 @@ class LoopRuns:
         try:
             front = await run.front()
         except Exception:
-            if self._runs.get(loop) is run:  # the next request tries again
-                del self._runs[loop]
+            self._remove(run)  # the next request tries again
             raise
         await run.serve(front, scope, receive, send)
 
     def _add(self, loop: asyncio.AbstractEventLoop) -> _LoopRun:
-        self._runs = {each: run for each, run in self._runs.items() if not each.is_closed()}
-        run = self._runs[loop] = _LoopRun(loop, self._open_front)
+        run = _LoopRun(loop, self._open_front)
+        with self._changing:
+            for each in [each for each in self._runs if each.is_closed()]:
+                del self._runs[each]
+            self._runs[loop] = run
         return run
+
+    def _remove(self, run: _LoopRun) -> None:
+        with self._changing:
+            if self._runs.get(run.loop) is run:
+                del self._runs[run.loop]
 
 
 class _LoopRun:
     """The run of an application beside ``loop``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_front: OpenFront) -> None:
-        self._loop = loop
+        self.loop = loop
         self._open_front = open_front
         self._front: Front | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -97,7 +107,7 @@ class _LoopRun:
         async with self._open_front() as front:
             self._front = front
             yield front
-            if self._loop.is_closed():  # and nobody takes a response any more
+            if self.loop.is_closed():  # and nobody takes a response any more
                 front.cut()
 
     async def front(self) -> Front:
@@ -106,7 +116,7 @@ class _LoopRun:
         if self._front is None:
             if self._opening is None:
                 # The run is not of the request that starts it, and sees nothing of the request's context.
-                self._opening = self._loop.create_task(self._open(), context=Context())
+                self._opening = self.loop.create_task(self._open(), context=Context())
             await asyncio.shield(self._opening)
         assert self._front is not None
         return self._front
@@ -116,7 +126,7 @@ class _LoopRun:
 
     async def serve(self, front: Front, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request in trio's thread. A cancel of this task cancels the request."""
-        events = _Events(self._loop, receive, send)
+        events = _Events(self.loop, receive, send)
         try:
             await run_in_trio(self.context.start, lambda _: front.serve(scope, events.receive, events.send))
         except ConnectionLost:
