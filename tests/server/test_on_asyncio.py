@@ -15,6 +15,7 @@ from tests.patience import PATIENCE
 from trio_mcp import (
     CancelCause,
     Limits,
+    MCPError,
     Next,
     Provide,
     RequestContext,
@@ -445,3 +446,39 @@ async def test_tools_of_a_mounted_server_share_the_loop() -> None:
         await client.call_tool("one")
         await client.call_tool("part_two")
     assert len(loops) == 1
+
+
+async def test_calls_are_refused_while_too_many_abandoned_tasks_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trio_mcp.concurrency.asyncio_thread._PATIENCE", 0.05)
+    server = Server("s", limits=Limits(cleanup_grace=0.01, max_abandoned_threads=1))
+    started, may_end, ended = (threading.Event() for _ in range(3))
+
+    @server.tool(asyncio=True)
+    async def stubborn() -> None:
+        started.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+        ended.set()
+
+    @server.tool(asyncio=True)
+    async def fine() -> str:
+        return "fine"
+
+    async with open_memory(server) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "stubborn")
+            await happened(started)
+            nursery.cancel_scope.cancel(reason="enough")
+        while server.statistics().in_flight:  # noqa: ASYNC110, until it is abandoned
+            await trio.sleep(0.001)
+        with pytest.raises(MCPError, match="Too busy"):
+            await client.call_tool("fine")
+        may_end.set()
+        await happened(ended)
+        for _ in range(100):
+            with suppress(MCPError):
+                assert (await client.call_tool("fine")).text == "fine"
+                break
+        else:
+            pytest.fail("it is still refused")

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import outcome
 import trio
 
+from ..jsonrpc.errors import TOO_BUSY, CodedError
 from .contexts import asynccontextmanager
 from .loop_tasks import LoopTask
 from .nurseries import sole_exception
@@ -29,9 +30,12 @@ _PATIENCE: Final = 5.0
 
 
 class AsyncioThread:
-    """An event loop of asyncio in a thread of its own, made in the run of trio that uses the loop. `aclose` ends it."""
+    """An event loop of asyncio in a thread of its own, made in the run of trio that uses the loop. `aclose` ends it.
+    While ``max_abandoned`` tasks that ignored their cancel still run, calls are refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_abandoned: int) -> None:
+        self._max_abandoned = max_abandoned
+        self._abandoned: list[LoopTask[Any]] = []
         self._trio_run = TrioRun()
         self._ended = trio.Event()
         self._loop = asyncio.new_event_loop()
@@ -49,7 +53,13 @@ class AsyncioThread:
     ) -> T:
         """Run ``function`` in a task of the loop, and return its result. A cancel cancels the task, with its reason as
         the message, and is raised when the task has ended. A task that does not end within the grace is abandoned: the
-        log is told, and ``abandoned`` called."""
+        log is told, and ``abandoned`` called. Raises `CodedError` while too many abandoned tasks run."""
+        if len(self._abandoned) >= self._max_abandoned:
+            self._abandoned = [task for task in self._abandoned if not task.over.is_set()]
+            if len(self._abandoned) >= self._max_abandoned:
+                raise CodedError(
+                    TOO_BUSY, "Too busy: earlier calls still run though they were cancelled; try again later"
+                )
         async with trio.open_nursery() as nursery:
             calls, context = _LoopCalls(self, self._loop, self._trio_run, nursery), copy_context()
             context.run(loop_calls.set, calls)
@@ -61,6 +71,7 @@ class AsyncioThread:
                 with graces.grace():
                     await task.over.wait()
                 if not task.over.is_set():
+                    self._abandoned.append(task)
                     called: Any = getattr(function, "func", function)  # without arguments, which may be private
                     logger.warning(
                         "a handler on asyncio did not end within %g s of its cancel, and is abandoned: %s swallows "

@@ -85,7 +85,7 @@ class RequestHost:
         if self._asyncio is None:
             from ...concurrency.asyncio_thread import AsyncioThread  # late: few servers have such handlers
 
-            self._asyncio = AsyncioThread()
+            self._asyncio = AsyncioThread(self.limits.max_abandoned_threads)
         return self._asyncio
 
     async def end_asyncio(self) -> None:
