@@ -121,7 +121,8 @@ class Limits:
     max_abandoned_threads: int = _bound(100)
     """Threads of cancelled handlers that did not end within ``cleanup_grace`` and still run, for the whole server.
     Abandoned threads take no place of ``worker_threads``; while there are as many as the bound, calls of plain ``def``
-    handlers are answered with error -31000, unexecuted, and the log says where the abandoned threads are."""
+    handlers are answered with error -31000, unexecuted, and the log says where the abandoned threads are. As many
+    handlers on asyncio that ignored their cancel may run, before further calls of such handlers are refused."""
     max_asking_threads: int = _bound(200)
     """Threads beside ``worker_threads`` in which plain ``def`` handlers wait for their client, for the whole server.
     Asking one question more fails with error -31000. Where many users are asked, let handlers be ``async def``."""
