@@ -484,3 +484,29 @@ async def test_calls_are_refused_while_too_many_abandoned_tasks_run(monkeypatch:
                 break
         else:
             pytest.fail("it is still refused")
+
+
+async def test_a_plain_generator_that_is_cancelled_while_it_is_entered_is_left() -> None:
+    server = Server("s")
+    entering, may_enter, left = (threading.Event() for _ in range(3))
+
+    def connect() -> Generator[str]:
+        entering.set()
+        may_enter.wait(PATIENCE)
+        try:
+            yield "connection"
+        finally:
+            left.set()
+
+    @server.tool(asyncio=True)
+    async def use(connection: Annotated[str, Provide(connect)]) -> str:
+        return connection
+
+    async with open_memory(server) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "use")
+            await happened(entering)
+            nursery.cancel_scope.cancel(reason="enough")
+        await trio.sleep(0.01)
+        may_enter.set()
+        await happened(left)

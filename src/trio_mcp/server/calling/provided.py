@@ -123,7 +123,12 @@ class _LoopValues(_ProvidedValues):
     async def in_thread(self, call: Callable[[], T]) -> T:
         import asyncio  # late: few servers need it
 
-        return await asyncio.to_thread(call)
+        running = asyncio.ensure_future(asyncio.to_thread(call))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])  # what the thread enters has to be left
+            raise
 
     def begin_grace(self) -> None:
         """Do nothing: a task of asyncio's that was cancelled may wait again."""
