@@ -25,8 +25,7 @@ from examples.authorization.provider import (
     place,
     press,
 )
-from trio_mcp.auth.challenges import parse_challenges
-from trio_mcp.auth.credentials import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError, parse_challenges
 from trio_mcp.auth.fetching import HttpFetcher, UrlRules
 from trio_mcp.auth.oauth_client.acquisition import drive
 from trio_mcp.auth.oauth_client.authorization_code import OAuth, revoke
