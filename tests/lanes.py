@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "interaction/browser/test_http_page.py",
     *("interaction/client/test_child.py", "interaction/client/test_interrupts.py"),
     *("interaction/server/test_descriptors.py", "interaction/server/test_signals.py"),
-    *("interaction/server/test_stdio.py", "interaction/server/test_unread_stderr.py"),
+    "interaction/server/test_unread_stderr.py",
     *("interaction/websocket/test_load.py", "interaction/websocket/test_memory.py"),
     *("ported/test_ported_servers.py", "recording/test_hostile_recordings.py", "recording/test_hostile_texts.py"),
     *("serving/http/test_asgi_processes.py", "stores/test_sqlite_processes.py", "tasks/test_ending_processes.py"),
@@ -71,8 +71,11 @@ LANES: Final = {
 """The lanes of the files that are in none but one of these."""
 
 
-STARTS_FEW: Final = {"cli/test_json_text.py", "interaction/client/test_both_ends.py"}
-"""Files of the quick lane with a test that starts a small program often, or that forks what it starts."""
+STARTS_FEW: Final = {
+    *("cli/test_json_text.py", "interaction/client/test_both_ends.py"),
+    "interaction/server/test_stdio.py",  # the only tests of the lane that see some defects of standard streams
+}
+"""Files of the quick lane with a test that starts a small program often, that forks what it starts, or with a reason."""
 
 
 def add_option(parser: pytest.Parser) -> None:
