@@ -75,7 +75,7 @@ STARTS_FEW: Final = {
     *("cli/test_json_text.py", "interaction/client/test_both_ends.py"),
     "interaction/server/test_stdio.py",  # the only tests of the lane that see some defects of standard streams
 }
-"""Files of the quick lane with a test that starts a small program often, that forks what it starts, or with a reason."""
+"""Files of the quick lane with tests that start small programs often, that fork what they start, or with a reason."""
 
 
 def add_option(parser: pytest.Parser) -> None:
