@@ -122,7 +122,7 @@ OTHERS: dict[type, set[str]] = {
         *("auth", "cancellation", "client_extension", "client_supports", "has_input_response", "headers"),
         *("input_response_as", "input_responses", "is_cancelled", "is_resubmit", "lifespan", "meta", "no_channel"),
         *("peer_user", "request_id", "request_state", "request_state_as", "revision", "session_id", "stateless"),
-        "trace",
+        *("state", "trace"),
     },
     Catalogue: {
         *(
@@ -137,7 +137,8 @@ OTHERS: dict[type, set[str]] = {
             "may_name",
             "name_of",
         ),
-        *("add", "close", "remove", "replace", "show"),  # for the group
+        *("held", "tool_name"),
+        *("add", "check_pins", "close", "remove", "replace", "show"),  # for the group
     },
     Watch: {"close", "put"},
     Client: {

@@ -193,7 +193,7 @@ class Registry(Generic[T]):
 
         Raises `CodedError` -32602 for a cursor not given by this registry (2025-11-25 pagination, Error Handling).
         """
-        after = self._read_cursor(cursor) if cursor else 0  # some languages write absent texts as empty ones
+        after = 0 if cursor is None else self._read_cursor(cursor)
         most = self._page_size
         if not after and not self._caller_dependent and (most is None or len(self) <= most):
             return list(self._items.values()), None
