@@ -75,7 +75,7 @@ def server() -> Server:
 @asynccontextmanager
 async def clients_of(server: Server, *callers: str) -> AsyncGenerator[list[Client]]:
     """A client for each of the principals ``callers``."""
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         clients: list[Client] = []
 
         async def serve(name: str, task_status: trio.TaskStatus[Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 import trio
+from trio_mcp.auth.challenges import parse_challenges
 
 from examples.authorization import protected_server
 from examples.authorization.provider import (
@@ -142,7 +143,7 @@ class _Story:
         assert stored is not None
         context = GrantContext(server_url=self.url, stored=stored)
         fetcher = HttpFetcher(UrlRules.for_server(self.url), http_proxy=None)
-        await drive(revoke(auth.settings(), context, self.issuer.issuer), fetcher, None, lambda: None)
+        await drive(revoke(auth._settings(), context, self.issuer.issuer), fetcher, None, lambda: None)
         await self._account("revocation")
         await trio.sleep(protected_server.REMEMBERED)  # for so long the server need not ask whether a token is good
         user.says_yes = False

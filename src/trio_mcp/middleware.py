@@ -170,7 +170,7 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
 def _is_exempt(request: ServerRequest) -> bool:
     """Return whether no limit holds: for streams, and for requests about tasks, which may wait for the end of a task,
     or cancel one. `Limits` bounds both."""
-    return request.streams or request.method.startswith("tasks/")
+    return request._streams or request.method.startswith("tasks/")
 
 
 def _is_unlimited(request: ServerRequest) -> bool:
@@ -209,7 +209,7 @@ class _RateLimit(PositionedMiddleware):
 
     async def _limit(self, limit: bytes | None, request: ServerRequest, next: Next) -> Any:
         if not _is_unlimited(request):
-            key, rates = self._key(request), None if limit is None else request.rates
+            key, rates = self._key(request), None if limit is None else request._rates
             wait = None if rates is None or limit is None else await self._acquire_shared(rates, limit, key)
             if wait is None:
                 wait = self._buckets.acquire(key, trio.current_time())
@@ -302,7 +302,7 @@ def _write(log: logging.Logger, request: ServerRequest, names: Collection[str], 
     if not log.isEnabledFor(logging.INFO):
         return
     outcome, cause = end
-    given: JSONObject = request.params.arguments or {} if request.has_arguments else {}
+    given: JSONObject = request.params.arguments or {} if request._has_arguments else {}
     shown = {name: _shown(given[name]) for name in names if name in given}
     facts = {"method": request.method, "offer": request.offer, "caller": request.caller_name, "outcome": outcome}
     words = request.method if facts["offer"] is None else f"{request.method} {facts['offer']}"

@@ -91,11 +91,11 @@ class OpenTelemetry:
         self._meters = Meters(meter_provider)
         self._resource_uris = resource_uris
 
-    def watch(self, load: Load) -> None:
+    def _watch_load(self, load: Load) -> None:
         """Observe the counts of ``load``, those of `Server.statistics`, in the metrics."""
         self._meters.watch(load)
 
-    def tracer(self, network: str | None) -> ConnectionTracer:
+    def _tracer_of(self, network: str | None) -> ConnectionTracer:
         """Return the tracer of a connection whose messages travel by ``network``: ``pipe``, ``tcp`` or ``unix``; `None`
         when the messages do not leave the process."""
         return ConnectionTracer(self._tracer, self._meters, network, resource_uris=self._resource_uris)

@@ -58,7 +58,7 @@ async def resource_of(issuer: str) -> AsyncIterator[str]:
 
     async with serving(trio.serve_tcp, answer, 0, host="127.0.0.1") as listeners:
         url = f"http://127.0.0.1:{port_of(listeners)}/mcp"
-        gate = Protected(resource=url, authorization_servers=[issuer], verifier=verify, scopes=[READ]).gate()
+        gate = Protected(resource=url, authorization_servers=[issuer], verifier=verify, scopes=[READ])._gate()
         metadata, paths = gate.metadata, gate.metadata_paths
         yield url
 
@@ -78,7 +78,7 @@ def after(context: GrantContext, grant: Grant, challenge: Challenge | None = Non
     """The context that ``grant`` leads to."""
     return GrantContext(
         server_url=context.server_url,
-        stored=context.stored.with_record(grant.issuer, grant.record),
+        stored=context.stored._with_record(grant.issuer, grant.record),
         challenge=challenge,
         proof_key=context.proof_key,
     )

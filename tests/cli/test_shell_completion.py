@@ -120,7 +120,7 @@ async def test_names_that_a_shell_or_a_terminal_would_obey_are_not_offered(home:
     @hostile.tool(name="p.ok-1")
     async def nothing() -> None: ...
 
-    entry = hostile.tools.registry.get("p.ok-1")
+    entry = hostile._tools.registry.get("p.ok-1")
     assert entry is not None
     for name in (
         "p$(touch owned)",
@@ -130,7 +130,7 @@ async def test_names_that_a_shell_or_a_terminal_would_obey_are_not_offered(home:
         "p*",
         "-p",
     ):  # past what declaring refuses
-        hostile.tools.registry.add(name, attrs.evolve(entry, listed=attrs.evolve(entry.listed, name=name)))
+        hostile._tools.registry.add(name, attrs.evolve(entry, listed=attrs.evolve(entry.listed, name=name)))
     listeners: Any = await nursery.start(serve_tcp, hostile, "127.0.0.1", 0)
     url = f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
     words = {"_TRIO_MCP_COMPLETE": "fish_complete", "COMP_WORDS": f"trio-mcp call {url} p", "COMP_CWORD": "p"}

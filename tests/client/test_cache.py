@@ -19,7 +19,7 @@ def read(uri: str) -> RequestKey:
 
 
 def keep(partition: CachePartition, question: RequestKey, answer: Any, now: float = 0.0) -> None:
-    with partition.cache.fetching(partition, question) as fetch:
+    with partition._cache._fetching(partition, question) as fetch:
         fetch.store(answer, now)
 
 
@@ -28,7 +28,7 @@ def told(name: str, ttl_ms: Any = 1000, scope: str = "private") -> dict[str, Any
 
 
 def shown(partition: CachePartition, question: RequestKey = TOOLS, now: float = 0.0) -> Any:
-    found = partition.cache.find(partition, question, now)
+    found = partition._cache._find(partition, question, now)
     return None if found is None else found["tools"][0]["name"]
 
 
@@ -36,14 +36,14 @@ def test_an_answer_is_fresh_until_its_time_is_up_and_not_at_that_moment() -> Non
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a"), now=5.0)
     assert [shown(partition, now=now) for now in (5.0, 5.999, 6.0)] == ["a", "a", None]
-    assert len(partition.cache) == 0
+    assert len(partition._cache) == 0
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, None, "1000", True, [1000]])
 def test_an_answer_without_a_good_time_to_live_is_not_kept(ttl_ms: Any) -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a", ttl_ms))
-    assert len(partition.cache) == 0
+    assert len(partition._cache) == 0
 
 
 @pytest.mark.parametrize("ttl_ms", [10**12, 2**70 / 1])
@@ -58,20 +58,20 @@ def test_an_answer_that_cannot_be_written_is_not_kept() -> None:
     for _ in range(100_000):
         deep = [deep]
     keep(partition, TOOLS, {**told("a"), "deep": deep})
-    assert len(partition.cache) == 0
+    assert len(partition._cache) == 0
 
 
 def test_an_answer_that_is_no_object_is_not_kept() -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, [1, 2])
-    assert len(partition.cache) == 0
+    assert len(partition._cache) == 0
 
 
 def test_what_was_given_out_can_be_changed_without_harm() -> None:
     partition, answer = ResponseCache().partition(), told("a")
     keep(partition, TOOLS, answer)
     answer["tools"][0]["name"] = "poison"
-    found = partition.cache.find(partition, TOOLS, 0.0)
+    found = partition._cache._find(partition, TOOLS, 0.0)
     found["tools"].clear()
     assert shown(partition) == "a"
 
@@ -113,13 +113,13 @@ def test_a_later_answer_replaces_the_one_that_is_kept_even_if_it_is_not_kept_its
     keep(partition, TOOLS, told("b"))
     assert shown(partition) == "b"
     keep(partition, TOOLS, told("c", ttl_ms=0))
-    assert len(partition.cache) == 0
+    assert len(partition._cache) == 0
 
 
 def test_an_answer_to_an_earlier_request_does_not_replace_one_to_a_later() -> None:
     cache = ResponseCache()
     partition = cache.partition()
-    with cache.fetching(partition, TOOLS) as earlier:
+    with cache._fetching(partition, TOOLS) as earlier:
         keep(partition, TOOLS, told("later"))
         earlier.store(told("earlier"), 0.0)
     assert shown(partition) == "later"
@@ -128,7 +128,7 @@ def test_an_answer_to_an_earlier_request_does_not_replace_one_to_a_later() -> No
 def test_an_answer_to_a_later_request_replaces_one_to_an_earlier() -> None:
     cache = ResponseCache()
     partition = cache.partition()
-    with cache.fetching(partition, TOOLS) as earlier, cache.fetching(partition, TOOLS) as later:
+    with cache._fetching(partition, TOOLS) as earlier, cache._fetching(partition, TOOLS) as later:
         earlier.store(told("earlier"), 0.0)
         later.store(told("later"), 0.0)
     assert shown(partition) == "later"
@@ -151,7 +151,7 @@ def test_the_change_of_a_list_makes_its_pages_stale_and_nothing_else(kind: Any, 
     questions = [RequestKey(method, cursor) for method in lists for cursor in (b"", b"2")] + [read("x://a")]
     for question in questions:
         keep(partition, question, told("a"))
-    partition.changed(Change(kind))
+    partition._changed(Change(kind))
     assert {question.method for question in questions if shown(partition, question) is None} == methods
 
 
@@ -160,7 +160,7 @@ def test_the_change_of_a_resource_makes_it_stale_and_those_that_it_is_a_part_of(
     uris = ("x://dir", "x://dir/a", "x://dir/a/deep", "x://dir/b", "x://other")
     for uri in uris:
         keep(partition, read(uri), told("a"))
-    partition.changed(Change("resource", "x://dir/a"))
+    partition._changed(Change("resource", "x://dir/a"))
     assert [uri for uri in uris if shown(partition, read(uri)) is None] == ["x://dir", "x://dir/a"]
 
 
@@ -169,15 +169,15 @@ def test_a_change_reaches_all_who_use_the_same_server_and_nobody_else() -> None:
     everybody = [cache.partition("s", "ann"), cache.partition("s", "bob"), cache.partition("t", "ann")]
     for partition in everybody:
         keep(partition, TOOLS, told("a"))
-    cache.partition("s", "carol").changed(Change("tools"))
+    cache.partition("s", "carol")._changed(Change("tools"))
     assert [shown(partition) for partition in everybody] == [None, None, "a"]
 
 
 def test_an_answer_is_not_kept_if_a_change_was_seen_since_it_was_asked_for() -> None:
     cache = ResponseCache()
     ann, bob = cache.partition("s", "ann"), cache.partition("s", "bob")
-    with cache.fetching(ann, TOOLS) as hers, cache.fetching(bob, read("x://a")) as his:
-        bob.changed(Change("tools"))
+    with cache._fetching(ann, TOOLS) as hers, cache._fetching(bob, read("x://a")) as his:
+        bob._changed(Change("tools"))
         hers.store(told("old"), 0.0)
         his.store(told("good"), 0.0)
     assert (shown(ann), shown(bob, read("x://a"))) == (None, "good")
@@ -189,7 +189,7 @@ def test_an_answer_is_not_kept_if_a_change_was_seen_since_it_was_asked_for() -> 
 
 
 def refuse(partition: CachePartition, question: RequestKey, code: int) -> None:
-    with partition.cache.fetching(partition, question) as fetch:
+    with partition._cache._fetching(partition, question) as fetch:
         fetch.record_error(code)
 
 
@@ -230,11 +230,11 @@ def test_bytes_are_bounded_and_what_is_larger_than_all_of_them_pushes_nothing_ou
     partition = ResponseCache(max_bytes=300).partition()
     for uri in "abcdef":
         keep(partition, read(uri), told(uri))
-        assert partition.cache.size <= 300
-    kept = len(partition.cache)
+        assert partition._cache.size <= 300
+    kept = len(partition._cache)
     assert 0 < kept < 6
     keep(partition, read("g"), told("g" * 301))
-    assert len(partition.cache) == kept
+    assert len(partition._cache) == kept
 
 
 @pytest.mark.parametrize("bounds", [{"max_entries": -1}, {"max_bytes": -1}, {"max_ttl": -1}, {"max_ttl": float("inf")}])
@@ -250,9 +250,9 @@ def test_an_answer_nested_too_deep_for_the_stack_that_is_left_is_asked_for_again
     keep(partition, TOOLS, {**told("a"), "deep": deep})
 
     def descend(levels: int) -> Any:
-        return descend(levels - 1) if levels else partition.cache.find(partition, TOOLS, 0.0)
+        return descend(levels - 1) if levels else partition._cache._find(partition, TOOLS, 0.0)
 
-    assert partition.cache.find(partition, TOOLS, 0.0)["deep"] == deep
+    assert partition._cache._find(partition, TOOLS, 0.0)["deep"] == deep
     found = _at_the_bottom(descend)
     assert found is None or found["deep"] == deep  # by the version of Python, C code has a stack of its own
 
@@ -270,8 +270,8 @@ def _at_the_bottom(descend: Any) -> Any:
 def test_a_fetch_that_was_given_up_leaves_nothing_behind() -> None:
     cache = ResponseCache()
     partition = cache.partition()
-    with pytest.raises(KeyError), cache.fetching(partition, TOOLS) as fetch:
+    with pytest.raises(KeyError), cache._fetching(partition, TOOLS) as fetch:
         raise KeyError
     assert isinstance(fetch, PendingAnswer)
-    partition.changed(Change("tools"))
+    partition._changed(Change("tools"))
     assert not fetch.is_outdated

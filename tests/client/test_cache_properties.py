@@ -99,7 +99,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(client=clients, question=questions)
     def ask(self, client: int, question: RequestKey) -> None:
-        context = self.cache.fetching(self.partitions[client], question)
+        context = self.cache._fetching(self.partitions[client], question)
         self.asked.append(Asked(context.__enter__(), context, client, self.tick()))
 
     def end(self, which: int) -> Asked | None:
@@ -160,7 +160,7 @@ class CacheMachine(RuleBasedStateMachine):
         at = self.tick()
         touched = [question for question in QUESTIONS if outdates(change, question)]
         self.outdated += [Outdated(server_of(client), question, at) for question in touched]
-        self.partitions[client].changed(change)
+        self.partitions[client]._changed(change)
 
     @rule(seconds=st.sampled_from([0.5, 1.5]))
     def time_passes(self, seconds: float) -> None:
@@ -182,7 +182,7 @@ class CacheMachine(RuleBasedStateMachine):
                 self.look(client, question)
 
     def look(self, client: int, question: RequestKey) -> None:
-        shown = self.cache.find(self.partitions[client], question, self.now)
+        shown = self.cache._find(self.partitions[client], question, self.now)
         if shown is None:
             self.check_that_nothing_good_is_hidden(client, question)
             return

@@ -27,7 +27,7 @@ def noted() -> Server:
 async def test_watchers_see_each_change_though_there_is_no_callback() -> None:
     seen: list[Change] = []
     async with open_memory(noted(), era="legacy") as client:
-        client.callbacks.watchers.append(seen.append)
+        client._callbacks.watchers.append(seen.append)
         await client.subscribe("note://a")
         await client.call_tool("change")
     assert seen == [Change("tools"), Change("resource", "note://a")]
@@ -41,7 +41,7 @@ async def test_watchers_come_before_callbacks_and_before_the_replies_that_follow
         order.append(kind)
 
     async with open_memory(noted(), era="legacy", on_list_changed=on_list_changed) as client:
-        client.callbacks.watchers.append(order.append)
+        client._callbacks.watchers.append(order.append)
         await client.subscribe("note://a")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "change")

@@ -313,7 +313,7 @@ async def test_plain_def_handlers_run_in_the_threads_of_the_connection() -> None
     busy: list[int] = []
 
     def count(_: object) -> dict[str, Any]:
-        busy.append(client.host.workers.free(SlotState.RUNNING))
+        busy.append(client._host.workers.free(SlotState.RUNNING))
         return {}
 
     async def script(peer: RoundsPeer) -> None:

@@ -173,7 +173,7 @@ async def test_the_iteration_ends_when_the_server_ends_the_stream_and_no_cancel_
 async def test_a_shutdown_of_the_server_ends_the_iteration_after_the_last_change() -> None:
     server = noted()
     ours, theirs = memory_transport_pair()
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         connection = ServerConnection(running, theirs)
         nursery.start_soon(connection.run)
         async with open_client(ours) as client, client.listen(tools=True, uris=["note://a"]) as changes:
@@ -284,7 +284,7 @@ async def test_a_cancelled_step_loses_nothing() -> None:
 async def test_watchers_see_what_listeners_get() -> None:
     server, seen = noted(), list[Change]()
     async with open_memory(server) as client, client.listen(tools=True) as changes:
-        client.callbacks.watchers.append(seen.append)
+        client._callbacks.watchers.append(seen.append)
         server.remove_tool("spare")
         assert await anext(changes) == TOOLS
     assert seen == [TOOLS]

@@ -223,7 +223,7 @@ async def play(plans: list[Plan], capacity: int, high_water: int) -> None:
                     for key in range(len(plans)):
                         nursery.start_soon(host.call, client, key)
             await wait_all_tasks_blocked()
-            assert client.connection.state.outbound == ()
+            assert client._connection.state.outbound == ()
         await ours.aclose()
     assert host.asked == host.ended
     assert all(count == 1 for count in host.asked.values())

@@ -99,7 +99,7 @@ def test_a_thread_that_never_looks_holds_up_the_end_of_its_server_for_so_long(
                 await client.call_tool("deaf")
 
         ours, theirs = memory_transport_pair()
-        async with server.running() as running, trio.open_nursery() as nursery:
+        async with server._running() as running, trio.open_nursery() as nursery:
             connection = connection_to(running, theirs)
             ended = trio.Event()
 

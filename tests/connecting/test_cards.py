@@ -58,7 +58,7 @@ async def test_a_client_finds_what_a_server_serves() -> None:
             url="http://127.0.0.1:1/mcp/server-card",
         )
         read = await read_card(f"{base}/mcp/server-card")
-    assert read == card.of(server)
+    assert read == card._of(server)
     assert read.endpoint is not None
     assert read.endpoint.url == "http://127.0.0.1:1/mcp"
 

@@ -118,9 +118,9 @@ async def test_what_the_body_raises_starts_nothing(tmp_path: Path) -> None:
 def test_a_bounded_number_of_commands_is_remembered_each_with_its_surroundings() -> None:
     known = LegacyServers()
     for number in range(300):
-        known.record(Command(["server", str(number)]).identity, is_legacy=True)
-    assert not known.is_known(Command(["server", "43"]).identity)
-    assert known.is_known(Command(["server", "44"]).identity)
-    assert not known.is_known(Command(["server", "299"], env={"MODE": "modern"}).identity)
-    known.record(Command(["server", "299"]).identity, is_legacy=False)
-    assert not known.is_known(Command(["server", "299"]).identity)
+        known.record(Command(["server", str(number)])._identity, is_legacy=True)
+    assert not known.is_known(Command(["server", "43"])._identity)
+    assert known.is_known(Command(["server", "44"])._identity)
+    assert not known.is_known(Command(["server", "299"], env={"MODE": "modern"})._identity)
+    known.record(Command(["server", "299"])._identity, is_legacy=False)
+    assert not known.is_known(Command(["server", "299"])._identity)

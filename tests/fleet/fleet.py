@@ -177,13 +177,13 @@ async def _serve(
     task_status: trio.TaskStatus[Member],
 ) -> None:
     """Serve as `serve_http` does, without a listener and signals."""
-    gate = None if auth is None else auth.gate()
+    gate = None if auth is None else auth._gate()
     settings = EndpointSettings("/mcp", host_checks_for("127.0.0.1", None, None), gate)
     bounds = Limits(**limits) if limits else None
     ways, scope, over = Ways(), trio.CancelScope(), trio.Event()
     storage, ends = Storage(shared, ways), trio.Event()
     with scope:
-        async with server.running(bounds, shared=storage) as running, trio.open_nursery() as nursery:
+        async with server._running(bounds, shared=storage) as running, trio.open_nursery() as nursery:
             front = HttpFront(running, nursery, settings, websocket=False)
             endpoint = MemoryEndpoint(front, nursery)
             task_status.started(Member(server, endpoint, ways, storage, scope, ends, over, running))

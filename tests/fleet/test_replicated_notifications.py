@@ -68,8 +68,8 @@ async def running(shared: SharedStorage, *secrets: bytes | None) -> AsyncGenerat
         for secret in secrets:
             options: dict[str, Any] = {} if secret is None else {"secrets": [secret]}
             member = Member(Server("s", extensions=[search], **options), [])
-            member.server.observers.add(Client(member.told))
-            await stack.enter_async_context(member.server.running(shared=shared))
+            member.server._observers.add(Client(member.told))
+            await stack.enter_async_context(member.server._running(shared=shared))
             members.append(member)
         yield members
 

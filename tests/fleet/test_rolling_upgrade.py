@@ -292,6 +292,6 @@ async def test_state_of_the_next_form_is_refused(autojump_clock: MockClock, monk
 async def test_changes_of_things_that_this_version_does_not_have_are_ignored(autojump_clock: MockClock) -> None:
     async with fleet(add_things, shared=NextStorage()) as (new, old):
         listener = await Listener.at(old, toolsListChanged=True, resourceSubscriptions=["a:1"])
-        new.server.list_changed("notifications/tools/list_changed")
+        new.server._observers.list_changed("notifications/tools/list_changed")
         new.server.resource_updated("a:1")
         assert sorted(await listener.told()) == ["a:1", "tools"]

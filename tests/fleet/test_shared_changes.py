@@ -75,7 +75,7 @@ def named(message: dict[str, Any]) -> str:
 async def test_change_of_a_list_is_told_by_all_replicas_once(autojump_clock: MockClock) -> None:
     async with fleet(add_things, 3) as members:
         listeners = [await Listener.at(member) for member in members]
-        members[0].server.list_changed("notifications/tools/list_changed")
+        members[0].server._observers.list_changed("notifications/tools/list_changed")
         assert await listeners[0].next() == "tools"
         assert trio.current_time() == 0  # those here need no log
         for listener in listeners[1:]:
@@ -127,11 +127,11 @@ async def test_outage_makes_changes_late_and_loses_none(autojump_clock: MockCloc
     async with fleet(add_things) as (one, two):
         here, there = await Listener.at(one), await Listener.at(two)
         one.ways.are_cut = True
-        one.server.list_changed("notifications/tools/list_changed")
+        one.server._observers.list_changed("notifications/tools/list_changed")
         assert await here.told() == ["tools"]
         await trio.sleep(60)
         assert await there.told() == []
-        one.server.list_changed("notifications/resources/list_changed")
+        one.server._observers.list_changed("notifications/resources/list_changed")
         one.ways.are_cut = False
         await trio.sleep(5)
         assert sorted(await there.told()) == ["resources", "tools"]
@@ -148,7 +148,7 @@ async def test_nothing_is_asked_beyond_once_in_five_seconds_when_nothing_changes
 async def test_last_change_of_a_replica_that_ends_is_told(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         listener = await Listener.at(two)
-        one.server.list_changed("notifications/tools/list_changed")
+        one.server._observers.list_changed("notifications/tools/list_changed")
         one.scope.cancel(reason="the replica ends at once")
         assert await listener.told() == ["tools"]
 
@@ -216,9 +216,9 @@ class OpenLog:
 @asynccontextmanager
 async def opened() -> AsyncGenerator[tuple[Server, Told, OpenLog]]:
     server, told, log = Server("server"), Told(), OpenLog()
-    server.observers.add(told)
+    server._observers.add(told)
     async with log.joined(), trio.open_nursery() as nursery:
-        await nursery.start(ChangeReplicator(server.observers, log).run)
+        await nursery.start(ChangeReplicator(server._observers, log).run)
         yield server, told, log
         nursery.cancel_scope.cancel(reason="the test is over")
 
@@ -289,7 +289,7 @@ async def test_note_that_failed_is_noted_again_and_told_here_as_seldom_as_may_be
     async with opened() as (server, told, log):
         place = (await log.log.read_since(None)).cursor
         log.failure = failure
-        server.list_changed("notifications/tools/list_changed")
+        server._observers.list_changed("notifications/tools/list_changed")
         await trio.sleep(0.05)
         log.failure = None
         await trio.sleep(3)
@@ -300,7 +300,7 @@ async def test_note_that_failed_is_noted_again_and_told_here_as_seldom_as_may_be
 
 async def test_own_note_is_not_told_again_but_the_same_one_of_another_is(autojump_clock: MockClock) -> None:
     async with opened() as (server, told, log):
-        server.list_changed("notifications/tools/list_changed")
+        server._observers.list_changed("notifications/tools/list_changed")
         await trio.sleep(0.5)
         assert told.found == ["tools"]
         await log.log.record(["tools"])
@@ -311,7 +311,7 @@ async def test_own_note_is_not_told_again_but_the_same_one_of_another_is(autojum
 async def test_own_hint_that_was_lost_hides_no_change_of_another(autojump_clock: MockClock) -> None:
     async with opened() as (server, told, log):
         log.passes_on = False
-        server.list_changed("notifications/tools/list_changed")
+        server._observers.list_changed("notifications/tools/list_changed")
         await trio.sleep(0.5)
         log.passes_on = True
         for _ in range(3):  # the first one shows that a hint was lost
@@ -324,10 +324,10 @@ async def test_own_hint_that_was_lost_hides_no_change_of_another(autojump_clock:
 
 async def test_log_that_cannot_be_asked_at_first_tells_everything_later(autojump_clock: MockClock) -> None:
     server, told, log = Server("server"), Told(), OpenLog()
-    server.observers.add(told)
+    server._observers.add(told)
     log.failure = StoreDown("away")
     async with log.joined(), trio.open_nursery() as nursery:
-        await nursery.start(ChangeReplicator(server.observers, log).run)
+        await nursery.start(ChangeReplicator(server._observers, log).run)
         await trio.sleep(30)
         log.failure = None
         await trio.sleep(10)
@@ -337,11 +337,11 @@ async def test_log_that_cannot_be_asked_at_first_tells_everything_later(autojump
 
 async def test_server_that_is_served_twice_tells_no_change_for_ever(autojump_clock: MockClock) -> None:
     server, told = Server("server"), Told()
-    server.observers.add(told)
+    server._observers.add(told)
     async with MemoryStorage().join("server") as replica, trio.open_nursery() as nursery:
         for _ in range(2):
-            await nursery.start(ChangeReplicator(server.observers, replica.changes).run)
-        server.list_changed("notifications/tools/list_changed")
+            await nursery.start(ChangeReplicator(server._observers, replica.changes).run)
+        server._observers.list_changed("notifications/tools/list_changed")
         await trio.sleep(60)
         assert set(told.found) == {"tools"}
         assert len(told.found) <= 3

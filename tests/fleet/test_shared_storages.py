@@ -235,7 +235,7 @@ async def test_owner_that_has_ended_is_known(shared: SharedStorage) -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        (lambda server: server.list_changed("notifications/tools/list_changed"), "tools"),
+        (lambda server: server._observers.list_changed("notifications/tools/list_changed"), "tools"),
         (lambda server: server.resource_updated("a:1"), "a:1"),
     ],
     ids=["list", "resource"],

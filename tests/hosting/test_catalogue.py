@@ -268,13 +268,13 @@ async def test_of_large_things_so_much_is_taken(autojump_clock: MockClock, caplo
 async def test_a_list_that_was_read_when_its_member_is_removed_gets_nowhere(autojump_clock: MockClock) -> None:
     async with open_memory(offering("x")) as client:
         catalogue = Catalogue()
-        catalogue.add("a")
+        catalogue._add("a")
         listing = MemberListing("a", catalogue)
         listing.start(client)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listing.run, client, trio.lowlevel.ParkingLot(), lambda _: None)
             listing.stop()
-            catalogue.remove("a")
+            catalogue._remove("a")
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
         assert listing.read

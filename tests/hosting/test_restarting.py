@@ -23,18 +23,18 @@ from trio_mcp.hosting import MemberDescription, MemberState, MemberStatus, Membe
 
 def test_each_delay_is_twice_the_one_before_up_to_the_longest() -> None:
     policy = RestartPolicy(first_delay=0.5, max_delay=6, jitter=0)
-    assert [policy.delay(attempt) for attempt in range(1, 7)] == [0.5, 1, 2, 4, 6, 6]
-    assert policy.delay(10**6) == 6
+    assert [policy._delay(attempt) for attempt in range(1, 7)] == [0.5, 1, 2, 4, 6, 6]
+    assert policy._delay(10**6) == 6
 
 
 def test_longest_delay_is_thirty_seconds_by_default() -> None:
-    assert RestartPolicy(jitter=0).delay(1000) == 30
+    assert RestartPolicy(jitter=0)._delay(1000) == 30
 
 
 @pytest.mark.parametrize(("random", "delay"), [(0.0, 8.0), (0.5, 6.0), (1.0, 4.0)])
 def test_jitter_takes_away_a_random_share(random: float, delay: float) -> None:
     policy = RestartPolicy(first_delay=8, jitter=0.5, random=lambda: random)
-    assert policy.delay(1) == delay
+    assert policy._delay(1) == delay
 
 
 @pytest.mark.parametrize(

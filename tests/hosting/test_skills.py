@@ -27,11 +27,11 @@ def broken() -> MemberDescription:
     extension: Any = SkillsExtension(directory_read=False)
     server = Server("broken", extensions=[extension])
 
-    @server.handles(extension.listing)
+    @server.handles(extension._listing)
     async def fail() -> ListSkillsResult:
         raise RuntimeError
 
-    server.handles(extension.getting)(fail)
+    server.handles(extension._getting)(fail)
     return MemberDescription(InMemory(server))
 
 

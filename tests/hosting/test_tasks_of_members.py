@@ -58,7 +58,7 @@ async def answer(_: ElicitFormParams) -> dict[str, Any]:
 
 
 async def lose(group: Group, name: str) -> None:
-    await (await group.client(name)).connection.close("the wire broke")
+    await (await group.client(name))._connection.close("the wire broke")
 
 
 async def test_a_call_of_a_tool_that_is_a_task_waits_for_its_end(autojump_clock: MockClock, era: str) -> None:

@@ -179,7 +179,7 @@ async def connected_twice(
 ) -> AsyncIterator[tuple[MemoryPeer, MemoryPeer]]:
     """Two connections to one running server, neither opened; or to what is `put_before` it."""
     served = server if stateless else put_before(server)  # no proxy is stateless
-    async with served.running(stateless=stateless) as running, trio.open_nursery() as nursery:
+    async with served._running(stateless=stateless) as running, trio.open_nursery() as nursery:
         peers: list[MemoryPeer] = []
         for principal in principals:
             ours, theirs = memory_transport_pair()

@@ -493,7 +493,7 @@ async def test_waits_beyond_the_bound_are_refused_and_take_no_place_of_calls(
 
 async def test_the_number_of_endings_goes_back_to_nothing(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(ending_timeout=10))
-    async with slow.server.running() as running:
+    async with slow.server._running() as running:
         endings = running.host.endings
         assert endings is not None
         assert len(endings) == 0

@@ -255,7 +255,7 @@ async def test_both_messages_go_out_together_and_first(within: float, autojump_c
 
     ours.send = noting  # type: ignore[method-assign]
     ours.send_nowait = lambda message: 0  # type: ignore[method-assign]
-    async with trio.open_nursery() as nursery, cancel_server.server.running() as running:
+    async with trio.open_nursery() as nursery, cancel_server.server._running() as running:
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, **options("legacy")) as client:
             ending = await left(client, {}, within=within)

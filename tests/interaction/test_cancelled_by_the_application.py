@@ -31,7 +31,7 @@ async def seen_when_left(together: bool) -> Cancellation | None:
             seen.append(ctx.cancellation)
 
     ours, theirs = memory_transport_pair()
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         connection = ServerConnection(running, theirs)
         await nursery.start(connection.run)
         peer = MemoryPeer(ours)
@@ -72,7 +72,7 @@ async def test_a_request_that_is_read_while_the_application_leaves_never_runs() 
             began.append("work")
 
         ours, theirs = memory_transport_pair()
-        async with server.running() as running, trio.open_nursery() as nursery:
+        async with server._running() as running, trio.open_nursery() as nursery:
             connection = ServerConnection(running, theirs)
             await nursery.start(connection.run)
             peer = MemoryPeer(ours)

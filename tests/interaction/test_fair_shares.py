@@ -28,7 +28,7 @@ async def shared(*, alone: bool = False, **limits: Any) -> AsyncIterator[Connect
     """A server, to which clients connect."""
     server = noted()
     server.limits = Limits(**limits)
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
 
         async def connect() -> Peer:
             ours, theirs = memory_transport_pair()

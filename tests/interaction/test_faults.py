@@ -289,8 +289,8 @@ def assert_nothing_is_left(world: World) -> None:
     assert (now.connections, now.in_flight, now.queued) == (0, 0, 0)
     assert world.started == world.ended, "a handler was left running"
     if world.client is not None:
-        assert world.client.connection.state.outbound == ()
-        assert world.client.connection.state.inbound == ()
+        assert world.client._connection.state.outbound == ()
+        assert world.client._connection.state.inbound == ()
 
 
 def assert_every_call_ended_once(world: World) -> None:

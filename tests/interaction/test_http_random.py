@@ -181,7 +181,7 @@ async def play(script: list[tuple[str, int, int]], *, cuts: bool) -> Story:
                 clients.cancel_scope.cancel("the story is over")
             await trio.sleep(1000)
             gauges = ("in_flight", "queued", "parked", "listening", "inbound_bytes")
-            assert {gauge: getattr(server.load, gauge) for gauge in gauges} == dict.fromkeys(gauges, 0)
+            assert {gauge: getattr(server._load, gauge) for gauge in gauges} == dict.fromkeys(gauges, 0)
             nursery.cancel_scope.cancel("the story is over")
     return story
 

@@ -267,7 +267,7 @@ async def test_the_return_annotation_may_name_the_questions_too(autojump_clock: 
     async def never() -> InputRequired:
         return InputRequired({"name": FORM})
 
-    assert server.tools.registry.get("never").listed.output_schema is None  # type: ignore[union-attr]
+    assert server._tools.registry.get("never").listed.output_schema is None  # type: ignore[union-attr]
     async with connected(server, MODERN, ALL) as peer:
         first, result = await ask(peer, "count")
         assert (await peer.retry(first, result))["result"]["structuredContent"] == {"result": 5}

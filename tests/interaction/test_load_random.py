@@ -195,7 +195,7 @@ class Client(Conversation):
 
 async def play(script: list[tuple[str, int, int]], hang_up: bool) -> None:
     server = make_server()
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         clients = [Client(running) for _ in range(CLIENTS)]
         for client in clients:
             await nursery.start(client.connection.run)
@@ -206,17 +206,17 @@ async def play(script: list[tuple[str, int, int]], hang_up: bool) -> None:
                 server.resource_updated("mem:///x")
             elif not client.over:
                 await getattr(client, "return_" if word == "return" else word.replace(" ", "_"))(number)
-            check_gauges(server.load)
+            check_gauges(server._load)
             if number % 2:
                 await trio.testing.wait_all_tasks_blocked()
         if not hang_up:
             await trio.sleep(60)
             for client in clients:
                 client.check()
-            assert (server.load.in_flight, server.load.queued, server.load.parked) == (0, 0, 0)
+            assert (server._load.in_flight, server._load.queued, server._load.parked) == (0, 0, 0)
         for client in clients:
             await client.channel.aclose()
-    assert {gauge: getattr(server.load, gauge) for gauge in GAUGES} == dict.fromkeys(GAUGES, 0)
+    assert {gauge: getattr(server._load, gauge) for gauge in GAUGES} == dict.fromkeys(GAUGES, 0)
 
 
 GAUGES = ("connections", "in_flight", "queued", "listening", "parked", "inbound_bytes")

@@ -70,7 +70,7 @@ class Wires:
 
 @asynccontextmanager
 async def wires(server: Server) -> AsyncGenerator[Wires]:
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         yield Wires(running, nursery)
         nursery.cancel_scope.cancel()
 
@@ -86,7 +86,7 @@ async def test_a_principal_goes_on_over_another_connection(autojump_clock: MockC
         assert text(await first.retry(call, result, meta={"io.modelcontextprotocol/logLevel": "info"})) == "done"
         assert [message["method"] for message in await first.everything(1)] == ["notifications/message"]
         assert await second.everything(1) == [], "what is sent goes where the request belongs now"
-    load = desk.server.load
+    load = desk.server._load
     assert (load.parked, load.in_flight, load.inbound_bytes) == (0, 0, 0)
 
 
@@ -101,7 +101,7 @@ async def test_a_handler_outlives_the_connection_it_was_asked_on(autojump_clock:
         second = await opened.open("ada")
         result = asked(await second.retry(call, result))
         assert text(await second.retry(call, result)) == "done"
-    load = desk.server.load
+    load = desk.server._load
     assert (load.parked, load.in_flight, load.inbound_bytes, load.cancelled) == (0, 0, 0, 0)
 
 
@@ -130,7 +130,7 @@ async def test_the_end_of_the_connection_it_came_from_does_not_stop_what_goes_on
         await second.close()
         await trio.sleep(60)
         assert [cause for cause, _ in desk.ended] == [CancelCause.SHUTDOWN], "it ends with the one it belongs to"
-    assert desk.server.load.inbound_bytes == 0
+    assert desk.server._load.inbound_bytes == 0
 
 
 async def test_what_is_parked_for_a_principal_ends_with_the_server_and_learns_why(autojump_clock: MockClock) -> None:
@@ -189,5 +189,5 @@ async def test_each_connection_counts_the_rounds_that_it_runs_and_no_others(auto
             call, result = await ask(wire, "twice")
             asked(await wire.retry(call, result))
             await wire.send(wire.call_message("twice"))
-    load = desk.server.load
+    load = desk.server._load
     assert (load.parked, load.in_flight, load.queued, load.inbound_bytes) == (0, 0, 0, 0)

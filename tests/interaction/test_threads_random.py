@@ -129,7 +129,7 @@ async def test_no_thread_and_no_share_counts_in_the_end(seed: int, monkeypatch: 
     dice = random.Random(seed)
     server = make_server()
     with trio.fail_after(PATIENCE):
-        async with server.running() as running:
+        async with server._running() as running:
             async with trio.open_nursery() as nursery:
                 crowd = Crowd(running, nursery, dice)
                 for _ in range(3):
@@ -142,7 +142,7 @@ async def test_no_thread_and_no_share_counts_in_the_end(seed: int, monkeypatch: 
             for place in places:
                 if place._state is not SlotState.OUTSIDE:  # its handler is deaf, and was abandoned
                     await place.released.wait()
-            assert {gauge: getattr(server.load, gauge) for gauge in GAUGES} == dict.fromkeys(GAUGES, 0)
+            assert {gauge: getattr(server._load, gauge) for gauge in GAUGES} == dict.fromkeys(GAUGES, 0)
             assert (workers._counts, list(workers.queue), workers._abandoned_calls) == ([0] * len(SlotState), [], {})
             for share in {place._share for place in places}:
                 assert (share._counts, share.queue) == ([0] * len(SlotState), {})

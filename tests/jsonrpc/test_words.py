@@ -41,7 +41,7 @@ def test_clean_words_show_where_something_was() -> None:
     "error",
     [
         HTTPError(502, NASTY, NASTY),
-        HTTPError.refused(502, NASTY),
+        HTTPError._refused(502, NASTY),
         ConnectionLost(NASTY),
         ProtocolViolation(NASTY),
         UnreadableAnswer(NASTY),

@@ -90,7 +90,7 @@ async def test_one_that_is_cut_off_is_replaced_and_the_others_go_on(tmp_path: Pa
 
                 nursery.start_soon(hang)
                 await hung.wait()
-                client.connection.lose(ConnectionLost("cut off"))
+                client._connection.lose(ConnectionLost("cut off"))
                 assert (await group.call_tool("fastmcp__echo", {"text": "on"})).text == "on"
             assert (await group.call_tool("official__echo", {"text": "again"})).text == "again"
             assert await group.client("official") is not client

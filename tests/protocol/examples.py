@@ -54,7 +54,7 @@ def kinds(method: Method, revision: Revision) -> list[Any]:
 def _sayable(kind: Any, revision: Revision) -> bool:
     if kind is ResourceLink:
         return revision.structured_content != "none"
-    return kind is not UnknownContent and getattr(kind, "SINCE", revision.name) <= revision.name
+    return kind is not UnknownContent and getattr(kind, "_SINCE", revision.name) <= revision.name
 
 
 def _said(field: attrs.Attribute[Any], revision: Revision) -> bool:
@@ -121,7 +121,7 @@ def restricted(value: Any, revision: Revision) -> Any:
 CASES = [
     (revision, method.name, kind)
     for revision in REVISIONS.values()
-    for method in revision.methods.values()
+    for method in revision._methods.values()
     for kind in kinds(method, revision)
 ]
 

@@ -10,7 +10,7 @@ from trio_mcp.protocol.types.lifecycle import ClientCapabilities, Elicitation, R
 ALL = ClientCapabilities(
     {"x": {}}, Roots(), Sampling({}, {}), Elicitation({}, {}), extensions={"io.modelcontextprotocol/ui": {}}
 )
-SINCE = {
+_SINCE = {
     "roots": "2024-11-05",
     "sampling": "2024-11-05",
     "sampling.context": "2024-11-05",
@@ -23,7 +23,7 @@ SINCE = {
 }
 
 
-@pytest.mark.parametrize(("path", "since"), SINCE.items())
+@pytest.mark.parametrize(("path", "since"), _SINCE.items())
 def test_a_capability_is_supported_from_its_revision_on(path: str, since: str) -> None:
     for name, revision in REVISIONS.items():
         assert declares(ALL, path, revision) is (name >= since), name

@@ -61,13 +61,13 @@ NOTIFICATIONS: dict[tuple[Role, str], set[str]] = {
 
 @pytest.mark.parametrize(("role", "name"), REQUESTS)
 def test_a_role_sends_the_requests_its_revision_gives_it(role: Role, name: str) -> None:
-    rows = REVISIONS[name].methods.values()
+    rows = REVISIONS[name]._methods.values()
     assert {row.name for row in rows if row.is_request and row.sent_by(role)} == REQUESTS[role, name]
 
 
 @pytest.mark.parametrize(("role", "name"), NOTIFICATIONS)
 def test_a_role_sends_the_notifications_its_revision_gives_it(role: Role, name: str) -> None:
-    rows = REVISIONS[name].methods.values()
+    rows = REVISIONS[name]._methods.values()
     assert {row.name for row in rows if not row.is_request and row.sent_by(role)} == NOTIFICATIONS[role, name]
 
 
@@ -91,13 +91,13 @@ def test_every_method_is_found_by_its_name() -> None:
 
 @pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
 def test_progress_goes_both_ways_in_legacy_revisions(revision: Revision) -> None:
-    assert revision.methods["notifications/progress"].sent_by("client")
-    assert revision.methods["notifications/progress"].sent_by("server")
+    assert revision._methods["notifications/progress"].sent_by("client")
+    assert revision._methods["notifications/progress"].sent_by("server")
 
 
 def test_progress_goes_to_clients_only_in_modern_revisions() -> None:
-    assert not LATEST_MODERN.methods["notifications/progress"].sent_by("client")
-    assert LATEST_MODERN.methods["notifications/progress"].sent_by("server")
+    assert not LATEST_MODERN._methods["notifications/progress"].sent_by("client")
+    assert LATEST_MODERN._methods["notifications/progress"].sent_by("server")
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,10 @@ async def test_name_of_a_ready_member_does_not_wait_for_a_mute_one(autojump_cloc
     async with open_group(members, forwards=ALL_QUESTIONS) as group:
         server = gateway(group)
         async with open_memory(server):
-            await server.wait_listed("one__add")
+            await server._wait_listed("one__add")
             assert trio.current_time() == begun
             with trio.move_on_after(1) as scope:
-                await server.wait_listed()
+                await server._wait_listed()
             assert scope.cancelled_caught
 
 
@@ -84,7 +84,7 @@ async def test_lists_are_complete_once_all_members_are_ready_or_have_failed() ->
     async with open_group(members, forwards=ALL_QUESTIONS) as group:
         server = gateway(group)
         async with open_memory(server) as client:
-            await server.wait_listed()
+            await server._wait_listed()
             assert "one__add" in [tool.name async for tool in client.list_tools()]
 
 
@@ -426,7 +426,7 @@ async def test_a_member_that_has_failed_stays_in_the_list_and_its_calls_fail_at_
         assert trio.current_time() == before
         assert {tool.name async for tool in client.list_tools()} >= {"dead__act", "one__greet"}
         assert (await client.call_tool("one__greet")).text == "hello from greeter"
-        await way.group.remove("dead")
+        await way._group.remove("dead")
         await trio.sleep(1)
         assert [tool.name async for tool in client.list_tools()] == ["one__greet", "one__sleep"]
 
@@ -466,7 +466,7 @@ class Counted(InMemory):
 
     async def _lose(self, client: Client) -> None:
         await trio.sleep(1)
-        client.connection.lose(ConnectionLost("the member dies"))
+        client._connection.lose(ConnectionLost("the member dies"))
 
 
 async def test_of_five_members_one_dies_each_second_and_the_others_do_not_notice(
@@ -498,8 +498,8 @@ async def test_of_five_members_one_dies_each_second_and_the_others_do_not_notice
         while len(nursery.child_tasks) > 0:
             assert {tool.name async for tool in client.list_tools()} == wanted
             await trio.sleep(0.1)
-        assert way.group.statuses["c"].restarts > 3
-        assert way.group.statuses["a"].state is MemberState.READY
+        assert way._group.statuses["c"].restarts > 3
+        assert way._group.statuses["a"].state is MemberState.READY
     assert 3 < lost < 15
     assert lists == []
     assert Counted.opened - opened < 20
@@ -593,7 +593,7 @@ async def test_a_member_that_comes_later_is_told_as_a_change(front: Any, autojum
     lists = list[str]()
     async with gate({}) as way, open_memory(way, era=front, on_list_changed=lists.append) as client:
         assert [tool async for tool in client.list_tools()] == []
-        way.group.add("one", MemberDescription(everything()))
+        way._group.add("one", MemberDescription(everything()))
         await trio.sleep(1)
         assert sorted(set(lists)) == ["prompts", "resources", "tools"]
         assert (await client.call_tool("one__add", {"a": 1, "b": 2})).structured_content == {"result": 3}
@@ -609,11 +609,11 @@ async def test_what_a_gateway_has_of_its_own_goes_before_what_a_member_offers(
             return "its own"
 
         async with open_memory(way, era=front) as client:
-            way.group.add("one", MemberDescription(greeter()))
+            way._group.add("one", MemberDescription(greeter()))
             await trio.sleep(1)
             assert (await client.call_tool("one__greet")).text == "its own"
             assert (await client.call_tool("one__sleep", {"seconds": 0.1})).text == "slept"
-            await way.group.remove("one")
+            await way._group.remove("one")
             await trio.sleep(1)
             assert [tool.name async for tool in client.list_tools()] == ["one__greet"]
     assert "one__greet of member one is not offered" in caplog.text
@@ -630,14 +630,14 @@ async def test_subscriptions_are_kept_over_a_restart_and_end_with_the_client(
         async with open_memory(way, era=front, on_resource_updated=told.append) as client:
             await client.subscribe("member://one/note://motto")
             await trio.sleep(1.7)  # the member was lost after a second
-            assert way.group.statuses["one"].restarts == 1
+            assert way._group.statuses["one"].restarts == 1
             assert told == ["member://one/note://motto"]
             server.resource_updated("note://motto")
             await wait_all_tasks_blocked()
             assert len(told) == 2
-            assert way.members.watched_of("one") == {"note://motto"}
+            assert way._members.watched_of("one") == {"note://motto"}
         await wait_all_tasks_blocked()
-        assert way.members.watched_of("one") == set()
+        assert way._members.watched_of("one") == set()
 
 
 async def test_a_question_in_the_reading_of_a_resource_of_a_member_is_answered(front: Any, back: Any) -> None:
@@ -733,11 +733,11 @@ async def test_nothing_is_left_of_calls_that_are_cancelled_at_any_moment(
                 nursery.start_soon(call, client)
                 await trio.sleep(draw.random() * 0.003)
         await trio.sleep(1)
-        behind = way.group.present("one")
+        behind = way._group._present("one")
         assert behind is not None
         upstream = MemberUpstream.shared_through(behind)
         assert (upstream.downstreams, upstream.calls) == ({}, {})
-        assert {each.method.name for each in behind.connection.state.outbound} <= {"subscriptions/listen"}
+        assert {each.method.name for each in behind._connection.state.outbound} <= {"subscriptions/listen"}
         assert (await client.call_tool("one__greet")).text == "hello from greeter"
 
 

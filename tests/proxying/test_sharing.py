@@ -109,7 +109,7 @@ async def test_the_loss_of_the_server_behind_ends_all_connections(autojump_clock
         async with open_memory(shared) as client, trio.open_nursery() as nursery:
             nursery.start_soon(wait, client)
             await wait_all_tasks_blocked()
-            await behind.connection.close("it is over")
+            await behind._connection.close("it is over")
     assert lost == ["lost"]
 
 

@@ -34,7 +34,7 @@ def slow() -> MemberDescription:
     """A member that never answers about its skills."""
     extension: Any = SkillsExtension(directory_read=False)
     server = Server("slow", extensions=[extension])
-    for row in (extension.listing, extension.getting):
+    for row in (extension._listing, extension._getting):
         server.handles(row)(trio.sleep_forever)
     return MemberDescription(InMemory(server), options={"call_timeout": 3})
 

@@ -23,7 +23,7 @@ A, B = f"{UPDATED} note://a", f"{UPDATED} note://b"
 async def slow_peer_of(proxy: Proxy) -> AsyncIterator[Peer]:
     """A raw client, to which next to nothing is on its way at a time."""
     ours, theirs = memory_transport_pair(1)
-    async with proxy.running(Limits(high_water=1)) as running, trio.open_nursery() as nursery:
+    async with proxy._running(Limits(high_water=1)) as running, trio.open_nursery() as nursery:
         connection = connection_to(running, theirs)
         await nursery.start(connection.run)
         peer = Peer(connection, ours)

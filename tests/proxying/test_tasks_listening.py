@@ -119,7 +119,7 @@ class Reader:
 
 
 def told(task_id: str, number: int) -> NotificationReceived:
-    return NotificationReceived(LATEST_MODERN.methods[STATE], {"taskId": task_id, "number": number}, LATEST_MODERN)
+    return NotificationReceived(LATEST_MODERN._methods[STATE], {"taskId": task_id, "number": number}, LATEST_MODERN)
 
 
 async def test_a_client_that_reads_slowly_gets_the_latest_state_of_each_task(autojump_clock: MockClock) -> None:

@@ -43,7 +43,7 @@ async def client_of(
 ) -> AsyncGenerator[ScriptedClient]:
     """Open a client of ``principal``."""
     ours, theirs = memory_transport_pair()
-    async with way.running() as running, open_service_nursery("the test is over") as nursery:
+    async with way._running() as running, open_service_nursery("the test is over") as nursery:
         await nursery.start(connection_to(running, theirs, Peer(principal=principal_id(principal))).run)
         client = ScriptedClient(ours)
         await client.open(revision, capabilities or (OURS if revision == MODERN else None))

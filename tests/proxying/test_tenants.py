@@ -363,7 +363,7 @@ async def test_a_client_may_be_told_that_everything_behind_may_have_changed(auto
 
     ours, theirs = memory_transport_pair()
     async with (
-        proxy(partial(open_scripted_server, script)).running() as running,
+        proxy(partial(open_scripted_server, script))._running() as running,
         open_service_nursery("the test is over") as nursery,
     ):
         connection = connection_to(running, theirs)

@@ -211,7 +211,7 @@ def test_a_damaged_recording_is_one_line_at_the_command_line(words: tuple[str, .
 async def test_a_message_of_any_depth_leaves_the_recording_readable(levels: int, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     ours, theirs = memory_transport_pair()
-    async with open_server(Server("s"), Recorder(path).recorded(theirs, "server")):
+    async with open_server(Server("s"), Recorder(path)._recorded(theirs, "server")):
         await ours.send(b'{"jsonrpc":"2.0","method":"x","params":' + b"[" * levels + b"]" * levels + b"}\n")
         await ours.send(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
         await ours.receive()

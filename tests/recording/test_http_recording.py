@@ -54,9 +54,9 @@ class WritesAtTheEnd(Recorder):
         self.awaited.wait(10)
         super()._write(job)
 
-    async def written(self, recording: Recording) -> None:
+    async def _written(self, recording: Recording) -> None:
         self.awaited.set()
-        await super().written(recording)
+        await super()._written(recording)
 
 
 async def run(

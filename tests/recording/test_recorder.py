@@ -120,7 +120,7 @@ async def test_a_cancel_is_recorded_from_the_leaving_of_the_call_to_the_end_of_t
     ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
     here, there = memory_transport_pair()
     async with (
-        open_server(server, Recorder(theirs).recorded(there, "server")),
+        open_server(server, Recorder(theirs)._recorded(there, "server")),
         open_client(here, record=ours) as client,
     ):
         begun = trio.current_time()

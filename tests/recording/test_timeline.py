@@ -46,7 +46,7 @@ async def recorded(folder: Path, era: Any = "legacy") -> Timeline:
     ours, theirs = folder / "ours.jsonl", folder / "theirs.jsonl"
     here, there = memory_transport_pair()
     async with (
-        open_server(server, Recorder(theirs).recorded(there, "server")),
+        open_server(server, Recorder(theirs)._recorded(there, "server")),
         open_client(here, record=ours, era=era, elicitation=yes) as client,
     ):
         with trio.move_on_after(1):
@@ -278,7 +278,7 @@ async def test_the_call_that_a_proxy_made_stands_below_the_call_of_its_client(
     stand_in = proxy(lambda **options: InMemory(server).open(**{**options, "record": paths[2]}))
     here, there = memory_transport_pair()
     async with (
-        open_server(stand_in, Recorder(paths[1]).recorded(there, "server")),
+        open_server(stand_in, Recorder(paths[1])._recorded(there, "server")),
         open_client(here, record=paths[0], era=era) as client,
     ):
         assert (await client.call_tool("greet")).text == "hello"

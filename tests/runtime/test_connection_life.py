@@ -398,7 +398,7 @@ async def test_changes_are_told_to_the_handler_and_so_are_logs(autojump_clock: M
             await this.wire.send(json.dumps({"jsonrpc": "2.0", "method": method, "params": {}}).encode() + b"\n")
         await wait_all_tasks_blocked()
         assert sorted(this.handler.told) == ["notifications/message", "notifications/tools/list_changed"]
-        event = NotificationReceived(LATEST_LEGACY.methods["notifications/tools/list_changed"], {}, LATEST_LEGACY)
+        event = NotificationReceived(LATEST_LEGACY._methods["notifications/tools/list_changed"], {}, LATEST_LEGACY)
         this.connection.notified(event, 10)
         await wait_all_tasks_blocked()
         assert len(this.handler.told) == 3

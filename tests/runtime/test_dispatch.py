@@ -132,7 +132,7 @@ def theirs() -> InboundRequest:
 
 
 def notification(method: str = "notifications/message", **params: Any) -> NotificationReceived:
-    return NotificationReceived(LATEST_LEGACY.methods[method], params, LATEST_LEGACY)
+    return NotificationReceived(LATEST_LEGACY._methods[method], params, LATEST_LEGACY)
 
 
 class Counting(BatchExchange):

@@ -447,7 +447,7 @@ async def test_the_answer_is_given_after_the_callbacks_of_what_came_before_it(au
     async with side(slow) as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
-        method = LATEST_LEGACY.methods["notifications/message"]
+        method = LATEST_LEGACY._methods["notifications/message"]
         for _ in range(2):
             this.told.put(NotificationReceived(method, {}, LATEST_LEGACY), 10)
         this.settle(1, {}, after=1)
@@ -464,7 +464,7 @@ async def test_the_answer_waits_for_no_callback_of_what_came_before_its_request(
         await trio.sleep_forever()
 
     async with side(stuck) as (this, nursery):
-        this.told.put(NotificationReceived(LATEST_LEGACY.methods["notifications/message"], {}, LATEST_LEGACY), 10)
+        this.told.put(NotificationReceived(LATEST_LEGACY._methods["notifications/message"], {}, LATEST_LEGACY), 10)
         nursery.start_soon(this.call)
         await this.sent()
         this.settle(1, {}, after=1)
@@ -588,7 +588,7 @@ async def test_an_unreadable_answer_is_told_after_the_callbacks_of_what_came_bef
     async with side(slow) as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
-        this.told.put(NotificationReceived(LATEST_LEGACY.methods["notifications/message"], {}, LATEST_LEGACY), 10)
+        this.told.put(NotificationReceived(LATEST_LEGACY._methods["notifications/message"], {}, LATEST_LEGACY), 10)
         this.outbound.unreadable_answer(this.state.outbound[0], "no JSON")
         await wait_all_tasks_blocked()
         assert this.failures == []

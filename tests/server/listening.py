@@ -96,7 +96,7 @@ async def peer_of(
 ) -> AsyncIterator[Peer]:
     """A raw client; ``capacity`` in bytes is what fits on the wire to it."""
     ours, theirs = memory_transport_pair(capacity)
-    async with server.running(stateless=stateless) as running, trio.open_nursery() as nursery:
+    async with server._running(stateless=stateless) as running, trio.open_nursery() as nursery:
         connection = ServerConnection(running, theirs)
         await nursery.start(connection.run)
         peer = Peer(connection, ours)

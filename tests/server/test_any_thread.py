@@ -68,7 +68,7 @@ CHANGES: dict[str, Callable[[Server], object]] = {
     "remove_prompt": lambda server: server.remove_prompt("echo"),
     "disable": lambda server: server.disable("tag"),
     "enable": lambda server: server.enable("tag"),
-    "list_changed": lambda server: server.list_changed("notifications/tools/list_changed"),
+    "list_changed": lambda server: server._observers.list_changed("notifications/tools/list_changed"),
     "resource_updated": lambda server: server.resource_updated("note://motto"),
     "everything_changed": lambda server: server.everything_changed(),
     "searchable": lambda server: server.searchable(pinned=["change", "probe"]),
@@ -366,7 +366,7 @@ async def test_a_thread_adds_a_member_to_a_group() -> None:
             assert (await group.call_tool("one__echo", {"text": "hi"})).text == "hi"
             watch = await trio.to_thread.run_sync(group.catalogue.watch)
             assert await watch.__anext__() in ("tools", "resources", "prompts", "resource_templates")
-            await trio.to_thread.run_sync(group.reconnect_as_legacy, "one")
+            await trio.to_thread.run_sync(group._reconnect_as_legacy, "one")
             assert (await group.client("one")).revision.handshake
         with pytest.raises(trio.ClosedResourceError):
             await trio.to_thread.run_sync(group.add, "two", description)
@@ -422,7 +422,7 @@ async def test_answers_are_outdated_by_a_thread_while_a_client_calls() -> None:
 
     def outdate() -> None:
         while not over.is_set():
-            partition.changed(Change("tools"))
+            partition._changed(Change("tools"))
 
     with trio.fail_after(PATIENCE):
         async with open_memory(server, cache=partition) as client, trio.open_nursery() as nursery:
@@ -481,7 +481,7 @@ def test_a_declaration_before_and_after_serving_needs_no_trio() -> None:
     server.tool(name="later")(echo)
     server.disable("tag")
     server.resource_updated("note://motto")
-    assert server.tools.registry.known("later") is not None
+    assert server._tools.registry.known("later") is not None
 
 
 async def test_a_thread_that_outlives_the_server_may_change_it() -> None:
@@ -489,7 +489,7 @@ async def test_a_thread_that_outlives_the_server_may_change_it() -> None:
     async with open_memory(server):
         await wait_all_tasks_blocked()
     await trio.to_thread.run_sync(server.remove_tool, "echo")
-    assert not len(server.tools.registry)
+    assert not len(server._tools.registry)
 
 
 def test_log_drops_a_message_after_the_end_of_the_run() -> None:

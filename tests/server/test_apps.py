@@ -168,7 +168,7 @@ async def test_what_the_contents_say_goes_before_the_policy() -> None:
     [PAGE, "<!doctype HTML>", f"\ufeff \n{PAGE}", f"<!-- made by -->\n<!-- us -->{PAGE}"],
 )
 def test_text_that_is_an_html_document_is_a_view(page: str) -> None:
-    assert AppPolicy().on(TextResourceContents(VIEW, page)).mime_type == TYPE
+    assert AppPolicy()._on(TextResourceContents(VIEW, page)).mime_type == TYPE
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_permission_is_one_that_there_is() -> None:
 
 
 async def start(server: Server) -> None:
-    async with server.running():
+    async with server._running():
         pass
 
 

@@ -77,7 +77,7 @@ async def test_an_application_that_leaves_is_the_parent_that_cancels() -> None:
 
     ours, theirs = memory_transport_pair()
     meta = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         await nursery.start(ServerConnection(running, theirs).run)
         await ours.send(encode(Request(1, "tools/call", {"name": "work", "_meta": meta})) + b"\n")
         await wait_all_tasks_blocked()

@@ -98,5 +98,5 @@ async def test_completer_for_a_prompt_that_was_removed_later_does_not_stop_the_s
         async with open_memory(server) as client:
             reference = ResourceTemplateReference("note://{author}/{title}")
             assert (await client.complete(reference, "title", "a")).values == []
-        if server.prompts.registry.is_used:
+        if server._prompts.registry.is_used:
             server.remove_prompt("plan")

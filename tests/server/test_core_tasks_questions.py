@@ -322,7 +322,7 @@ class Connections:
 
 @asynccontextmanager
 async def connections() -> AsyncGenerator[Connections]:
-    async with asking_server().running() as running, trio.open_nursery() as nursery:
+    async with asking_server()._running() as running, trio.open_nursery() as nursery:
         yield Connections(nursery, running)
         nursery.cancel_scope.cancel()
 
@@ -441,7 +441,7 @@ async def test_the_task_of_another_principal_does_not_exist(autojump_clock: Mock
 
 
 async def test_who_cannot_be_told_apart_has_no_list(autojump_clock: MockClock) -> None:
-    async with asking_server().running() as running, trio.open_nursery() as nursery:
+    async with asking_server()._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         await nursery.start(connection_to(running, theirs, Peer(session_id="s")).run)
         client = ScriptedClient(ours)
@@ -457,7 +457,7 @@ async def test_who_cannot_be_told_apart_has_no_list(autojump_clock: MockClock) -
 async def test_another_process_that_shares_the_store_asks_and_brings_the_answer(autojump_clock: MockClock) -> None:
     settings = TaskSettings(store=MemoryTaskStore())
     first, second = asking_server(settings), asking_server(settings)
-    async with first.running() as one, second.running() as other, trio.open_nursery() as nursery:
+    async with first._running() as one, second._running() as other, trio.open_nursery() as nursery:
         ann = await Connections(nursery, one).open("ann")
         tasks = [await create(ann, "greet"), await create(ann, "robust")]
         await ann.aclose()

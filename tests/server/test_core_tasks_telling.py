@@ -159,7 +159,7 @@ async def test_a_task_whose_client_has_gone_logs_on_without_waiting(autojump_clo
         done.set()
         return "done"
 
-    async with server.running() as running:
+    async with server._running() as running:
         ours, theirs = memory_transport_pair()
         async with trio.open_nursery() as nursery:
             await nursery.start(connection_to(running, theirs, SOLE_CLIENT).run)

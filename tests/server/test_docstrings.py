@@ -142,7 +142,7 @@ def test_a_prompt_describes_its_arguments_too() -> None:
         """
         return topic
 
-    (prompt,) = [entry.listed for entry in server.prompts.registry]
+    (prompt,) = [entry.listed for entry in server._prompts.registry]
     assert prompt.description == "Ask."
     assert prompt.arguments is not None
     assert prompt.arguments[0].description == "What about."

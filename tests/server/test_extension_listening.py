@@ -100,7 +100,7 @@ async def test_of_the_changes_that_nobody_reads_the_last_is_told(autojump_clock:
         return "x" * 1000
 
     ours, theirs = memory_transport_pair(64)
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         await nursery.start(ServerConnection(running, theirs, Peer()).run)
         peer = MemoryPeer(ours)
         await peer.open(MODERN, KNOWS)
@@ -163,7 +163,7 @@ async def test_no_more_is_told_once_the_stream_was_cancelled(autojump_clock: Moc
 async def test_a_stream_that_the_server_ends_has_a_result(autojump_clock: MockClock) -> None:
     server = slow_server()
     ours, theirs = memory_transport_pair()
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         connection = ServerConnection(running, theirs, Peer())
         await nursery.start(connection.run)
         peer = MemoryPeer(ours)
@@ -303,7 +303,7 @@ async def test_the_last_that_is_told_of_each_task_is_how_it_is(seed: int, autoju
         return "x" * 100
 
     ours, theirs = memory_transport_pair(128)
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         await nursery.start(ServerConnection(running, theirs, Peer()).run)
         peer = MemoryPeer(ours)
         await peer.open(MODERN, KNOWS)

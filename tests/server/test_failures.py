@@ -169,9 +169,9 @@ async def test_exposed_errors_tell_their_type_and_text(caplog: pytest.LogCapture
 class BrokenTracing:
     """An observer that fails where it must not."""
 
-    def watch(self, counts: object) -> None: ...
+    def _watch_load(self, counts: object) -> None: ...
 
-    def tracer(self, network: str | None) -> Any:
+    def _tracer_of(self, network: str | None) -> Any:
         return self
 
     def calling(self, request: Any, params: Any, present: Any) -> None:

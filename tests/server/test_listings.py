@@ -57,10 +57,10 @@ def offering(page_size: int | None = None) -> Server:
 
 def registries(server: Server) -> list[tuple[Registry[Any], Any]]:
     return [
-        (server.tools.listed, ListToolsResult),
-        (server.prompts.registry, ListPromptsResult),
-        (server.resources.registry, ListResourcesResult),
-        (server.resources.templates, ListResourceTemplatesResult),
+        (server._tools.listed, ListToolsResult),
+        (server._prompts.registry, ListPromptsResult),
+        (server._resources.registry, ListResourcesResult),
+        (server._resources.templates, ListResourceTemplatesResult),
     ]
 
 
@@ -158,7 +158,7 @@ async def test_items_that_an_around_changes_are_written_as_changed() -> None:
             tools = (await peer.request("tools/list"))["result"]["tools"]
             assert [tool["name"] for tool in tools] == ["t0", "t2", "t4"]
             assert tools[0]["description"] == "changed in place"
-    assert server.tools.registry.listing(None, UNKNOWN_PEER)[0][0].description != "changed in place"
+    assert server._tools.registry.listing(None, UNKNOWN_PEER)[0][0].description != "changed in place"
 
 
 async def test_items_that_an_around_changes_in_place_are_written_for_each_caller() -> None:
@@ -180,7 +180,7 @@ async def test_items_that_an_around_changes_in_place_are_written_for_each_caller
 
 def test_texts_of_removed_and_of_foreign_items_are_not_kept() -> None:
     server = offering()
-    page, _ = server.tools.registry.listing(None, UNKNOWN_PEER)
+    page, _ = server._tools.registry.listing(None, UNKNOWN_PEER)
     texts = page.texts
     page.append(attrs.evolve(page[0], name="foreign"))
     for revision in ROWS.values():
@@ -202,7 +202,7 @@ def test_texts_beyond_the_bound_are_written_each_time(monkeypatch: pytest.Monkey
     monkeypatch.setattr(listings, "_MOST_KEPT", 1000)
     server = offering()
     check(server)
-    texts = server.tools.registry.listing(None, UNKNOWN_PEER)[0].texts
+    texts = server._tools.registry.listing(None, UNKNOWN_PEER)[0].texts
     kept = sum(len(text) for each in texts._texts.values() for _, text in each.values())
     assert 0 < kept == 1000 - texts._left <= 1000
 
@@ -211,7 +211,7 @@ def test_second_listing_of_an_item_takes_few_instructions() -> None:
     server = Server("s")
     for number in range(300):
         server.tool(name=f"t{number}")(noop)
-    registry = server.tools.registry
+    registry = server._tools.registry
 
     def listed() -> None:
         page, following = registry.listing(None, UNKNOWN_PEER)

@@ -184,7 +184,7 @@ def test_a_clash_is_an_error_where_the_server_is_mounted_and_mounts_nothing() ->
     server.mount(part, prefix="m")
     with pytest.raises(ValueError, match="'notes://motto' already"):
         server.mount(notes(), prefix="other")
-    assert server.tools.registry.names() == {"n_in_a_thread", "m_where", "m_in_a_thread"}
+    assert server._tools.registry.names() == {"n_in_a_thread", "m_where", "m_in_a_thread"}
 
 
 def test_a_clash_at_run_time_fails_the_addition_everywhere() -> None:
@@ -193,10 +193,10 @@ def test_a_clash_at_run_time_fails_the_addition_everywhere() -> None:
     server.tool(name="n_len")(anything)
     with pytest.raises(ValueError, match="'n_len' already"):
         part.tool(name="len")(anything)
-    assert "len" not in part.tools.registry.names()
+    assert "len" not in part._tools.registry.names()
     with pytest.raises(ValueError, match="no name of a tool"):
         part.tool(name="x" * 127)(anything)
-    assert len(part.tools.registry) == 2
+    assert len(part._tools.registry) == 2
 
 
 def test_a_tool_that_has_taken_the_place_of_a_mounted_one_stays() -> None:
@@ -205,7 +205,7 @@ def test_a_tool_that_has_taken_the_place_of_a_mounted_one_stays() -> None:
     server.remove_tool("n_where")
     server.tool(name="n_where")(anything)
     part.remove_tool("where")
-    assert server.tools.registry.get("n_where") is not None
+    assert server._tools.registry.get("n_where") is not None
 
 
 def test_a_prefix_is_a_part_of_a_name_and_may_be_empty() -> None:
@@ -213,7 +213,7 @@ def test_a_prefix_is_a_part_of_a_name_and_may_be_empty() -> None:
         Server("whole").mount(notes(), prefix="my notes")
     server = Server("whole")
     server.mount(notes(), prefix="")
-    assert server.tools.registry.names() == {"where", "in_a_thread"}
+    assert server._tools.registry.names() == {"where", "in_a_thread"}
 
 
 def test_a_server_is_not_mounted_in_itself_however_far_around() -> None:

@@ -20,7 +20,7 @@ class Place:
 
 
 def mirrored(server: Server[Any], name: str) -> tuple[ParamHeader, ...]:
-    entry = server.tools.registry.get(name)
+    entry = server._tools.registry.get(name)
     assert entry is not None
     return entry.param_headers
 
@@ -40,7 +40,7 @@ def test_an_annotated_parameter_is_mirrored() -> None:
         ParamHeader(("region",), "Mcp-Param-Region"),
         ParamHeader(("count",), "Mcp-Param-Count"),
     )
-    entry = server.tools.registry.get("query")
+    entry = server._tools.registry.get("query")
     assert entry is not None
     assert entry.listed.input_schema["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
 
@@ -74,7 +74,7 @@ def test_a_tool_that_clients_would_leave_out_is_refused_when_it_is_declared() ->
 
     with pytest.raises(ValueError, match="tool 'query': x-mcp-header at properties/other: 'Region' mirrors 'region'"):
         server.tool(query)
-    assert len(server.tools.registry) == 0
+    assert len(server._tools.registry) == 0
 
 
 def test_header_of_a_field_of_a_class_is_mirrored() -> None:

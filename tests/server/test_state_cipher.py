@@ -45,9 +45,9 @@ def test_a_shared_secret_counts_where_the_author_has_given_none() -> None:
     one, other, own = Server("s"), Server("s"), Server("s", secrets=[OLD])
     for each in (one, other, own):
         share_secret(each, NEW)
-    assert other.state_cipher.open(one.state_cipher.seal(CONTENT)) == CONTENT
+    assert other._state_cipher.open(one._state_cipher.seal(CONTENT)) == CONTENT
     with pytest.raises(BadRequestState):
-        own.state_cipher.open(one.state_cipher.seal(CONTENT))
+        own._state_cipher.open(one._state_cipher.seal(CONTENT))
 
 
 def test_without_a_secret_nobody_else_opens_it() -> None:

@@ -54,7 +54,7 @@ async def test_one_stream_more_than_the_bound_is_refused_until_another_ends() ->
 async def test_a_slow_listener_gets_each_change_once_and_others_do_not_wait(autojump_clock: MockClock) -> None:
     server = noted()
     server.limits = Limits(high_water=200)
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         peers: list[Peer] = []
         for capacity in (100, 65536):
             ours, theirs = memory_transport_pair(capacity)
@@ -138,7 +138,7 @@ def test_however_slowly_it_is_read_each_change_is_followed_by_its_news(
 
 def publish(server: Server, change: str) -> None:
     """One change: a thing more or less of a kind, or a resource with new contents."""
-    registry = {"tools": server.tools.registry, "prompts": server.prompts.registry}.get(change)
+    registry = {"tools": server._tools.registry, "prompts": server._prompts.registry}.get(change)
     if registry is None:
         server.resource_updated(change)
     elif change == "tools":

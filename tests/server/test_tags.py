@@ -299,7 +299,7 @@ async def test_scopes_of_what_is_disabled_at_the_start_are_asked_for() -> None:
     server = Server("s")
     server.resource("a://b", tags=["beta"], scopes=["read"])(lambda: "b")
     server.disable("beta")
-    assert server.resources.has_scopes
+    assert server._resources.has_scopes
 
 
 def test_a_tag_that_nothing_has_is_refused() -> None:

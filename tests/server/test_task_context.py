@@ -570,4 +570,4 @@ async def test_a_passive_task_keeps_nothing_and_tells_nobody() -> None:
     await task.start()
     await task.checkpoint(5)
     assert (task.id, task.ttl, task.requested_ttl, task.has_started) == ("", None, None, False)
-    assert (task.attempt, task.restored) == (1, None)
+    assert (task.attempt, task.restored, task.restored_as(int)) == (1, None, None)

@@ -66,7 +66,7 @@ async def test_resource_is_read_by_each_spelling_of_its_uri(declared: str, spell
             result = await client.read_resource(spelling)
             assert result.contents[0].uri == spelling
     server.remove_resource(spellings[0])
-    assert len(server.resources.registry) == 0
+    assert len(server._resources.registry) == 0
 
 
 @pytest.mark.parametrize(("one", "other"), DISTINCT)

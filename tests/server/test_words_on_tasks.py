@@ -132,7 +132,7 @@ async def test_a_run_after_a_restart_knows_who_has_called(autojump_clock: MockCl
         seen.clear()
         store = MemoryTaskStore()
         way, auth = TouchyStore(store), Auth("secret", ada)
-        async with trio.open_nursery() as nursery, server_that_sees(way).running() as running:
+        async with trio.open_nursery() as nursery, server_that_sees(way)._running() as running:
             ours, theirs = memory_transport_pair()
             nursery.start_soon(connection_to(running, theirs, Peer(principal=ada.id, auth=auth)).run)
             async with open_client(ours, era="modern") as client:

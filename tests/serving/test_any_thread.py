@@ -113,7 +113,7 @@ def changed_server() -> Server:
         "remove_tool": lambda: server.remove_tool("extra"),
         "disable": lambda: server.disable("often"),
         "enable": lambda: server.enable("often"),
-        "list_changed": lambda: server.list_changed("notifications/tools/list_changed"),
+        "list_changed": lambda: server._observers.list_changed("notifications/tools/list_changed"),
         "everything_changed": server.everything_changed,
         "resource": lambda: server.resource("note://other")(motto),
         "remove_resource": lambda: server.remove_resource("note://other"),

@@ -67,8 +67,8 @@ class Liar:
         self.read: list[str] = []
         extension: Any = SkillsExtension(directory_read=False)
         server = self.server = Server("liar", extensions=[extension])
-        server.handles(extension.listing)(self._list)
-        server.handles(extension.getting)(self._get)
+        server.handles(extension._listing)(self._list)
+        server.handles(extension._getting)(self._get)
         server.resource("skill://{+path}")(self._read)
 
     async def _list(self, _: PageParams) -> ListSkillsResult:

@@ -16,11 +16,11 @@ NAME = "io.modelcontextprotocol/skills"
 
 
 def test_each_method_has_its_row() -> None:
-    rows = [SKILLS.listing, SKILLS.getting, SKILLS.reading]
+    rows = [SKILLS._listing, SKILLS._getting, SKILLS._reading]
     assert [row and row.name for row in rows] == ["skills/list", "skills/get", "resources/directory/read"]
     assert [row and row.cacheable for row in rows] == [True, True, False]
     assert [row and row.requires_client for row in rows] == [False] * 3
-    assert SkillsExtension(directory_read=False).reading is None
+    assert SkillsExtension(directory_read=False)._reading is None
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_each_method_has_its_row() -> None:
 )
 def test_folders_are_listed_only_where_that_is_declared(extensions: Any, reads: bool) -> None:
     capabilities = ServerCapabilities(extensions=extensions)
-    assert SKILLS.reading is not None
-    assert SKILLS.serves(SKILLS.reading, capabilities) is reads
-    assert SKILLS.serves(SKILLS.listing, capabilities)
+    assert SKILLS._reading is not None
+    assert SKILLS._serves(SKILLS._reading, capabilities) is reads
+    assert SKILLS._serves(SKILLS._listing, capabilities)
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -48,10 +48,10 @@ async def test_a_client_asks_only_for_what_is_declared(reads: bool) -> None:
     extension.server = {"directoryRead": True} if reads else {}
     asked: list[str] = []
     server = Server("s", extensions=[extension])
-    server.handles(extension.listing)(lambda: ListSkillsResult([]))
-    server.handles(extension.getting)(lambda: None)
+    server.handles(extension._listing)(lambda: ListSkillsResult([]))
+    server.handles(extension._getting)(lambda: None)
 
-    @server.handles(extension.reading)
+    @server.handles(extension._reading)
     async def read(params: ReadDirectoryParams) -> ReadDirectoryResult:
         asked.append(params.uri)
         if params.cursor is None:

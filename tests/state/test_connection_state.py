@@ -167,7 +167,7 @@ def test_a_line_that_is_no_message_is_refused_with_no_id_unless_it_has_one() -> 
 def test_a_notification_means_the_same_each_time(role: Role, revision: Revision) -> None:
     state = client_of(revision) if role == "client" else server_of(revision)
     state.revision = revision
-    for name, row in revision.methods.items():
+    for name, row in revision._methods.items():
         for params in ({"a": 1}, {"_meta": {"a": 1}}, {}, None):
             events = [state.receive(Notification(name, params)) for _ in range(2)]
             assert events[0] == events[1]

@@ -133,7 +133,7 @@ def test_an_unknown_method_is_not_found(revision: Revision, method: str) -> None
 def test_a_server_serves_what_clients_may_send_in_the_revision_and_nothing_else(revision: Revision) -> None:
     for name in ("tools/list", "ping", "server/discover", "tasks/get", "logging/setLevel", "roots/list"):
         server = server_of(revision)
-        row = revision.methods.get(name)
+        row = revision._methods.get(name)
         event = server.receive(call(revision, 7, name))
         if row is not None and row.sent_by("client"):
             assert accepted(event).method is row
@@ -145,7 +145,7 @@ def test_a_server_serves_what_clients_may_send_in_the_revision_and_nothing_else(
 def test_a_client_serves_what_servers_may_send_in_the_revision_and_nothing_else(revision: Revision) -> None:
     for name in ("ping", "roots/list", "sampling/createMessage", "elicitation/create", "tools/list", "x"):
         client = client_of(revision)
-        row = revision.methods.get(name)
+        row = revision._methods.get(name)
         event = client.receive(Request(7, name))
         if row is not None and row.sent_by("server"):
             assert accepted(event).method is row
@@ -250,7 +250,7 @@ def test_an_unknown_or_misshapen_notification_passes_in_silence(revision: Revisi
 def test_a_notification_is_handed_on_with_its_row_and_revision() -> None:
     event = client_of(LATEST_MODERN).receive(Notification("notifications/message", {"level": 3}))
     assert isinstance(event, NotificationReceived)
-    assert event.method is LATEST_MODERN.methods["notifications/message"]
+    assert event.method is LATEST_MODERN._methods["notifications/message"]
     assert (event.params, event.revision) == ({"level": 3}, LATEST_MODERN)
 
 

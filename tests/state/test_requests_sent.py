@@ -53,9 +53,9 @@ def test_an_id_of_ours_is_never_one_the_peer_has_in_flight() -> None:
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
 @pytest.mark.parametrize("role", ["client", "server"])
 def test_a_role_opens_what_the_revision_lets_it_send_and_nothing_else(role: Any, revision: Revision) -> None:
-    for row in (*revision.methods.values(), *REVISIONS["2025-11-25"].methods.values()):
+    for row in (*revision._methods.values(), *REVISIONS["2025-11-25"]._methods.values()):
         state = ConnectionState(role)
-        ours = revision.methods.get(row.name)
+        ours = revision._methods.get(row.name)
         if ours is not None and ours.is_request and ours.sent_by(role):
             assert state.open_request(row.name, revision).method is ours
         else:

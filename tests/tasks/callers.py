@@ -39,7 +39,7 @@ class Caller:
             "io.modelcontextprotocol/clientCapabilities": capabilities,
             **(meta or {}),
         }
-        request = self.client.connection.outbound.request
+        request = self.client._connection.outbound.request
         return await request(method, {**params, "_meta": ours}, self.client.revision)
 
     async def call(self, name: str, meta: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:

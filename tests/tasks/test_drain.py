@@ -152,7 +152,7 @@ async def test_tasks_and_requests_have_the_same_time_to_end(autojump_clock: Mock
 
 async def test_second_signal_leaves_no_time(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
-    async with ends.server(store).running() as running, trio.open_nursery() as nursery:
+    async with ends.server(store)._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, era="modern") as client:
@@ -177,7 +177,7 @@ async def test_call_that_becomes_a_task_too_late_is_refused(autojump_clock: Mock
         except CodedError as error:
             late.append(error)
 
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, era="modern") as client:
@@ -231,7 +231,7 @@ async def test_thread_of_a_task_is_abandoned_in_time_though_its_connection_is_go
         begun.set()
         release.wait(60)
 
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, era="modern") as client:

@@ -203,7 +203,7 @@ async def test_question_is_asked_as_soon_as_the_store_works_again(autojump_clock
 
 async def test_tasks_of_one_connection_are_bounded(autojump_clock: MockClock) -> None:
     server = server_of(max_running=5, max_running_of_caller=2)
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         callers: list[Caller] = []
         for _ in range(2):
             ours, theirs = memory_transport_pair()
@@ -409,7 +409,7 @@ async def test_task_that_holds_trio_beyond_its_deadline_has_failed_whichever_wak
 async def test_end_of_its_connection_does_not_end_a_task(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)
-    async with server.running() as running:
+    async with server._running() as running:
         async with trio.open_nursery() as nursery:
             ours, theirs = memory_transport_pair()
             nursery.start_soon(connection_to(running, theirs).run)
@@ -425,13 +425,13 @@ async def test_end_of_its_connection_does_not_end_a_task(autojump_clock: MockClo
 async def test_end_of_a_legacy_connection_does_not_end_a_task(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)
-    async with server.running() as running:
+    async with server._running() as running:
         async with trio.open_nursery() as nursery:
             ours, theirs = memory_transport_pair()
             nursery.start_soon(connection_to(running, theirs).run)
             async with open_client(ours, era="legacy") as client:
                 params = {"name": "sleep", "arguments": {"seconds": 5}, "task": {}}
-                created = await client.connection.outbound.request("tools/call", params, client.revision)
+                created = await client._connection.outbound.request("tools/call", params, client.revision)
         await trio.sleep(6)
         record = await record_in(store, created["task"]["taskId"])
     assert record is not None
@@ -440,19 +440,19 @@ async def test_end_of_a_legacy_connection_does_not_end_a_task(autojump_clock: Mo
 
 async def test_first_task_that_is_asked_for_during_shutdown_is_refused(autojump_clock: MockClock) -> None:
     server = server_of()
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, era="legacy") as client:
             end_tasks(running, hurry=False)
             params = {"name": "sleep", "arguments": {"seconds": 5}, "task": {}}
             with pytest.raises(PeerError, match="Shutting down: no new tasks are taken"):
-                await client.connection.outbound.request("tools/call", params, client.revision)
+                await client._connection.outbound.request("tools/call", params, client.revision)
 
 
 async def test_tasks_that_are_first_asked_for_as_the_server_ends_do_not_hold_it_up(autojump_clock: MockClock) -> None:
     with trio.fail_after(1):
-        async with server_of().running() as running:
+        async with server_of()._running() as running:
             assert len(running.tasks.host()) == 0
 
 
@@ -460,7 +460,7 @@ async def test_tasks_that_are_first_asked_for_as_the_server_ends_do_not_hold_it_
 async def test_disconnect_before_the_start_leaves_no_task(autojump_clock: MockClock, after: float) -> None:
     store, seen = TouchyStore(slowness=1.0), Seen()
     server = server_of(store, seen, grace=1.0)
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         connection = connection_to(running, theirs)
         nursery.start_soon(connection.run)
@@ -574,7 +574,7 @@ ADA = PrincipalId("https://login.example.com", "ada")
 async def test_principal_of_a_task_is_kept(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs, Peer(principal=ADA)).run)
         async with open_client(ours, era="modern") as client:

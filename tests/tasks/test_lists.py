@@ -26,7 +26,7 @@ PEERS = pytest.mark.parametrize("peer", [SOLE_CLIENT, Peer(principal=ADA)], ids=
 @asynccontextmanager
 async def connected(server: Server, peer: Peer = SOLE_CLIENT) -> AsyncGenerator[Client]:
     """A client of 2025-11-25, which ``server`` knows as ``peer``."""
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs, peer).run)
         async with open_client(ours, era="legacy") as client:
@@ -61,7 +61,7 @@ async def started(client: Client, count: int) -> list[str]:
 async def page(client: Client, cursor: str | None = None) -> tuple[list[str], str | None]:
     """The ids of a page, and the next cursor."""
     params = {} if cursor is None else {"cursor": cursor}
-    result = await client.connection.outbound.request("tasks/list", params, client.revision)
+    result = await client._connection.outbound.request("tasks/list", params, client.revision)
     return [task["taskId"] for task in result["tasks"]], result.get("nextCursor")
 
 

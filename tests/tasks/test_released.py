@@ -40,7 +40,7 @@ def waiting_server() -> Server:
 @pytest.mark.parametrize("tool", ["wait", "grow"])
 async def test_task_keeps_nothing_of_its_connection(autojump_clock: MockClock, tool: str) -> None:
     server = waiting_server()
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         connection = ServerConnection(running, theirs, UNKNOWN_PEER)
         served = connection.connection

@@ -286,7 +286,7 @@ async def test_run_knows_what_the_first_run_knew(autojump_clock: MockClock) -> N
         return server
 
     way = TouchyStore(store)
-    async with trio.open_nursery() as nursery, server_that_sees(way).running() as running:
+    async with trio.open_nursery() as nursery, server_that_sees(way)._running() as running:
         ours, theirs = memory_transport_pair()
         nursery.start_soon(
             connection_to(running, theirs, Peer(principal=PrincipalId("https://login.example.com", "ada|eve"))).run

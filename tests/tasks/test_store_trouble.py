@@ -157,7 +157,7 @@ async def test_checkpoint_does_not_return_after_a_cancel(autojump_clock: MockClo
 async def test_running_task_can_be_cancelled_while_nothing_can_be_written(autojump_clock: MockClock, era: Any) -> None:
     store, effects = TouchyStore(), Effects()
     server = effects.server(store)
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         nursery.start_soon(connection_to(running, theirs).run)
         async with open_client(ours, era=era) as client:

@@ -393,6 +393,17 @@ def test_a_recorded_task_is_as_said() -> None:
     assert not task.has_started
 
 
+@attrs.frozen
+class Position:
+    row: int
+
+
+def test_a_restored_value_is_read_as_a_class() -> None:
+    assert RecordedTask(restored={"row": 5}).restored_as(Position) == Position(5)
+    with pytest.raises(ValueError, match="row"):
+        RecordedTask(restored={}).restored_as(Position)
+
+
 async def test_a_checkpoint_that_could_not_be_kept_fails_here_too() -> None:
     with pytest.raises(NotSerializable):
         await RecordedTask().checkpoint(float("nan"))

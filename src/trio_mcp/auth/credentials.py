@@ -104,7 +104,7 @@ class Credentials(Protocol):
 class ClientAuth(Protocol):
     """A way to authorize the requests of a client: the argument ``auth`` of `open_http`."""
 
-    def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
+    def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for the server at ``server_url``, whose tasks end with the block. Inside
         ``user_is_asked`` no limit of a call runs."""
         ...
@@ -135,8 +135,8 @@ class Bearer:
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names, kw_only=True)
 
     @asynccontextmanager
-    async def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:
-        """Return the credentials: see `ClientAuth.opened`."""
+    async def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:
+        """Return the credentials: see `ClientAuth`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         yield _BearerCredentials(self.token)
 

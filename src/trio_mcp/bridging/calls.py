@@ -418,7 +418,7 @@ class PassThrough(Generic[T]):
     def __get__(self, view: Wrapper, owner: type) -> T: ...
 
     def __get__(self, view: Wrapper | None, owner: type) -> T | PassThrough[T]:
-        return self if view is None else getattr(view._original, self._name)  # pyright: ignore[reportPrivateUsage]
+        return self if view is None else getattr(view._original, self._name)
 
 
 def sync_method(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:

@@ -111,7 +111,7 @@ class TrioPortal:
 
 def _forget_lock() -> None:
     """Replace the lock in a fork: a thread that the fork doesn't have may hold the current one."""
-    TrioPortal._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
+    TrioPortal._lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no forks

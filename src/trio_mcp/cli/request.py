@@ -224,7 +224,7 @@ class RequestRun:
         async with self.target.open(**self._client_options()) as client:
             if client.server_info is not None:
                 self._server = name_shown(client.server_info.name, _LONGEST_NAME) or self._server
-            with signals.limited(self._time_left(begun + client.timeouts.paused_seconds)):
+            with signals.limited(self._time_left(begun + client._timeouts.paused_seconds)):
                 await self.request.prepare(client)
                 await self._request_logs(client)
                 if self.recent_stderr is not None:

@@ -104,7 +104,7 @@ class PendingAnswer:
     def store(self, result: Any, received: float) -> None:
         """Keep the answer, which came at ``received``, if its hints allow that. Any answer, kept or not, replaces the
         answer kept before, except the answer to an outdated fetch."""
-        self.partition.cache.answered(self, result, received)
+        self.partition._cache._answered(self, result, received)
 
     def record_error(self, code: int) -> None:
         """Take note of an error reply: the kept answer is outdated; after a bad cursor, all pages of the list are
@@ -112,9 +112,9 @@ class PendingAnswer:
         request = self.request
         if request.cursor is not None and code == INVALID_PARAMS:
             # Interaction with Pagination: SHOULD discard all cached pages.
-            self.partition.cache.outdate(self.partition.server, request.method)
+            self.partition._cache._outdate(self.partition._server, request.method)
         else:
-            self.partition.forget(request)
+            self.partition._forget(request)
 
 
 class ResponseCache:
@@ -165,10 +165,10 @@ class ResponseCache:
             self, object() if server is None else server, object() if principal is None else ("principal", principal)
         )
 
-    def find(self, partition: CachePartition, request: RequestKey, now: float) -> Any:
+    def _find(self, partition: CachePartition, request: RequestKey, now: float) -> Any:
         """Return a copy of the fresh answer that this partition may see; `None` when there is none."""
         with self._lock:
-            for key in partition.keys(request):
+            for key in partition._keys(request):
                 entry = self._entries.get(key)
                 if entry is None:
                     continue
@@ -183,7 +183,7 @@ class ResponseCache:
         return None
 
     @contextmanager
-    def fetching(self, partition: CachePartition, request: RequestKey) -> Generator[PendingAnswer]:
+    def _fetching(self, partition: CachePartition, request: RequestKey) -> Generator[PendingAnswer]:
         """Send ``request`` inside. Changes seen inside outdate the answer."""
         fetch = PendingAnswer(partition, request)
         with self._lock:
@@ -194,12 +194,12 @@ class ResponseCache:
             with self._lock:
                 del self._fetches[fetch]
 
-    def answered(self, fetch: PendingAnswer, result: Any, received: float) -> None:
+    def _answered(self, fetch: PendingAnswer, result: Any, received: float) -> None:
         """Keep the answer to a fetch. See `PendingAnswer.store`."""
         if fetch.is_outdated:
             return
         self._outdate_earlier(fetch)
-        fetch.partition.forget(fetch.request)
+        fetch.partition._forget(fetch.request)
         if not isinstance(result, dict):
             return  # malformed, which is reported where the result is read
         hints = cast("JSONObject", result)
@@ -210,7 +210,7 @@ class ResponseCache:
             body = encode_value(result)
         except NotSerializable:
             return  # read where more of the stack was left than here
-        private, public = fetch.partition.keys(fetch.request)
+        private, public = fetch.partition._keys(fetch.request)
         with self._lock:
             if not fetch.is_outdated:  # meanwhile, by another thread
                 self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
@@ -221,21 +221,21 @@ class ResponseCache:
             for earlier in self._fetches:
                 if earlier is fetch:
                     return
-                if earlier.partition.server == fetch.partition.server and earlier.request == fetch.request:
+                if earlier.partition._server == fetch.partition._server and earlier.request == fetch.request:
                     earlier.is_outdated = True
 
-    def outdate(self, server: object, method: str, uri: str | None = None) -> None:
+    def _outdate(self, server: object, method: str, uri: str | None = None) -> None:
         """Forget the answers of ``server`` to ``method``, and do not keep answers that are still under way. With
         ``uri``, only answers read at or above that URI, since the changed resource may be a part of the resource
         above."""
         with self._lock:
             for fetch in self._fetches:
-                if (fetch.partition.server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
+                if (fetch.partition._server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
                     fetch.is_outdated = True
             for key in [key for key in self._by_method.get((server, method), ()) if _holds(key.request, uri)]:
                 self._remove(key)
 
-    def forget(self, key: _CacheKey) -> None:
+    def _forget(self, key: _CacheKey) -> None:
         """Drop the answer under ``key``, if any."""
         with self._lock:
             if key in self._entries:
@@ -264,29 +264,29 @@ class ResponseCache:
 class CachePartition:
     """The part of a `ResponseCache` that one authorization context may see, made by `ResponseCache.partition`."""
 
-    cache: ResponseCache
+    _cache: ResponseCache
     """Cache that the part belongs to, and that bounds its size."""
-    server: object
+    _server: object
     """Server that gave the answers."""
-    owner: object
+    _owner: object
     """Principal who may see the private answers."""
 
-    def keys(self, request: RequestKey) -> tuple[_CacheKey, _CacheKey]:
+    def _keys(self, request: RequestKey) -> tuple[_CacheKey, _CacheKey]:
         """Return the keys under which a private and a public answer is kept."""
-        return _CacheKey(self.server, self.owner, request), _CacheKey(self.server, _PUBLIC, request)
+        return _CacheKey(self._server, self._owner, request), _CacheKey(self._server, _PUBLIC, request)
 
-    def forget(self, request: RequestKey) -> None:
+    def _forget(self, request: RequestKey) -> None:
         """Drop the answers that are kept for ``request``."""
-        for key in self.keys(request):
-            self.cache.forget(key)
+        for key in self._keys(request):
+            self._cache._forget(key)
 
-    def changed(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         """Outdate the answers that a change of the server makes stale (2026-07-28 caching, Interaction with
         Notifications)."""
         for method in _OUTDATED_BY[change.kind]:
-            self.cache.outdate(self.server, method, change.uri)
+            self._cache._outdate(self._server, method, change.uri)
         if change.kind == "resource":
-            self.cache.outdate(self.server, "skills/list")  # an entry tells of each file (SEP-2640, Resources)
+            self._cache._outdate(self._server, "skills/list")  # an entry tells of each file (SEP-2640, Resources)
 
 
 def _holds(request: RequestKey, uri: str | None) -> bool:

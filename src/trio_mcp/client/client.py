@@ -101,50 +101,50 @@ class Client(Requests):
     def __init__(
         self, transport: FramedTransport, settings: ClientSettings, timeouts: CallTimeouts | None = None
     ) -> None:
-        self.host = RequestHost(settings.limits, tracing=settings.tracing)
+        self._host = RequestHost(settings.limits, tracing=settings.tracing)
         """The nursery of the handlers that answer a legacy server."""
         graces = Graces(settings.limits.cleanup_grace)
         timeouts = timeouts or CallTimeouts(settings.call_timeout)
-        answers = Answers(settings, self.host.workers.share(Caller(alone=True)), graces, timeouts)
+        answers = Answers(settings, self._host.workers.share(Caller(alone=True)), graces, timeouts)
         contexts = CallContexts(names_calls=transport.names_calls)
         callbacks = Callbacks(settings, contexts)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client", _vocabulary_of(settings))
-        messages = ServerMessages(answers, callbacks, self.host, settings.question_tasks, contexts)
-        self.question_tasks = messages.tasks
+        messages = ServerMessages(answers, callbacks, self._host, settings.question_tasks, contexts)
+        self._question_tasks = messages.tasks
         """The questions that are answered as tasks; `None`: there are none."""
-        self.connection = Connection(
+        self._connection = Connection(
             transport,
             self._state,
             messages,
-            self.host,
+            self._host,
             graces=graces,
             calls=CallSettings(settings.tell_deadlines, settings.send_cancels),
             on_unreadable=self._received_unreadable,
         )
-        contexts.connection = self.connection
-        callbacks.outbound = self.connection.outbound
-        super().__init__(self.connection.outbound, answers, timeouts, settings, callbacks, contexts)
-        self.callbacks.watchers += [self.tool_calls.changed, self.output_schemas.changed]
+        contexts.connection = self._connection
+        callbacks.outbound = self._connection.outbound
+        super().__init__(self._connection.outbound, answers, timeouts, settings, callbacks, contexts)
+        self._callbacks.watchers += [self._tool_calls.changed, self._output_schemas.changed]
         if settings.cache is not None:
-            self.callbacks.watchers.append(settings.cache.changed)
-        self.change_streams = ChangeStreams(self.connection, self.callbacks, timeouts)
+            self._callbacks.watchers.append(settings.cache._changed)
+        self._change_streams = ChangeStreams(self._connection, self._callbacks, timeouts)
         self._knows_skills = False
         """True where the methods of the extension for skills can be sent."""
-        self.legacy_session = LegacySession()
+        self._legacy_session = LegacySession()
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.instructions: str | None = None
         """The server's advice to the model."""
 
     def _received_unreadable(self, reason: str, line: bytes | bytearray) -> None:
-        self.connection.outbound.record_stray(line)
+        self._connection.outbound.record_stray(line)
         Context().run(self._unreadable.add, reason, line)
 
     @property
     def lost(self) -> ConnectionLost | None:
         """The reason why the connection is gone; `None` while the connection is open, as far as known."""
-        return self.connection.outbound.closed_error
+        return self._connection.outbound.closed_error
 
     @property
     def unreadable_messages(self) -> int:
@@ -154,7 +154,7 @@ class Client(Requests):
     @property
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the client declares to the server."""
-        return self.answers.capabilities_in(self.revision)
+        return self._answers.capabilities_in(self.revision)
 
     # Calling
 
@@ -208,7 +208,7 @@ class Client(Requests):
             handlers=handlers,
         )
         result = await (self._with_handlers(handlers, called) if handlers else called)
-        return self.output_schemas.checked(name, result) if self.output_schemas.known else result
+        return self._output_schemas.checked(name, result) if self._output_schemas.known else result
 
     def list_tasks(self) -> AsyncIterator[TaskState]:
         """Iterate over the tasks that the server runs or keeps for this client, page by page, as `list_tools`. Revision
@@ -336,7 +336,7 @@ class Client(Requests):
         if isinstance(uris, str):
             raise TypeError(f"uris is a list of URIs: uris=[{uris!r}], not uris={uris!r}")
         asked = SubscriptionFilter(tools or None, prompts or None, resources or None, list(uris) or None)
-        return self.change_streams.listen(asked, partial(open_stream, self))
+        return self._change_streams.listen(asked, partial(open_stream, self))
 
     async def subscribe(self, uri: str) -> None:
         """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream for
@@ -344,18 +344,18 @@ class Client(Requests):
         then, too, since changes may have been missed. A resource that the server cannot tell of is a `PeerError` in all
         revisions."""
         if self.revision.changes == "listen":
-            await self.change_streams.subscribe(uri, partial(open_stream, self))
+            await self._change_streams.subscribe(uri, partial(open_stream, self))
         else:
             await self.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
-            self.legacy_session.uris[uri] = None
+            self._legacy_session.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
         """Undo `subscribe`. In modern revisions the call waits until the stream is over, and does nothing without a
         stream; in legacy revisions the server is asked."""
         if self.revision.changes == "listen":
-            await self.change_streams.unsubscribe(uri)
+            await self._change_streams.unsubscribe(uri)
         else:
-            self.legacy_session.uris.pop(uri, None)
+            self._legacy_session.uris.pop(uri, None)
             await self.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
@@ -370,18 +370,18 @@ class Client(Requests):
             self._log_level = {LOG_LEVEL: level.value}
         else:
             await self.request("logging/setLevel", SetLevelParams(level), EmptyResult)
-            self.legacy_session.log_level = level
+            self._legacy_session.log_level = level
 
     async def ping(self) -> None:
         """Return when the server has answered. Modern revisions have no ping: ``server/discover`` stands in."""
-        if "ping" in self.revision.methods:
+        if "ping" in self.revision._methods:
             await self.request("ping", None, EmptyResult)
         else:
             await self.request("server/discover", None, DiscoverResult, refresh=True)
 
     async def until_lost(self) -> NoReturn:
         """Wait for the end of the connection, and raise its `ConnectionLost`."""
-        with self.connection.outbound.while_connected():
+        with self._connection.outbound.while_connected():
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
@@ -389,18 +389,18 @@ class Client(Requests):
         that, the call sends nothing. The call sends nothing to modern servers, which ask anew each time, and nothing
         without a declared ``list_changed`` of roots: without ``roots``, or with ``forwards`` that lack
         ``list_changed``."""
-        self.connection.outbound.check_run()
+        self._connection.outbound.check_run()
         await trio.lowlevel.checkpoint()
         declared = self.capabilities.supports("roots.list_changed")
-        if declared and "notifications/roots/list_changed" in self.revision.methods:
-            await self.connection.outbox.room()
-            self.connection.notify("notifications/roots/list_changed")
+        if declared and "notifications/roots/list_changed" in self.revision._methods:
+            await self._connection.outbox.room()
+            self._connection.notify("notifications/roots/list_changed")
 
     # Any message
 
     def server_extension(self, extension: Extension[S, Any]) -> S | None:
         """Return the settings with which the server has declared ``extension``; `None` where it has not."""
-        return extension.settings_in(self.server_capabilities.extensions, "server")
+        return extension._settings_in(self.server_capabilities.extensions, "server")
 
     @overload
     async def send_notification(self, method: ExtensionNotification[P], params: P) -> None: ...
@@ -420,10 +420,10 @@ class Client(Requests):
         if lacks_notification(method, "client", self.revision):
             raise MethodUnavailable(method, self.revision)
         line = frame_notification(method, params) + b"\n"
-        with self.connection.outbound.while_connected():
+        with self._connection.outbound.while_connected():
             await trio.lowlevel.checkpoint()
-            await self.connection.room()
-            self.connection.outbox.put_sealed(line)
+            await self._connection.room()
+            self._connection.outbox.put_sealed(line)
 
     # For code that opens clients, and code that forwards
 
@@ -432,9 +432,9 @@ class Client(Requests):
         of clients)."""
         from ..skills.loading import SKILLS
 
-        row = next(each for each in SKILLS.rows if each.name == method)
+        row = next(each for each in SKILLS._rows if each.name == method)
         self._check_declared(row)
-        if not SKILLS.serves(row, self.server_capabilities):
+        if not SKILLS._serves(row, self.server_capabilities):
             raise MethodUnavailable(method, self.revision, f"{SKILLS.name} with directoryRead")
         self._learn_skills()
         return await self.request(method, params, kind, refresh=refresh)
@@ -446,29 +446,29 @@ class Client(Requests):
         from ..skills.loading import SKILLS
 
         self._knows_skills = True
-        self._cacheable |= {row.name for row in SKILLS.rows if row.cacheable}
+        self._cacheable |= {row.name for row in SKILLS._rows if row.cacheable}
         if not any(SKILLS.name == extension.name for extension in self.settings.extensions):
             self._state.learn(_vocabulary_of(self.settings, SKILLS))
 
 
 def request_skills(client: Client, method: str, params: Any, kind: type[T]) -> Awaitable[T]:
     """Send a request of the extension for skills."""
-    return client._request_skills(method, params, kind)  # pyright: ignore[reportPrivateUsage] - of this file
+    return client._request_skills(method, params, kind)
 
 
 def learn_skills(client: Client) -> None:
     """Let ``client`` send the methods of the extension for skills, whether it declares the extension or not."""
-    client._learn_skills()  # pyright: ignore[reportPrivateUsage] - of this file
+    client._learn_skills()
 
 
 def forward_to(client: Client, relay: Relay) -> None:
     """From now on, have ``client`` pass notifications of the server to ``relay`` as well as to the callbacks, and
     questions to ``relay`` instead of the handlers where questions are forwarded. Raises `RuntimeError` if there is
     another relay."""
-    if client.callbacks.relay is not None:
+    if client._callbacks.relay is not None:
         raise RuntimeError("this client forwards to another already")
-    client.answers.relay = relay
-    client.callbacks.forward_to(relay)
+    client._answers.relay = relay
+    client._callbacks.forward_to(relay)
 
 
 def adopt(
@@ -479,10 +479,10 @@ def adopt(
     instructions: str | None,
 ) -> None:
     """Have ``client`` speak ``revision`` from now on."""
-    client.revision = client.connection.state.revision = revision
-    client.meta = {} if revision.handshake else meta_in(client, revision)
-    client.tool_calls.adopt(revision, capabilities)
-    client.timeouts.asked_in_calls = not revision.server_requests
+    client.revision = client._connection.state.revision = revision
+    client._meta = {} if revision.handshake else meta_in(client, revision)
+    client._tool_calls.adopt(revision, capabilities)
+    client._timeouts.asked_in_calls = not revision.server_requests
     client.server_info = info
     client.server_capabilities = capabilities
     client.instructions = instructions

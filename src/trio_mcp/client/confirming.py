@@ -160,7 +160,7 @@ class Confirmation:
             on_leaving.reset(before)
 
     def _on_left(self, outbound: Outbound, end: CallOutcome | None) -> None:
-        if outbound is self._requests.outbound:
+        if outbound is self._requests._outbound:
             self._server_notified = self._server_notified or end is None
             if end is not None:
                 self._outcome = "result" if end.error is None else "error"
@@ -200,11 +200,11 @@ class Confirmation:
         wait = max(within - _TRANSIT, within / 2)
         params = CancelParams(token, cancel_reason(error), math.floor(wait * 1000))
         data: JSONObject = unstructure(params, requests.revision)
-        if requests.meta:
-            data = {**data, "_meta": requests.meta}
+        if requests._meta:
+            data = {**data, "_meta": requests._meta}
         with trio.CancelScope(shield=True, deadline=began + within):
             try:
-                found = structure(await requests.outbound.request_ahead(CANCEL, data, requests.revision), CancelResult)
+                found = structure(await requests._outbound.request_ahead(CANCEL, data, requests.revision), CancelResult)
             except HTTPError as lost:
                 return CancelResult("unknown" if lost.session_lost or lost.status == HTTPStatus.NOT_FOUND else "lost")
             except ConnectionLost:

@@ -154,7 +154,7 @@ class Pages(AsyncIterator[T], Generic[T]):
     def _report_faults(self, method: str, faults: str) -> None:
         self.problem = self.problem or f"left out or replaced: {faults}"
         if self.logs_problem:
-            self._client.faults(method, faults)
+            self._client._faults(method, faults)
 
     def _stop(self, problem: str) -> None:
         self._complete = True

@@ -123,33 +123,33 @@ class Opening:
         Raises `LostInProbe`, which is a `ConnectionLost`, too."""
         settings = self.settings
         if settings.record is not None:
-            channel = settings.record.recorded(channel, "client")
+            channel = settings.record._recorded(channel, "client")
         client = Client(channel, settings, self.timeouts)
         async with open_service_nursery("the client was closed") as nursery:
-            client.change_streams.services = nursery
-            await nursery.start(client.host.run_while, client.connection.run)
-            if client.question_tasks is not None:
-                await nursery.start(client.question_tasks.host.run)
+            client._change_streams.services = nursery
+            await nursery.start(client._host.run_while, client._connection.run)
+            if client._question_tasks is not None:
+                await nursery.start(client._question_tasks.host.run)
             if watch is not None:
                 nursery.start_soon(watch, client)
             try:
-                with self.connecting(client.outbound):
+                with self.connecting(client._outbound):
                     await (_negotiate(client, legacy_first) if negotiate is None else negotiate(client))
                     await _follow_changes(client)
                 if settings.keep_alive is not None:
-                    nursery.start_soon(settings.keep_alive.run, client.connection, client.ping)
+                    nursery.start_soon(settings.keep_alive._run, client._connection, client.ping)
                 yield client
             finally:
-                client.tool_calls.leave()
-                if client.question_tasks is not None:
-                    client.question_tasks.host.shut_down(hurry=True)
+                client._tool_calls.leave()
+                if client._question_tasks is not None:
+                    client._question_tasks.host.shut_down(hurry=True)
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
-                    await client.connection.close("the client was closed")
+                    await client._connection.close("the client was closed")
 
 
 async def _follow_changes(client: Client) -> None:
     """Have a modern server tell of the changes that the settings of ``client`` want to hear of."""
-    settings, streams = client.settings, client.change_streams
+    settings, streams = client.settings, client._change_streams
     if client.revision.changes == "listen" and settings.on_list_changed is not None:
         await streams.follow_lists(client.server_capabilities, settings.probe_timeout, partial(open_stream, client))
     if client.revision.changes == "listen" and settings.on_notification:
@@ -238,7 +238,7 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
     """Wait for the end of an attempt if the reader already has its answer."""
-    asked = any(request.method.name == _DISCOVER for request in client.connection.state.outbound)
+    asked = any(request.method.name == _DISCOVER for request in client._connection.state.outbound)
     if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()
 
@@ -281,13 +281,13 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
     if isinstance(data, dict) and "supportedVersions" not in data:
         # Some legacy servers answer each request that they do not know with an empty result.
         raise UnreadableAnswer("the answer to server/discover names no revisions")
-    result = structured(_DISCOVER, data, DiscoverResult, client.faults)
+    result = structured(_DISCOVER, data, DiscoverResult, client._faults)
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:
         raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server discovers, but serves legacy revisions only")
     info: Any = (result.meta or {}).get(SERVER_INFO)
     if info is not None:
-        info = structured(_DISCOVER, info if isinstance(info, str) else as_object(info), Implementation, client.faults)
+        info = structured(_DISCOVER, info if isinstance(info, str) else as_object(info), Implementation, client._faults)
     return partial(adopt, client, common[-1], info, result.capabilities, result.instructions)
 
 
@@ -305,7 +305,7 @@ async def _discovery(client: Client, revision: Revision, attempt: _Attempt | Non
 
 
 def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
-    return client.connection.request(_DISCOVER, {"_meta": meta_in(client, revision)}, revision)
+    return client._connection.request(_DISCOVER, {"_meta": meta_in(client, revision)}, revision)
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
@@ -347,7 +347,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
         tried.append(offered)
         params = InitializeParams(offered.name, capabilities_in(client, offered), client.settings.info)
         try:
-            data = await client.connection.request("initialize", unstructure(params, offered), offered)
+            data = await client._connection.request("initialize", unstructure(params, offered), offered)
             offered = None
         except ConnectionLost as lost:
             if refusal is None:
@@ -362,7 +362,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
                 raise
             refusal = error.with_traceback(None)
             logger.info("the server refuses the revision %s, and is offered %s", tried[-1].name, offered.name)
-    result = structured("initialize", with_version(data, tried[-1].name), InitializeResult, client.faults)
+    result = structured("initialize", with_version(data, tried[-1].name), InitializeResult, client._faults)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
         # 2025-11-25 lifecycle, Version Negotiation: the client SHOULD disconnect.
@@ -372,7 +372,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
 
     def adopt_session() -> None:
         adopt(client, revision, result.server_info, result.capabilities, result.instructions)
-        client.connection.notify("notifications/initialized")
+        client._connection.notify("notifications/initialized")
 
     return adopt_session
 
@@ -404,7 +404,7 @@ async def renew_session(client: Client) -> None:
     Raises the error of the request when there is no new session. A server that refuses a wish is logged.
     """
     await initialize(client)
-    session = client.legacy_session
+    session = client._legacy_session
     try:
         if session.log_level is not None:
             await client.set_log_level(session.log_level)
@@ -419,11 +419,11 @@ def notify_changes(client: Client) -> None:
     """Tell the callbacks that everything may have changed that the server tells of."""
     lists = changing_lists(client.server_capabilities)
     changes: list[tuple[str, JSONObject]] = [(f"notifications/{kind}/list_changed", {}) for kind in lists]
-    changes += [("notifications/resources/updated", {"uri": uri}) for uri in client.legacy_session.uris]
+    changes += [("notifications/resources/updated", {"uri": uri}) for uri in client._legacy_session.uris]
     for name, params in changes:
-        event = NotificationReceived(client.revision.methods[name], params, client.revision)
-        if client.callbacks.receive(event):
-            client.connection.notified(event, 0)
+        event = NotificationReceived(client.revision._methods[name], params, client.revision)
+        if client._callbacks.receive(event):
+            client._connection.notified(event, 0)
 
 
 _MOST_KNOWN: Final = 256

@@ -123,7 +123,7 @@ def _check_plain(_: Any, attribute: attrs.Attribute[Any], callback: Any) -> None
 
 
 def _check_handlers(settings: ClientSettings, _: Any, handlers: Mapping[Method, Any]) -> None:
-    lacking = [row for extension in settings.extensions for row in extension.rows]
+    lacking = [row for extension in settings.extensions for row in extension._rows]
     for row in handlers:
         if row not in lacking or not row.sent_by("server"):
             raise ValueError(f"{row.name} is not sent by servers in any of the extensions: extensions=[...]")
@@ -132,7 +132,7 @@ def _check_handlers(settings: ClientSettings, _: Any, handlers: Mapping[Method, 
 
 
 def _check_callbacks(settings: ClientSettings, _: Any, callbacks: Mapping[Method, Any]) -> None:
-    rows = [row for extension in settings.extensions for row in extension.rows if not row.is_request]
+    rows = [row for extension in settings.extensions for row in extension._rows if not row.is_request]
     for row in callbacks:
         if row not in rows or not row.sent_by("server"):
             raise ValueError(f"{row.name} is no notification of servers in any of the extensions: extensions=[...]")

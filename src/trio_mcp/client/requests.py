@@ -76,32 +76,32 @@ class Requests:
     ) -> None:
         self.settings = settings
         """The settings that the client was opened with."""
-        self.timeouts = timeouts
+        self._timeouts = timeouts
         """The time limits of all calls, and of connecting."""
-        self.callbacks = callbacks
+        self._callbacks = callbacks
         self._urls = callbacks.urls
-        self.outbound = outbound
+        self._outbound = outbound
         """Sender of the requests."""
-        self.answers = answers
+        self._answers = answers
         """The answers to the questions of the server."""
-        self.rounds = InputRounds(outbound, answers, settings)
+        self._rounds = InputRounds(outbound, answers, settings)
         """The rounds of requests that a modern server answers with questions."""
-        self.tool_calls = ToolCalls(outbound, self.rounds, answers, timeouts, settings, contexts)
+        self._tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings, contexts)
         """The calls of tools, which may become tasks of the server."""
-        self.output_schemas = OutputSchemas()
+        self._output_schemas = OutputSchemas()
         """The output schemas of the tools that were listed."""
         self.revision: Revision = LATEST_LEGACY
         """The protocol revision of the connection."""
         self.server_capabilities = ServerCapabilities()
         """The capabilities that the server has declared."""
-        rows = [row for extension in settings.extensions for row in extension.rows]
+        rows = [row for extension in settings.extensions for row in extension._rows]
         self._cacheable = CACHEABLE.union(row.name for row in rows if row.cacheable) if rows else CACHEABLE
-        self.tag: str | None = None
+        self._tag: str | None = None
         """A random name for this client, which each modern request gives; `None` where the connection tells, as
         everywhere but over HTTP. See `trio_mcp.protocol.meta.CLIENT`."""
-        self.faults = FaultLog()
+        self._faults = FaultLog()
         """What the client couldn't read of the server's results."""
-        self.meta: JSONObject = {}
+        self._meta: JSONObject = {}
         """The ``_meta`` of each request in a modern revision."""
         self._log_level: JSONObject = {}
 
@@ -181,19 +181,19 @@ class Requests:
             confirmation, scope = None, confirming.get()
             if scope is not None and (confirmation := scope.track(self, method, data)) is not None:
                 meta = confirmation.meta(meta)
-            if self.meta or meta:
+            if self._meta or meta:
                 data = self._with_meta(data, meta)
             if revision.cache_hints and method in self._cacheable:
                 sent = self._send_unless_kept(method, data, revision, on_progress, refresh=refresh)
-            elif self.tool_calls.may_become_tasks and method == "tools/call":
-                sent = self.tool_calls.call(data, revision, on_progress, on_task)
+            elif self._tool_calls.may_become_tasks and method == "tools/call":
+                sent = self._tool_calls.call(data, revision, on_progress, on_task)
             elif revision.result_type:
-                sent = self.rounds.result(method, data, revision, on_progress)
+                sent = self._rounds.result(method, data, revision, on_progress)
             else:
-                sent = self.outbound.request(method, data or None, revision, on_progress)
+                sent = self._outbound.request(method, data or None, revision, on_progress)
             if confirmation is not None:
                 sent = confirmation.follow(sent)
-            limits = self.timeouts.around_call()
+            limits = self._timeouts.around_call()
             if limits is UNLIMITED:
                 result = await sent
             else:
@@ -208,14 +208,14 @@ class Requests:
                 await turn.resume()
         if method == "tools/list":
             if self.revision.structured_content != "none":
-                self.output_schemas.add_page(result)
-            if self.tool_calls.supports is not None:
-                self.tool_calls.supports.add_page(result)
-        return structured(method, result, result_type, self.faults)
+                self._output_schemas.add_page(result)
+            if self._tool_calls.supports is not None:
+                self._tool_calls.supports.add_page(result)
+        return structured(method, result, result_type, self._faults)
 
     def _with_meta(self, data: JSONObject, meta: JSONObject | None = None) -> JSONObject:
         check_meta_keys(meta)
-        whole = {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self.meta}
+        whole = {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
@@ -247,17 +247,17 @@ class Requests:
         partition = self.settings.cache
         key = None if partition is None else _key_of(method, params)
         if partition is None or key is None:
-            return (await self.rounds.request(method, params, revision, on_progress)).result
-        cache = partition.cache
+            return (await self._rounds.request(method, params, revision, on_progress)).result
+        cache = partition._cache
         if len(cache) and not refresh:
-            with self.outbound.while_connected():
+            with self._outbound.while_connected():
                 await trio.lowlevel.checkpoint()
-            kept = cache.find(partition, key, trio.current_time())
+            kept = cache._find(partition, key, trio.current_time())
             if kept is not None:
                 return kept
-        with cache.fetching(partition, key) as fetch:
+        with cache._fetching(partition, key) as fetch:
             try:
-                completed = await self.rounds.request(method, params, revision, on_progress)
+                completed = await self._rounds.request(method, params, revision, on_progress)
             except PeerError as error:
                 fetch.record_error(error.code)
                 raise
@@ -291,26 +291,28 @@ class Requests:
         call: CallRecord = ("tools/call", data, value, handlers)
         wait = partial(self._result_of, call)
         with as_current_call(call):
-            started = self.tool_calls.start(data, self.revision, task_params(ttl))
-            waiting = self._waited_for(started, self.timeouts.around_call())
+            started = self._tool_calls.start(data, self.revision, task_params(ttl))
+            waiting = self._waited_for(started, self._timeouts.around_call())
             made = await (self._with_handlers(handlers, waiting) if handlers else waiting)
         if isinstance(made, RemoteTask):
             return RunningTask(made, None, wait)
-        return RunningTask(None, self._checked(call, structured("tools/call", made, CallToolResult, self.faults)), wait)
+        return RunningTask(
+            None, self._checked(call, structured("tools/call", made, CallToolResult, self._faults)), wait
+        )
 
     async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
         """Wait for a call that has handlers of its own."""
         own_logs = "on_log" in handlers
-        self.callbacks.own_logs += own_logs
+        self._callbacks.own_logs += own_logs
         try:
             return await called
         finally:
-            self.callbacks.own_logs -= own_logs
+            self._callbacks.own_logs -= own_logs
 
     def resume_task(self, task_id: str) -> RunningTask:
         """Return the task with the id ``task_id``, which may be older than this client and this process. Nothing is
         sent: an unknown id is an error of the first use."""
-        task = self.tool_calls.known(task_id, self._with_meta({}), self.revision)
+        task = self._tool_calls.known(task_id, self._with_meta({}), self.revision)
         return RunningTask(task, None, partial(self._result_of, None))
 
     async def _result_of(
@@ -318,13 +320,13 @@ class Requests:
     ) -> CallToolResult:
         handlers = _NO_HANDLERS if call is None else call[3]
         with as_current_call(call):
-            finish = self.tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
-            waiting = self._waited_for(finish, self.timeouts.around_wait())
+            finish = self._tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
+            waiting = self._waited_for(finish, self._timeouts.around_wait())
             result = await (self._with_handlers(handlers, waiting) if handlers else waiting)
-        return self._checked(call, structured("tools/call", result, CallToolResult, self.faults))
+        return self._checked(call, structured("tools/call", result, CallToolResult, self._faults))
 
     def _checked(self, call: CallRecord | None, result: CallToolResult) -> CallToolResult:
-        return result if call is None else self.output_schemas.checked(call[1]["name"], result)
+        return result if call is None else self._output_schemas.checked(call[1]["name"], result)
 
 
 # For code that opens clients, and code that forwards
@@ -337,14 +339,14 @@ def meta_in(requests: Requests, revision: Revision) -> JSONObject:
         CLIENT_INFO: unstructure(requests.settings.info, revision),
         CLIENT_CAPABILITIES: unstructure(capabilities_in(requests, revision), revision),
     }
-    if requests.tag is not None:
-        meta[CLIENT] = requests.tag
+    if requests._tag is not None:
+        meta[CLIENT] = requests._tag
     return meta
 
 
 def capabilities_in(requests: Requests, revision: Revision) -> ClientCapabilities:
     """Return the capabilities that are declared to a server that speaks ``revision``."""
-    return requests.answers.capabilities_in(revision)
+    return requests._answers.capabilities_in(revision)
 
 
 async def forward_request(
@@ -362,16 +364,16 @@ async def forward_request(
     if confirmation is not None and (meta := confirmation.meta(params.get("_meta"))):
         params = {**params, "_meta": meta}
     revision = requests.revision
-    with requests.timeouts.around_call():
+    with requests._timeouts.around_call():
         if on_task is not None:
-            sent = requests.tool_calls.call(params, revision, on_progress, on_task)
+            sent = requests._tool_calls.call(params, revision, on_progress, on_task)
         elif revision.result_type and method == "tools/call":
-            sent = requests.tool_calls.send(params, revision, on_progress)
+            sent = requests._tool_calls.send(params, revision, on_progress)
         elif revision.result_type:
             of_any_type = method not in METHODS
-            sent = requests.rounds.result(method, params, revision, on_progress, of_any_type=of_any_type)
+            sent = requests._rounds.result(method, params, revision, on_progress, of_any_type=of_any_type)
         else:
-            sent = requests.outbound.request(method, params or None, revision, on_progress)
+            sent = requests._outbound.request(method, params or None, revision, on_progress)
         return await (sent if confirmation is None else confirmation.follow(sent))
 
 
@@ -381,8 +383,10 @@ def open_stream(
     """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends the stream, and no
     message of the stream is kept; see `Outbound.request` for ``on_notification``. ``meta``: the fields of `meta_in`
     for code that forwards."""
-    params = {**unstructure(ListenParams(asked), requests.revision), "_meta": meta or requests.meta}
-    return requests.outbound.request("subscriptions/listen", params, requests.revision, on_notification=on_notification)
+    params = {**unstructure(ListenParams(asked), requests.revision), "_meta": meta or requests._meta}
+    return requests._outbound.request(
+        "subscriptions/listen", params, requests.revision, on_notification=on_notification
+    )
 
 
 CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)

@@ -61,13 +61,13 @@ class Changes(AsyncIterator[Change]):
         on_task: OnNotification | None = None,
         on_notification: OnNotification | None = None,
     ) -> None:
-        self.stream = SubscriptionStream(asked)
+        self._stream = SubscriptionStream(asked)
         self.acknowledged = SubscriptionFilter()
         """Changes that the server agreed to tell of: fewer than requested, where the server cannot tell of all."""
         self.dropped = 0
         """Number of changes that had no room: of resources not requested by name, parts of a requested resource
         perhaps."""
-        self.consumer: Callable[[Change], bool] | None = None
+        self._consumer: Callable[[Change], bool] | None = None
         """Function that is offered each change right after the read, while no other change waits; returns whether the
         change was taken."""
         self._uris = frozenset(asked.resource_subscriptions or ())
@@ -92,7 +92,7 @@ class Changes(AsyncIterator[Change]):
         if change is None or change.kind not in self._kinds:
             return
         self._on_change(change)
-        if change in self._waiting or (not self._waiting and self.consumer is not None and self.consumer(change)):
+        if change in self._waiting or (not self._waiting and self._consumer is not None and self._consumer(change)):
             return
         if change.uri is not None and change.uri not in self._uris and not self._has_room(size):
             self.dropped += 1
@@ -105,10 +105,10 @@ class Changes(AsyncIterator[Change]):
         limits = self._limits
         return len(self._waiting) < limits.max_pending_notifications and self._bytes + size <= limits.max_inbound_bytes
 
-    async def run(self, ask: Ask) -> None:
+    async def _hold(self, ask: Ask) -> None:
         """Hold the stream open until its end."""
         try:
-            await self.stream.run(ask, self._receive)
+            await self._stream.run(ask, self._receive)
         finally:
             self._parked.unpark_all()
 
@@ -116,8 +116,8 @@ class Changes(AsyncIterator[Change]):
         self._run.check("a stream of changes")
         await trio.lowlevel.checkpoint()
         while not self._waiting:
-            if self.stream.over.is_set():
-                raise StopAsyncIteration if self.stream.failure is None else copy.copy(self.stream.failure)
+            if self._stream.over.is_set():
+                raise StopAsyncIteration if self._stream.failure is None else copy.copy(self._stream.failure)
             await self._parked.park()
         change = next(iter(self._waiting))
         self._bytes -= self._waiting.pop(change)
@@ -160,9 +160,9 @@ class ChangeStreams:
         await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
         changes = Changes(asked, self._callbacks.notify_watchers, self._connection.limits, on_task, on_notification)
         async with open_service_nursery(LEFT) as nursery:
-            nursery.start_soon(changes.run, ask)
+            nursery.start_soon(changes._hold, ask)
             with self._limits.around_call():
-                changes.acknowledged = await changes.stream.acknowledgement()
+                changes.acknowledged = await changes._stream.acknowledgement()
             yield changes
 
     async def follow_lists(self, declared: ServerCapabilities, patience: float, ask: Ask) -> None:
@@ -318,7 +318,7 @@ class ReopenedStream:
             self._notify_change("notifications/resources/updated", {"uri": uri})
 
     def _notify_change(self, method: str, params: dict[str, Any]) -> None:
-        self._on_notification(NotificationReceived(LATEST_MODERN.methods[method], params, LATEST_MODERN), 0)
+        self._on_notification(NotificationReceived(LATEST_MODERN._methods[method], params, LATEST_MODERN), 0)
 
 
 Ask: TypeAlias = Callable[[SubscriptionFilter, OnNotification], Awaitable[Any]]

@@ -155,7 +155,7 @@ class KeepAlive:
     """Pings missed in a row after which the connection is lost (2025-11-25 ping: multiple failed pings MAY
     trigger connection reset)."""
 
-    async def run(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> None:
+    async def _run(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> None:
         """Watch the connection until its loss: waiters get `ConnectionLost`, nobody is cancelled."""
         missed = 0
         try:

@@ -216,7 +216,7 @@ class HasActiveRuns(Protocol):
     """An object that runs of trio use."""
 
     @property
-    def active_runs(self) -> ActiveRuns:
+    def _active_runs(self) -> ActiveRuns:
         """The runs that use the object."""
         ...
 
@@ -229,6 +229,6 @@ def in_active_run(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenat
 
     @wraps(method)
     def change(self: H, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.active_runs.call_in_run(partial(method, self, *args, **kwargs))
+        return self._active_runs.call_in_run(partial(method, self, *args, **kwargs))
 
     return change

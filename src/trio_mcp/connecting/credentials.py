@@ -45,7 +45,7 @@ async def open_credentials(
     if auth is None:
         yield None
         return
-    async with auth.opened(resource_at(url), timeouts.pause_all) as credentials:
+    async with auth._opened(resource_at(url), timeouts.pause_all) as credentials:
         yield credentials
 
 

@@ -26,7 +26,7 @@ async def open_memory(
 ) -> AsyncGenerator[Client]:
     """Run ``server`` in this process and connect to it, for tests and embedding.
 
-    Everything works as over a wire, encoding included, but without a wire. ``stateless``: see `Server.running`.
+    Everything works as over a wire, encoding included, but without a wire. ``stateless``: see `ServingOptions`.
     ``options`` are those of `ClientSettings`.
     """
     check_opened_under_trio("open_memory")
@@ -41,13 +41,13 @@ async def open_server(server: Servable, channel: Transport, *, stateless: bool =
     """Run ``server`` inside the block, for one client at the other end of ``channel``.
 
     The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and leaves
-    the server's lifespan. The loss of the connection is no exception here. ``stateless``: see `Server.running`.
+    the server's lifespan. The loss of the connection is no exception here. ``stateless``: see `ServingOptions`.
     """
     check_servable(server)
     served = False
     try:
         async with (
-            server.running(stateless=stateless) as running,
+            server._running(stateless=stateless) as running,
             open_service_nursery("the client was closed") as nursery,
         ):
             served = True  # from here on the connection closes the channel

@@ -135,7 +135,7 @@ class Command:
     """The revision to speak, whatever the options of `open` say; `None`: any."""
 
     @property
-    def identity(self) -> Hashable:
+    def _identity(self) -> Hashable:
         """The fields that say which server the command starts."""
         cwd = None if self.cwd is None else os.fspath(self.cwd)
         return self.words, cwd, self.inherit_env, frozenset(self.env.items())
@@ -146,7 +146,7 @@ class Command:
         """Start the child and connect to it: see `open_stdio`."""
         check_keywords(Command.open, options)
         opening = Opening.under_trio("open_stdio", speaking(self.revision, options))
-        legacy_first = opening.settings.era == "auto" and _LEGACY_COMMANDS.is_known(self.identity)
+        legacy_first = opening.settings.era == "auto" and _LEGACY_COMMANDS.is_known(self._identity)
         opened = False
         try:
             async with self._open(opening, legacy_first) as client:
@@ -171,7 +171,7 @@ class Command:
                 try:
                     async with opening.open_over(transport, exited, legacy_first=legacy_first) as client:
                         if opening.settings.era == "auto":
-                            _LEGACY_COMMANDS.record(self.identity, is_legacy=client.revision.handshake)
+                            _LEGACY_COMMANDS.record(self._identity, is_legacy=client.revision.handshake)
                         transport.keep_input(open=False)  # an end before the body asks the child to exit
                         transport.stop_recording_output()
                         opened = True
@@ -253,11 +253,11 @@ async def watch_exit(transport: ProcessTransport, client: Client) -> None:
         while True:
             received = transport.received
             await trio.sleep(_SILENCE)
-            if transport.received != received or (alive and not in_progress(client.connection)):
+            if transport.received != received or (alive and not in_progress(client._connection)):
                 continue
             alive = await has_answered(client.ping, _ANSWER_WITHIN) or transport.received != received
             if not alive:
-                client.connection.lose(await transport.exit_error("the server is gone"))
+                client._connection.lose(await transport.exit_error("the server is gone"))
                 return
     except ConnectionLost:
         return  # the loss was noticed in another way

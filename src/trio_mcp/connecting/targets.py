@@ -131,7 +131,7 @@ class InMemory:
     server: Server
     """The server, which runs in this process."""
     stateless: bool = attrs.field(default=False, kw_only=True)
-    """True keeps nothing between requests, see `Server.running`."""
+    """True keeps nothing between requests: see `ServingOptions`."""
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Run the server and connect to it: see `open_memory`."""

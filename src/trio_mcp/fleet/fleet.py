@@ -76,7 +76,7 @@ class ReplicaFleet(HttpFleet):
 class FleetStorage(SharedStorage):
     """The base class of a storage that replicas share: subclass it, and implement `join`."""
 
-    def make_fleet(
+    def _make_fleet(
         self,
         replica: Replica,
         host: RequestHost,
@@ -85,5 +85,5 @@ class FleetStorage(SharedStorage):
         vocabulary: Vocabulary,
         notifications: Mapping[str, Method],
     ) -> ReplicaFleet:
-        """Return the fleet of ``replica``. See `SharedStorage.make_fleet`."""
+        """Return the fleet of ``replica``. See `SharedStorage._make_fleet`."""
         return ReplicaFleet(replica, host, cipher, observers, vocabulary, notifications)

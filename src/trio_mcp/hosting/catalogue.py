@@ -217,20 +217,20 @@ class Catalogue:
         """Watch for changes: ``async for name in group.catalogue.watch()`` gets the name of each list that changes."""
         return self._feed.watch()
 
-    def name_of(self, member: str, name: str) -> str:
+    def _name_of(self, member: str, name: str) -> str:
         """Return the name here of a tool or prompt of ``member``."""
         return catalogue_name(member, name, self._max_name_length)
 
-    def tool_name(self, member: str, name: str) -> str:
+    def _tool_name(self, member: str, name: str) -> str:
         """Return the name here of a tool that its server calls ``name``."""
         transform = self._transforms.get(member, {}).get(name)
-        return self.name_of(member, name if transform is None else transform.name or name)
+        return self._name_of(member, name if transform is None else transform.name or name)
 
-    def may_name(self, member: str, name: str) -> bool:
+    def _may_name(self, member: str, name: str) -> bool:
         """Return whether ``name`` could be a name here of a tool or prompt of ``member``."""
         return may_name(member, name, self._max_name_length)
 
-    def known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
+    def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
         """Return the entries of a list, also of members that have failed, as they were last. The members ``hidden`` are
         left out."""
         entries: dict[str, CatalogueEntry[Any]] = {}
@@ -239,22 +239,22 @@ class Catalogue:
                 entries.setdefault(key, entry)
         return entries
 
-    def find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
+    def _find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
         """Return the entry, even of a member that has failed; `None` when there is none."""
         return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
-    def has_any(self, member: str, name: ListName) -> bool:
+    def _has_any(self, member: str, name: ListName) -> bool:
         """Return whether the list of ``member`` has any items."""
         return bool(self._offers.get(member, {}).get(name))
 
-    def replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
+    def _replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
         """Replace a list of ``member`` with ``items``."""
         is_news = False
         if name == "tools" and self._pins is not None:
             held, items = self._held.get(member, {}), self._approved(self._pins, member, tuple(items))
             is_news = self._held[member] != held
         own = _OWN[name]
-        in_catalogue = self.name_of if own == "name" else catalogue_uri
+        in_catalogue = self._name_of if own == "name" else catalogue_uri
         transforms = self._transforms.get(member) if name == "tools" else None
         entries: dict[str, CatalogueEntry[Any]] = {}
         for item in items:
@@ -290,7 +290,7 @@ class Catalogue:
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
         """Return which ``tools`` are offered, and note which are held."""
-        held = pins.held_of(member, tools, partial(self.tool_name, member))
+        held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})
         left_out = {id(each.item) for each in held}
@@ -300,24 +300,24 @@ class Catalogue:
         self._held[member] = held
         self._all_held = MappingProxyType({name: each for held in self._held.values() for name, each in held.items()})
 
-    def check_pins(self) -> None:
+    def _check_pins(self) -> None:
         """Compare the tools of all members with the pins once more."""
         for member, tools in tuple(self._listed_tools.items()):
-            self.replace(member, "tools", tools)
+            self._replace(member, "tools", tools)
 
-    def add(self, member: str, tools: Mapping[str, ToolTransform] | None = None) -> None:
+    def _add(self, member: str, tools: Mapping[str, ToolTransform] | None = None) -> None:
         """Give ``member`` its place in the order, and have its ``tools`` shown so."""
         self._offers[member] = {}
         if tools:
             self._transforms[member] = tools
 
-    def show(self, member: str, shown: bool) -> None:
+    def _show(self, member: str, shown: bool) -> None:
         """Show the items of ``member``, or hide them."""
         if shown == (member in self._hidden):
             (self._hidden.discard if shown else self._hidden.add)(member)
             self._changed(self._offers[member])
 
-    def remove(self, member: str) -> None:
+    def _remove(self, member: str) -> None:
         """Remove ``member`` and its items."""
         self._hidden.discard(member)
         self._transforms.pop(member, None)
@@ -326,7 +326,7 @@ class Catalogue:
             del self._held[member]
         self._changed(self._offers.pop(member))
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """End all watches, since nothing changes any more."""
         self._feed.close()
 
@@ -336,7 +336,7 @@ class Catalogue:
                 self._merge(name)
 
     def _merge(self, name: ListName) -> None:
-        self._merged[name] = MappingProxyType(self.known(name, hidden=self._hidden))
+        self._merged[name] = MappingProxyType(self._known(name, hidden=self._hidden))
         self._feed.publish(name, name)
 
 
@@ -360,7 +360,7 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._over = False
         self._arrived = trio.lowlevel.ParkingLot()
 
-    def put(self, key: str, value: N, *, last: bool) -> None:
+    def _put(self, key: str, value: N, *, last: bool) -> None:
         """Store ``value`` for the reader; ``last`` ends its key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
@@ -368,7 +368,7 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._pending[key] = value, last
         self._arrived.unpark()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """End the iteration after the values that are stored."""
         self._over = True
         self._arrived.unpark_all()
@@ -407,14 +407,14 @@ class ChangeFeed(Generic[N]):
                 self.standing[key] = value
             watches = tuple(self._watches)
         for watch in watches:
-            watch.put(key, value, last=last)
+            watch._put(key, value, last=last)
 
     def watch(self) -> Watch[N]:
         """Return a watch for another reader."""
         with self._opening:
             watch = Watch(self.standing, self._run)
             if self._over:
-                watch.close()
+                watch._close()
             else:
                 self._watches.add(watch)
         return watch
@@ -425,4 +425,4 @@ class ChangeFeed(Generic[N]):
             self._over = True
             watches = tuple(self._watches)
         for watch in watches:
-            watch.close()
+            watch._close()

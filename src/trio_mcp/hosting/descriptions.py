@@ -95,7 +95,7 @@ class RestartPolicy:
     random: Callable[[], float] = random.random
     """Returns numbers from 0 to 1. For tests."""
 
-    def delay(self, attempt: int) -> float:
+    def _delay(self, attempt: int) -> float:
         """Return the seconds to wait before restart number ``attempt``, counted from 1."""
         return growing_delay(
             attempt, first=self.first_delay, longest=self.max_delay, jitter=self.jitter, random=self.random

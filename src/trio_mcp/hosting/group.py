@@ -115,7 +115,7 @@ class Group:
             raise ValueError(f"the description of {name!r} is disabled")
         member = Member(name, description, self._options, self.catalogue, self._on_status)
         self._members[name] = member
-        self.catalogue.add(name, description.tools)
+        self.catalogue._add(name, description.tools)
         self._feed.publish(name, member.status)
         self._context.copy().run(self._nursery.start_soon, member.run)
 
@@ -129,7 +129,7 @@ class Group:
         self._run.check("a group")
         del self._members[name]
         member.close()
-        self.catalogue.remove(name)
+        self.catalogue._remove(name)
         await member.ended.wait()
 
     def _member(self, name: str) -> Member:
@@ -146,12 +146,12 @@ class Group:
         self._run.check("a group")
         return await self._member(name).client()
 
-    def present(self, name: str) -> Client | None:
+    def _present(self, name: str) -> Client | None:
         """Return the client of a member that is connected now; `None` where there is none."""
         member = self._members.get(name)
         return None if member is None else member.present
 
-    def reconnect_as_legacy(self, name: str) -> None:
+    def _reconnect_as_legacy(self, name: str) -> None:
         """Connect a member anew in a legacy revision, in which its server may send requests. Calls in flight get
         `ConnectionLost`. Does nothing for a member that isn't connected, or whose description names the era or the
         revision. May be called from any thread: see `add`."""
@@ -183,24 +183,21 @@ class Group:
         if self.pins is None:
             raise ValueError('this group has no pins. Write: open_group(members, pin="pins.json")')
         await self.pins.approve(tools)
-        self.catalogue.check_pins()
+        self.catalogue._check_pins()
 
     def _on_status(self, status: MemberStatus) -> None:
         if status.state in (MemberState.READY, MemberState.FAILED):
-            self.catalogue.show(status.name, status.state is MemberState.READY)
+            self.catalogue._show(status.name, status.state is MemberState.READY)
         self._feed.publish(status.name, status, last=status.state is MemberState.CLOSED)
 
-    def close(self) -> None:
-        """Close all members. For `open_group`."""
-        self._run.call(self._close)
-
     def _close(self) -> None:
+        """Close all members. For `open_group`, in trio's thread."""
         self._closed = True
         for member in self._members.values():
             member.close()
         self._members.clear()
         self._feed.close()
-        self.catalogue.close()
+        self.catalogue._close()
 
     # Calls, by the names in the catalogue
 
@@ -243,7 +240,7 @@ class Group:
         (SEP-1865, Visibility).
         """
         check_keywords(Group.call_from_app, handlers)
-        entry, client = await self._offered("tools", self.catalogue.tool_name(member, name))
+        entry, client = await self._offered("tools", self.catalogue._tool_name(member, name))
         if not entry.for_app:
             raise NotInCatalogue(f"no view may call {name!r} of {member!r}")
         own = options_for_member(member, handlers)
@@ -319,7 +316,7 @@ class Group:
 
         async with trio.open_nursery() as nursery:
             for name in found:
-                if (client := self.present(name)) is not None:
+                if (client := self._present(name)) is not None:
                     nursery.start_soon(listed, name, client)
         names = Counter(skill.name for skills in found.values() for skill in skills)
         return [
@@ -337,14 +334,14 @@ class Group:
     async def _offered(self, kind: ListName, name: str) -> tuple[CatalogueEntry[Any], Client]:
         """Return the entry of ``name``, and the client of its member, as soon as there is one."""
         self._run.check("a group")
-        entry = self.catalogue.find(kind, name)
+        entry = self.catalogue._find(kind, name)
         if entry is None and kind == "tools" and (held := self.catalogue.held.get(name)) is not None:
             raise NotInCatalogue(str(held))
         if entry is None:
             for member_name, member in tuple(self._members.items()):
-                if self.catalogue.may_name(member_name, name):
+                if self.catalogue._may_name(member_name, name):
                     await member.listed()
-            entry = self.catalogue.find(kind, name)
+            entry = self.catalogue._find(kind, name)
         if entry is None:
             raise NotInCatalogue(f"no member offers {name!r}")
         return entry, await self.client(entry.member)
@@ -386,14 +383,14 @@ async def open_group(
         pins = None if pin is None else await _loaded(pin)
         group = Group(nursery, options, max_name_length, pins)
         if pins is not None:
-            nursery.start_soon(pins.follow, group.catalogue.check_pins)
+            nursery.start_soon(pins.follow, group.catalogue._check_pins)
         try:
             for name, description in (members or {}).items():
                 if not description.disabled:
                     group.add(name, description)
             yield group
         finally:
-            group.close()
+            group._close()
 
 
 async def _loaded(pin: ToolPins | PinSource) -> ToolPins:

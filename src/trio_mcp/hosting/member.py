@@ -282,7 +282,7 @@ class Member:
         hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self._user_was_asked)
         if policy is not None and expected and not hopeless and self._failures < policy.attempts:
             self._failures += 1
-            delay = policy.delay(self._failures)
+            delay = policy._delay(self._failures)
             status = attrs.evolve(status, state=MemberState.RESTARTING, restarts=self._failures, retry_in=delay)
         self._set_status(status)
 
@@ -294,12 +294,12 @@ class _ObservedAuth(ClientAuth):
     auth: ClientAuth
     on_user_asked: Callable[[], None] = attrs.field(eq=False, repr=False)
 
-    def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
+    def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         def asking() -> AbstractContextManager[None]:
             self.on_user_asked()
             return user_is_asked()
 
-        return self.auth.opened(server_url, asking)
+        return self.auth._opened(server_url, asking)
 
 
 _MAX_SECONDS: Final = 60.0
@@ -340,7 +340,7 @@ class MemberListing:
         self._stale["tools"] = None
         self._problems = {}
         self.read = self._lost = False
-        client.callbacks.watchers.append(self._on_change)
+        client._callbacks.watchers.append(self._on_change)
 
     def stop(self) -> None:
         """Let nothing more get into the catalogue, where another member may have the name from now on."""
@@ -384,5 +384,5 @@ class MemberListing:
                 logger.warning("the %s of member %s are incomplete: %s", name, self._member, found.problem)
             self._problems = problems
             changed(problems)
-        if not self._over and (found.error is None or not self._catalogue.has_any(self._member, name)):
-            self._catalogue.replace(self._member, name, found.items)
+        if not self._over and (found.error is None or not self._catalogue._has_any(self._member, name)):
+            self._catalogue._replace(self._member, name, found.items)

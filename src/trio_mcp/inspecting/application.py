@@ -66,7 +66,7 @@ def _response(
 
 
 def _refusal(status: HTTPStatus, reason: str) -> Answer:
-    return _response(reason + "\n", status=status).encoded()
+    return _response(reason + "\n", status=status)._encoded()
 
 
 class PageApplication(HttpApplication):

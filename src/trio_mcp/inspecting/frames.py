@@ -84,15 +84,15 @@ class FrameLog(Recorder):
         self._number = 0
         self._looking = trio.CapacityLimiter(1)
 
-    def start(self, role: str, network: str | None = None) -> Recording | None:
-        """Begin with the messages of a new connection: see `Recorder.start`."""
+    def _start(self, role: str, network: str | None = None) -> Recording | None:
+        """Begin with the messages of a new connection: see `Recorder._start`."""
         self._header = header = new_header(role, network)
         self._frames.clear()
         self._bytes = 0
-        return Recording(self.put, self.written, Path(os.devnull), header)
+        return Recording(self._put, self._written, Path(os.devnull), header)
 
-    def put(self, job: WriteJob) -> bool:
-        """Keep a message or an event, and drop the oldest ones: see `Recorder.put`."""
+    def _put(self, job: WriteJob) -> bool:
+        """Keep a message or an event, and drop the oldest ones: see `Recorder._put`."""
         header = self._header
         if header is None or job.recording.header is not header:  # the last words of an older connection
             return True
@@ -105,7 +105,7 @@ class FrameLog(Recorder):
         self._added(frame)
         return True
 
-    async def written(self, recording: Recording) -> None:
+    async def _written(self, recording: Recording) -> None:
         """Return at once: everything is kept."""
         await trio.lowlevel.checkpoint()
 

@@ -89,7 +89,7 @@ def from_openapi(
             tool = _APITool(operation, http, url, given, answers.read(operation), max_bytes)
             own = options(operation) if options is not None else ToolOptions()
             check_options("@server.tool", own, ToolOptions)
-            server.tools.add(tool.call, tool.options() | own, None if "input_schema" in own else given.validator)
+            server._tools.add(tool.call, tool.options() | own, None if "input_schema" in own else given.validator)
             offered.append((operation, given))
     for operation, given in offered if arguments.multiply(given for _, given in offered) else ():
         with _naming(operation):

@@ -96,12 +96,12 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
         if not 0 < self.max_wait <= _LONGEST_WAIT / 1000:
             raise ValueError(f"max_wait is a number of seconds, up to a day, and not {self.max_wait!r}")
         self.server = CancelSettings(max(1, int(self.max_wait * 1000)))
-        self.rows.append(
+        self._rows.append(
             ExtensionRequest[CancelParams, CancelResult](
                 CANCEL, "client", CancelParams, CancelResult, extension=NAME, requires_client=True, ahead=True
             )
         )
 
-    def register(self, server: Any) -> None:
+    def _register(self, server: Any) -> None:
         """Have ``server`` tell how calls end."""
-        server.acknowledge_cancels(self)
+        server._acknowledge_cancels(self)

@@ -84,7 +84,7 @@ class Extension(Generic[S, C]):
     server: S = attrs.field(factory=cast("Any", dict), kw_only=True)
     client: C = attrs.field(factory=cast("Any", dict), kw_only=True)
     since: str = attrs.field(default="2024-11-05", kw_only=True, validator=attrs.validators.in_(REVISIONS))
-    rows: list[Method] = attrs.field(factory=list[Method], init=False)
+    _rows: list[Method] = attrs.field(factory=list[Method], init=False)
     """The methods and notifications of the extension."""
     _has_logged: bool = attrs.field(default=False, init=False)
 
@@ -171,19 +171,19 @@ class Extension(Generic[S, C]):
     def _add(self, row: Method) -> None:
         if row.name in METHODS:
             raise ValueError(f"{row.name} is a method of the specification, not of {self.name}")
-        if any(row.name == other.name for other in self.rows):
+        if any(row.name == other.name for other in self._rows):
             raise ValueError(f"{self.name} has {row.name} already")
-        self.rows.append(row)
+        self._rows.append(row)
 
-    def register(self, server: Any) -> None:
+    def _register(self, server: Any) -> None:
         """Register the handlers that the extension brings along on ``server``, a `Server` that is being made. Does
         nothing here: the handlers of most extensions are registered by `Server.handles`."""
 
-    def check(self, server: Any) -> None:
+    def _check(self, server: Any) -> None:
         """Raise `RuntimeError` where ``server``, which is about to start, offers what the extension does not allow.
         Allows everything here."""
 
-    def settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
+    def _settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
         """Return the settings that the other side, of this ``role``, has ``declared`` among its extensions, as an
         object of the class of `server` or `client`; `None` where the extension is not declared. What does not fit is no
         declaration, and is logged once."""
@@ -209,7 +209,7 @@ def vocabulary_of(extensions: Collection[Extension[Any, Any]]) -> Vocabulary:
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"the extension {min(twice)} is given twice")
     rows: dict[str, Method] = {}
-    for row in (row for extension in extensions for row in extension.rows):
+    for row in (row for extension in extensions for row in extension._rows):
         if row.name in rows:
             raise ValueError(f"two extensions have the method {row.name}")
         rows[row.name] = row

@@ -54,7 +54,7 @@ class Revision:
     """Form of tasks: asked for by the requestor, or decided on by the server as the extension says."""
     sub_capabilities: bool
     """True: clients declare parts of ``sampling`` and of ``elicitation``, ``sampling.tools`` for example."""
-    methods: Mapping[str, Method] = MappingProxyType({})
+    _methods: Mapping[str, Method] = MappingProxyType({})
     """The methods of the revision, by name."""
 
     def __str__(self) -> str:
@@ -131,13 +131,13 @@ LATEST_MODERN: Final = MODERN_REVISIONS[-1]
 @cache
 def requests_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
     """Return the requests that ``role`` may send in ``revision``, by name."""
-    return {name: row for name, row in revision.methods.items() if row.is_request and row.sent_by(role)}
+    return {name: row for name, row in revision._methods.items() if row.is_request and row.sent_by(role)}
 
 
 @cache
 def notifications_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
     """Return the notifications that ``role`` may send in ``revision``, by name."""
-    return {name: row for name, row in revision.methods.items() if not row.is_request and row.sent_by(role)}
+    return {name: row for name, row in revision._methods.items() if not row.is_request and row.sent_by(role)}
 
 
 Rows: TypeAlias = Callable[[Literal["client", "server"], Revision], Mapping[str, Method]]

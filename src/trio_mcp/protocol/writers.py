@@ -112,7 +112,7 @@ class Writers:
 
 def refusal(kind: Any, revision: Revision) -> Write | None:
     """Return a writer that raises `NotExpressible` if ``revision`` does not have the class ``kind``, else `None`."""
-    first = getattr(kind, "SINCE", revision.name)
+    first = getattr(kind, "_SINCE", revision.name)
     if first <= revision.name:
         return None
     defaults = {field.name: field.default for field in fields_of(kind)}
@@ -203,11 +203,11 @@ def _wants_objects(revision: Revision) -> bool:
 
 def _has_tool_use(revision: Revision) -> bool:
     """Return whether messages may have several blocks: since tools can be used."""
-    return revision.name >= ToolUseContent.SINCE
+    return revision.name >= ToolUseContent._SINCE
 
 
 def _lacks_urls(revision: Revision) -> bool:
-    return revision.name < ElicitURLParams.SINCE
+    return revision.name < ElicitURLParams._SINCE
 
 
 SHAPES: Final[dict[Any, tuple[Callable[[Revision], bool], Callable[[Make, Any, Revision], dict[str, Any]]]]] = {
@@ -218,7 +218,7 @@ SHAPES: Final[dict[Any, tuple[Callable[[Revision], bool], Callable[[Make, Any, R
     CreateMessageResult: (lambda _: True, _sampled),
     SubscriptionFilter: (lambda _: True, _filter),
     ElicitFormParams: (_lacks_urls, _elicit_form),
-    ElicitURLParams: (lambda revision: "notifications/elicitation/complete" in revision.methods, _elicit_url),
+    ElicitURLParams: (lambda revision: "notifications/elicitation/complete" in revision._methods, _elicit_url),
     ElicitResult: (_lacks_urls, _elicit_result),
 }
 """The shapes of classes, each with the revisions that have it."""

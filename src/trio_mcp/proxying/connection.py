@@ -156,7 +156,7 @@ class ProxyConnection:
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
         """Return whether the server behind is there and knows ``method``, so that the server behind itself gives the
         answer, a sign of life."""
-        return upstream is not None and method in upstream.revision.methods and not self.connection.is_ending
+        return upstream is not None and method in upstream.revision._methods and not self.connection.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request: see `RequestHandler.answer`."""
@@ -260,7 +260,7 @@ class ProxyConnection:
             await _forward_notification(*reached, event)
         elif event.method.name == "notifications/roots/list_changed":
             await upstream.client.roots_changed()  # sent only where ``list_changed`` was declared
-        elif event.method.name in upstream.revision.methods:
+        elif event.method.name in upstream.revision._methods:
             await upstream.notify(event.method.name, event.params or None)
 
 

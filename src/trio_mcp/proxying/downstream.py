@@ -375,7 +375,7 @@ class ProxyClient(Downstream):
         if is_unknown(name):
             return self.speaks_as(event.revision)
         # In modern revisions changes are reported on streams, which their requests serve.
-        if legacy is None or not self._state.initialized or name not in legacy.methods:
+        if legacy is None or not self._state.initialized or name not in legacy._methods:
             return False
         if name != "notifications/resources/updated":
             return True

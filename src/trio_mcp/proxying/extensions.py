@@ -47,7 +47,7 @@ _KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION, SKILLS_EXTENSION, CANCEL_ACKNO
 """Extensions without methods that are unknown here."""
 _OF_ALL: Final = (APPS_EXTENSION, SKILLS_EXTENSION)
 """Extensions that pass in any case."""
-SKILLS_METHODS: Final = frozenset(row.name for row in SKILLS.rows)
+SKILLS_METHODS: Final = frozenset(row.name for row in SKILLS._rows)
 VOCABULARY: Final = with_unknown(vocabulary_of([SKILLS, CANCELS]))
 """The methods of the specification, those for skills and for calls that were left, and those of extensions that nobody
 here knows."""
@@ -70,7 +70,7 @@ class SharedExtensions:
         for name in names:
             check_name(name)
         known = [each for each in given if not isinstance(each, str)]
-        return cls(frozenset(names), {row.name: each.name for each in known for row in each.rows})
+        return cls(frozenset(names), {row.name: each.name for each in known for row in each._rows})
 
     def owner_of(self, method: str) -> str | None:
         """Return the extension that ``method`` belongs to; `None` for none that passes. The methods of an extension

@@ -67,7 +67,7 @@ async def forward(
     A task that the client cannot be told of is waited for. Raises `CodedError` for an error reply."""
     request, spoken = scope.request, upstream.revision
     method = request.method.name
-    if method not in spoken.methods and not (
+    if method not in spoken._methods and not (
         is_unknown(method) and upstream.passage_to(downstream).forwards(method, request.revision)
     ):
         raise scope.exchange.method_not_found(request)
@@ -100,7 +100,7 @@ async def forward(
     if method == "tasks/list":
         result = only_own_tasks(scope, downstream, upstream, result)
     try:
-        mend = partial(repaired_result, method, report=upstream.client.faults)
+        mend = partial(repaired_result, method, report=upstream.client._faults)
         return translated_result(result, request.method.result, spoken, request.revision, mend)
     except NotExpressible as error:
         raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None

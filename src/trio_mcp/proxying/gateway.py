@@ -103,20 +103,20 @@ class Gateway(Server):
             page_size=page_size,
             extensions=[self._skills, CANCELS],
         )
-        self.group = group
+        self._group = group
         """The group, whose statuses tell how the members are."""
         self._own_instructions = instructions
         offers = MemberOffers(forwarder)
-        self.members = MemberResources(page_size, self.cache_hints["resources/read"], offers)
-        self.resources = self.members
-        self.completions = Completions(self.prompts, self.resources)
-        self.completions.mounted.append(MemberCompletions(self.prompts, self.resources, forwarder))
-        self.tools.record_task_support("optional")
+        self._members = MemberResources(page_size, self._cache_hints["resources/read"], offers)
+        self._resources = self._members
+        self._completions = Completions(self._prompts, self._resources)
+        self._completions.mounted.append(MemberCompletions(self._prompts, self._resources, forwarder))
+        self._tools.record_task_support("optional")
         self._lists: dict[ListName, tuple[Registry[Any], Any, str]] = {
-            "tools": (self.tools.registry, offers.tool, "tools"),
-            "prompts": (self.prompts.registry, offers.prompt, "prompts"),
-            "resources": (self.resources.registry, offers.resource, "resources"),
-            "resource_templates": (self.resources.templates, offers.resource, "resources"),
+            "tools": (self._tools.registry, offers.tool, "tools"),
+            "prompts": (self._prompts.registry, offers.prompt, "prompts"),
+            "resources": (self._resources.registry, offers.resource, "resources"),
+            "resource_templates": (self._resources.templates, offers.resource, "resources"),
         }
         self._shown: dict[ListName, dict[str, tuple[CatalogueEntry[Any], Any]]] = {each: {} for each in LISTS}
         self._seen_members: set[str] = set()
@@ -138,16 +138,16 @@ class Gateway(Server):
 
     def _check_held(self, request: ServerRequest) -> None:
         """Raise `CodedError` for a call of a tool of a member that is held."""
-        name, catalogue = request.params.name, self.group.catalogue
+        name, catalogue = request.params.name, self._group.catalogue
         is_own = request.offer is not None and name not in self._shown["tools"]
-        if not is_own and catalogue.find("tools", name) is None and (held := catalogue.held.get(name)) is not None:
+        if not is_own and catalogue._find("tools", name) is None and (held := catalogue.held.get(name)) is not None:
             raise CodedError(INVALID_PARAMS, str(held))
 
-    def capabilities_in(self, revision: Revision) -> ServerCapabilities:
+    def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
         """Return the capabilities, with all kinds of lists, since members come and go, and with apps and skills where a
         member has some now."""
-        own = super().capabilities_in(revision)
-        members = [client for name in self.group.statuses if (client := self.group.present(name)) is not None]
+        own = super()._capabilities_in(revision)
+        members = [client for name in self._group.statuses if (client := self._group._present(name)) is not None]
         extensions = {name: each for name, each in (own.extensions or {}).items() if name != SKILLS_EXTENSION}
         if any(APPS_EXTENSION in (client.server_capabilities.extensions or {}) for client in members):
             extensions[APPS_EXTENSION] = {}
@@ -173,28 +173,28 @@ class Gateway(Server):
             nursery.start_soon(self._follow_members, nursery)
             yield
 
-    async def wait_listed(self, name: str | None = None) -> None:
+    async def _wait_listed(self, name: str | None = None) -> None:
         """Wait until a member offers ``name``, or each of the members with which the gateway was opened is ready or has
         failed once. No checkpoint afterwards."""
         while not (self._is_settled or any(name in shown for shown in self._shown.values())):
             await self._news.park()
 
     async def _settle(self) -> None:
-        await self.group.settled()
+        await self._group.settled()
         for name in LISTS:
             self._update_list(name)
         self._is_settled = True
         self._news.unpark_all()
 
     async def _follow_lists(self) -> None:
-        async for name in self.group.catalogue.watch():
+        async for name in self._group.catalogue.watch():
             self._update_list(name)
             self._news.unpark_all()
 
     def _update_list(self, name: ListName) -> None:
         """Offer what the catalogue knows, and tell the clients of changes."""
         registry, made, kind = self._lists[name]
-        shown, known = self._shown[name], self.group.catalogue.known(name)
+        shown, known = self._shown[name], self._group.catalogue._known(name)
         gone = {key: None for key, (entry, _) in shown.items() if known.get(key) != entry}
         new = [entry for key, entry in known.items() if key not in shown or key in gone]
         for key in gone:
@@ -208,11 +208,11 @@ class Gateway(Server):
                 logger.warning("%s of member %s is not offered: %s", entry.name, entry.member, error)
             shown[entry.name] = entry, offer
         if gone or new:
-            self.list_changed(f"notifications/{kind}/list_changed")
+            self._observers.list_changed(f"notifications/{kind}/list_changed")
 
     async def _follow_members(self, nursery: ServiceNursery) -> None:
         followed: WeakSet[Client] = WeakSet()
-        async for status in self.group.watch():
+        async for status in self._group.watch():
             self._update_instructions()
             if status.state is MemberState.READY:
                 nursery.start_soon(self._sync_member, status.name, followed)
@@ -220,13 +220,13 @@ class Gateway(Server):
     def _update_instructions(self) -> None:
         """Have the instructions tell how the members are."""
         parts = [] if self._own_instructions is None else [self._own_instructions]
-        for name, status in self.group.statuses.items():
+        for name, status in self._group.statuses.items():
             words = f"Server {name!r} is {status.state}."
             if status.state is not MemberState.READY:
                 words += " What it offers is listed as it was last, and calls fail until it is ready again."
             if status.problems:
                 words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
-            client = self.group.present(name)
+            client = self._group._present(name)
             if client is not None and client.instructions:
                 # Quoted line by line: a member must not imitate the lines of the gateway.
                 quoted = (f"> {clean(line)}" for line in client.instructions[:_MAX_INSTRUCTIONS].splitlines())
@@ -237,25 +237,25 @@ class Gateway(Server):
     async def _sync_member(self, member: str, followed: WeakSet[Client]) -> None:
         """Keep ``member`` subscribed to what clients watch, and tell them of changes, until its connection is lost."""
         with suppress(ConnectionLost, MemberUnavailable):
-            client = await self.group.client(member)
+            client = await self._group.client(member)
             if client in followed:  # only the problems of its lists have changed
                 return
             followed.add(client)
             self._update_instructions()
             upstream, heard = MemberUpstream.shared_through(client), partial(self._on_change, member)
-            client.callbacks.watchers.append(heard)
+            client._callbacks.watchers.append(heard)
             try:
-                with client.connection.outbound.while_connected():
+                with client._connection.outbound.while_connected():
                     await self._sync_subscriptions(member, upstream)
             finally:
-                client.callbacks.watchers.remove(heard)
+                client._callbacks.watchers.remove(heard)
 
     async def _sync_subscriptions(self, member: str, upstream: MemberUpstream) -> None:
         is_back, subscribed = member in self._seen_members, dict[str, bool]()
         self._seen_members.add(member)
         try:
             while True:
-                wanted = self.members.watched_of(member)
+                wanted = self._members.watched_of(member)
                 for uri in [each for each in subscribed if each not in wanted]:
                     if subscribed.pop(uri):
                         with suppress(*_FAILURES):
@@ -268,14 +268,14 @@ class Gateway(Server):
                     if is_back:  # changes may have been missed
                         self.resource_updated(catalogue_uri(member, uri))
                 is_back = False
-                if self.members.watched_of(member) == wanted:
-                    await self.members.news.park()
+                if self._members.watched_of(member) == wanted:
+                    await self._members.news.park()
         finally:
             await upstream.unsubscribe_all([uri for uri, is_subscribed in subscribed.items() if is_subscribed])
 
     def _on_change(self, member: str, change: Change) -> None:
         if change.kind != "resource" or change.uri is None:
             return
-        for uri in self.members.watched_of(member):
+        for uri in self._members.watched_of(member):
             if change.uri.startswith(uri):  # the resource itself, or a part of it
                 self.resource_updated(catalogue_uri(member, uri))

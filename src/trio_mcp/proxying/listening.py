@@ -72,7 +72,7 @@ async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstrea
                 nursery.start_soon(_cancel_after, downstream.connection.until_ending, telling, CONNECTION_ENDS)
                 nursery.start_soon(_cancel_after, states.overflowed.wait, telling, _TOO_SLOW)
                 nursery.start_soon(states.send, stream)
-                changes.consumer = partial(
+                changes._consumer = partial(
                     _try_forward, stream
                 )  # a client that reads fast enough gets repetitions, too
                 async for change in changes:
@@ -123,7 +123,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
                     await upstream.subscribe(uri)
                     uris.append(uri)
             honoured = SubscriptionsAcknowledgedParams(honoured_part(asked, upstream.capabilities, uris))
-            row, params = LATEST_MODERN.methods[_ACKNOWLEDGED], unstructure(honoured, LATEST_MODERN)
+            row, params = LATEST_MODERN._methods[_ACKNOWLEDGED], unstructure(honoured, LATEST_MODERN)
             on_notification(NotificationReceived(row, params, LATEST_MODERN), 0)
             await upstream.client.until_lost()
         finally:
@@ -133,8 +133,8 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
     # The watchers of the client were told when a change was read.
     changes = Changes(asked, lambda _: None, upstream.limits)
     async with open_service_nursery("the client listens no more") as nursery:
-        nursery.start_soon(changes.run, ask)
-        changes.acknowledged = await changes.stream.acknowledgement()
+        nursery.start_soon(changes._hold, ask)
+        changes.acknowledged = await changes._stream.acknowledgement()
         yield changes
 
 

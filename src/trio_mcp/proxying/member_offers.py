@@ -200,7 +200,7 @@ class MemberCompletions(Completions):
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
         """Return a function that asks the member: see `Completions.find`."""
         is_prompt = kind == "prompt"
-        entry = self._forwarder.group.catalogue.find("prompts" if is_prompt else "resource_templates", name)
+        entry = self._forwarder.group.catalogue._find("prompts" if is_prompt else "resource_templates", name)
         if entry is None:
             return None
         own = {"name": entry.item.name} if is_prompt else {"uri": entry.item.uri_template}
@@ -233,11 +233,11 @@ class GatewaySkills(SkillsExtension):
         super().__init__()
         self._forwarder = forwarder
 
-    def register(self, server: Any) -> None:
-        """Answer for the members: see `Extension.register`."""
-        server.handles(self.listing)(self._list)
-        server.handles(self.getting)(self._get)
-        server.handles(self.reading)(self._read)
+    def _register(self, server: Any) -> None:
+        """Answer for the members: see `Extension._register`."""
+        server.handles(self._listing)(self._list)
+        server.handles(self._getting)(self._get)
+        server.handles(self._reading)(self._read)
 
     def declared(self) -> JSONObject | None:
         """Return the settings to declare now: those of members that are there; `None` where none has skills."""
@@ -247,14 +247,16 @@ class GatewaySkills(SkillsExtension):
 
     def _present(self) -> dict[str, Client]:
         group = self._forwarder.group
-        present = {name: group.present(name) for name in group.statuses}
+        present = {name: group._present(name) for name in group.statuses}
         return {name: client for name, client in present.items() if client is not None}
 
     def _declared_by(self, client: Client) -> JSONObject | None:
         declared = (client.server_capabilities.extensions or {}).get(SKILLS_EXTENSION)
         if not isinstance(declared, dict):
             return None
-        return {"directoryRead": True} if self.reading and self.serves(self.reading, client.server_capabilities) else {}
+        return (
+            {"directoryRead": True} if self._reading and self._serves(self._reading, client.server_capabilities) else {}
+        )
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
         """Return the next page of a member's list. Members that cannot list are passed over: any list of skills may

@@ -94,7 +94,7 @@ class GatewayCaller(Downstream):
             self.log_in_calls(event)
         elif event.method.name == _COMPLETE and self.urls.complete(event.params):
             for call in tuple(self.calls.values())[-1:]:
-                if event.method.name in call.revision.methods:
+                if event.method.name in call.revision._methods:
                     with suppress(NotSerializable):  # it came as JSON but cannot be sent as such: a lone surrogate
                         call.scope.put(call.scope.notification(event.method.name, event.params))
 
@@ -196,7 +196,7 @@ class Forwarder:
                 result = {**result, "content": [*result["content"], {"type": "text", "text": _CALL_AGAIN}]}
         finally:
             if upstream.cannot_ask and upstream.is_idle:
-                self.group.reconnect_as_legacy(member)
+                self.group._reconnect_as_legacy(member)
         return Forwarded(in_catalogue(member, request.method.name, result))
 
 

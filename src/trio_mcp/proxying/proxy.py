@@ -143,10 +143,10 @@ class Proxy:
         return self._load.statistics()
 
     @asynccontextmanager
-    async def running(
+    async def _running(
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AsyncGenerator[RunningCustomServer]:
-        """Run the proxy: see `Server.running`. Raises `ValueError` for ``stateless``, since a proxy keeps the state of
+        """Run the proxy: see `Server._running`. Raises `ValueError` for ``stateless``, since a proxy keeps the state of
         both its connections."""
         if stateless:
             raise ValueError("a proxy cannot be run stateless")

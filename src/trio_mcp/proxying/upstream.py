@@ -63,8 +63,8 @@ class Upstream(Relay):
         self, client: Client, task_owners: TaskOwners | None = None, *, shared: bool = True, many: bool = False
     ) -> None:
         self.client = client
-        self.limits = client.connection.limits
-        self._connection = client.connection
+        self.limits = client._connection.limits
+        self._connection = client._connection
         self.shared = shared
         self.tasks = KnownTasks(TaskOwners() if task_owners is None else task_owners, shared or many)
         """The tasks of the server, and the tasks that clients run for the server."""
@@ -88,12 +88,12 @@ class Upstream(Relay):
         self._level: str | None = None
         self._follows_lists = client.settings.on_list_changed is not None
         forward_to(client, self)
-        client.connection.outbound.on_request = record_request
+        client._connection.outbound.on_request = record_request
 
     @classmethod
     def shared_through(cls, client: Client) -> Self:
         """Return the upstream for all clients that share ``client``, of any proxy."""
-        relay = client.callbacks.relay
+        relay = client._callbacks.relay
         return relay if isinstance(relay, cls) else cls(client)
 
     @property
@@ -269,7 +269,7 @@ class Upstream(Relay):
         """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`. Its
         request has ``meta``; ``on_task`` gets the states of tasks, ``on_extension`` the notifications of extensions."""
         opening = partial(open_stream, self.client, meta=meta)
-        return self.client.change_streams.listen(asked, opening, on_task, on_extension)
+        return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
         """Send the server a notification that belongs to no request, when there is room."""
@@ -286,7 +286,7 @@ class Upstream(Relay):
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
-            await client.change_streams.follow_lists(
+            await client._change_streams.follow_lists(
                 self.capabilities, client.settings.probe_timeout, partial(open_stream, client)
             )
 

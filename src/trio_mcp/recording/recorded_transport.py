@@ -98,14 +98,14 @@ class RecordedRequests:
     _tracing: Tracing | None
     _tracer: Tracer | None = None
 
-    def watch(self, load: Load) -> None:
+    def _watch_load(self, load: Load) -> None:
         """See `Tracing.watch`."""
         if self._tracing is not None:
-            self._tracing.watch(load)
+            self._tracing._watch_load(load)
 
-    def tracer(self, network: str | None) -> Tracer:
+    def _tracer_of(self, network: str | None) -> Tracer:
         """See `Tracing.tracer`."""
-        self._tracer = None if self._tracing is None else self._tracing.tracer(network)
+        self._tracer = None if self._tracing is None else self._tracing._tracer_of(network)
         return self
 
     def close(self, role: str, revision: str | None) -> None:

@@ -90,14 +90,14 @@ class Recorder:
         self._is_slow = False
         self._is_over = False
 
-    def recorded(self, transport: FramedTransport, role: str) -> FramedTransport:
+    def _recorded(self, transport: FramedTransport, role: str) -> FramedTransport:
         """Return ``transport`` for a connection in which our side is ``role``, with all its messages recorded."""
         from .recorded_transport import RecordedTransport
 
-        recording = self.start(role, transport.network)
+        recording = self._start(role, transport.network)
         return transport if recording is None else RecordedTransport(transport, recording)
 
-    def start(self, role: str, network: str | None = None) -> Recording | None:
+    def _start(self, role: str, network: str | None = None) -> Recording | None:
         """Start the recording of one more connection. Return `None` when there are as many as may be."""
         with self._lock:
             if self._is_over or self._opened == _MOST_FILES:
@@ -105,9 +105,9 @@ class Recorder:
             self._opened += 1
             number = self._opened
         path = self._path if number == 1 else self._path.with_stem(f"{self._path.stem}-{number}")
-        return Recording(self.put, self.written, path, new_header(role, network))
+        return Recording(self._put, self._written, path, new_header(role, network))
 
-    def put(self, job: WriteJob) -> bool:
+    def _put(self, job: WriteJob) -> bool:
         """Hand ``job`` to the thread. Return false, with nothing done, when too much waits there. Never waits."""
         with self._lock:
             if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
@@ -126,7 +126,7 @@ class Recorder:
         self._wakeup.set()
         return True
 
-    async def written(self, recording: Recording) -> None:
+    async def _written(self, recording: Recording) -> None:
         """Wait until ``recording`` is in its file whole, for two seconds at most."""
         done, told = threading.Event(), trio.Event()
         token = trio.lowlevel.current_trio_token()
@@ -136,7 +136,7 @@ class Recorder:
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(told.set)
 
-        if not self.put(WriteJob(recording, 0, written=tell)) or (not self._is_slow and done.wait(_AT_ONCE)):
+        if not self._put(WriteJob(recording, 0, written=tell)) or (not self._is_slow and done.wait(_AT_ONCE)):
             return
         with trio.CancelScope(shield=True, deadline=trio.current_time() + _AT_MOST) as scope:
             await told.wait()

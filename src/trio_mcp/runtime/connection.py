@@ -84,7 +84,7 @@ class Connection:
         self._request_notifications = notification_queue(limits, handler.notified, limits.callback_grace)
         self._changes = notification_queue(limits, handler.notified)
         tracing = host.tracing if self._transport is None else self._transport.observed_by(host.tracing)
-        self._tracer = tracer = None if tracing is None else tracing.tracer(network)
+        self._tracer = tracer = None if tracing is None else tracing._tracer_of(network)
         self.outbound = Outbound(state, self.outbox, self._request_notifications, limits, tracer, calls)
         """Sender of our requests; `request` sends a single one."""
         graces, replies = graces or Graces(limits.cleanup_grace), replies or Replies({})

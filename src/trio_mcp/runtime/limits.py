@@ -230,7 +230,7 @@ class Limits:
     after about four seconds. By then the time to drain, ``shutdown_grace`` and the end of the lifespan should be
     over."""
 
-    def server_wide(self) -> Limits:
+    def _server_wide(self) -> Limits:
         """Return the bounds for all clients together whose requests belong to no connection: of requests, streams and
         bytes as many as for the whole server."""
         return evolve(

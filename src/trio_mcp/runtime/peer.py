@@ -191,7 +191,7 @@ class Principal:
     """The key that the token is bound to (RFC 9449, ``cnf.jkt``); `None` for a token that whoever has it may use."""
 
     @classmethod
-    def known_by(cls, identity: PrincipalId) -> Principal:
+    def _known_by(cls, identity: PrincipalId) -> Principal:
         """Return the principal with this ``id``, of which nothing else is known."""
         if identity.is_client:
             return cls(issuer=identity.issuer, client_id=identity.subject)

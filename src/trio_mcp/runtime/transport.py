@@ -250,7 +250,7 @@ class HTTPError(MCPError):
         self.session_lost = session_lost
 
     @classmethod
-    def refused(cls, status: int, body: str, retry_after: float | None = None, location: str = "") -> HTTPError:
+    def _refused(cls, status: int, body: str, retry_after: float | None = None, location: str = "") -> HTTPError:
         """Return the error for an answer whose status says that the request failed. ``location`` is the URL of a
         redirect."""
         from http import HTTPStatus  # late: the start of a server on stdio is 1 ms shorter without it
@@ -270,11 +270,11 @@ class HTTPError(MCPError):
 class Tracing(Protocol):
     """An observer of the requests of many connections."""
 
-    def watch(self, load: Load) -> None:
+    def _watch_load(self, load: Load) -> None:
         """Note the counts of a server or client that runs from now on."""
         ...
 
-    def tracer(self, network: str | None) -> Tracer:
+    def _tracer_of(self, network: str | None) -> Tracer:
         """Return the observer of a connection whose messages travel by ``network``: see `Transport.network`."""
         ...
 

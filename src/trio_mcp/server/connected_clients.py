@@ -116,7 +116,7 @@ class Observers:
 
     def __init__(self) -> None:
         self._runs: dict[Observer, TrioRun | None] = {}
-        """The run of each observer; `None` for a server, which notifies its own observers."""
+        """The run of each observer; `None` for the observers of another server."""
         self._numbers = count(1)
         self._notification_number = threading.local()
 
@@ -130,9 +130,10 @@ class Observers:
         """Notify ``observer`` of changes from now on, in the current run of trio."""
         self._runs[observer] = current_run()
 
-    def add_server(self, server: Observer) -> None:
-        """Notify ``server``, in which this server is mounted, of changes from now on."""
-        self._runs[server] = None
+    def add_server(self, observers: Observers) -> None:
+        """Notify the ``observers`` of a server in which this server is mounted of changes from now on. They get no
+        notifications of extensions, because the extensions of a mounted server are not offered there."""
+        self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:
         """Stop notifying ``observer``, if it was added."""
@@ -177,6 +178,8 @@ class Observers:
         self._notify_each_run(self._notify_by_extension, next(self._numbers), row, params, idempotent=False)
 
     def _notify_by_extension(self, run: TrioRun | None, number: int, row: Method, params: Any) -> None:
+        if run is None:
+            return
         self._notification_number.number = number
         for observer in self._observers_in(run):
             observer.send_extension_notification(row, params)

@@ -69,7 +69,7 @@ class ServerConnection:
         self._middleware = running.middleware
         self._fleet = running.fleet
         self.state = state or ConnectionState(
-            "server", server.vocabulary, require_initialized=server.require_initialized
+            "server", server._vocabulary, require_initialized=server.require_initialized
         )
         # Not by a method of this object: that would be a cycle, for the garbage collector to find.
         replica = running.host.replica
@@ -90,13 +90,13 @@ class ServerConnection:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the client until the connection ends. See `Connection.run`."""
         server = self._server
-        server.observers.add(self.subscriptions)
-        server.load.connections += 1
+        server._observers.add(self.subscriptions)
+        server._load.connections += 1
         try:
             await self.connection.run(task_status=task_status)
         finally:
-            server.load.connections -= 1
-            server.observers.discard(self.subscriptions)
+            server._load.connections -= 1
+            server._observers.discard(self.subscriptions)
             self.subscriptions.close()
 
     def everything_changed(self) -> None:
@@ -142,14 +142,14 @@ class ServerConnection:
         return DiscoverResult(versions, self._declared(request.revision), server.instructions, *self._hints(request))
 
     def _declared(self, revision: Revision) -> ServerCapabilities:
-        declared = self._server.capabilities_in(revision)
+        declared = self._server._capabilities_in(revision)
         if self._tasks.are_stored or declared.tasks is None:
             return declared
         others = {name: settings for name, settings in (declared.extensions or {}).items() if name != TASKS_EXTENSION}
         return attrs.evolve(declared, tasks=None, extensions=others or None)
 
     def _hints(self, request: InboundRequest) -> tuple[int, CacheScope]:
-        hints = self._server.cache_hints[request.method.name]
+        hints = self._server._cache_hints[request.method.name]
         return hints.ttl_ms, hints.scope
 
     def _set_level(self, request: InboundRequest, _: Exchange) -> EmptyResult:
@@ -171,7 +171,7 @@ class ServerConnection:
         return endings
 
     def _has_tasks(self, request: InboundRequest, _: Exchange) -> Decision:
-        if not (self._server.tools.has_tasks and self._tasks.are_stored):
+        if not (self._server._tools.has_tasks and self._tasks.are_stored):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         return LATER
 
@@ -182,28 +182,28 @@ class ServerConnection:
         of a prompt. This method and its callees return the coroutine without awaiting: each frame between the runtime
         and the author's function would be walked at every resumption."""
         if (name := scope.request.method.name) == "tools/call":
-            return self._server.tools.call(scope, self._lifespan, self._task_host, arguments)
+            return self._server._tools.call(scope, self._lifespan, self._task_host, arguments)
         server = self._server
         match name:
             case "resources/read":
-                return server.resources.read(scope, self._lifespan)
+                return server._resources.read(scope, self._lifespan)
             case "prompts/get":
-                return server.prompts.get(scope, self._lifespan, arguments)
+                return server._prompts.get(scope, self._lifespan, arguments)
             case "completion/complete":
-                return server.completions.complete(scope, self._lifespan)
+                return server._completions.complete(scope, self._lifespan)
             case "subscriptions/listen":
                 return self.subscriptions.listen(scope)
             case "tools/list":
-                return self._list(scope, server.tools.listed, ListToolsResult)
+                return self._list(scope, server._tools.listed, ListToolsResult)
             case "resources/list":
-                return self._list(scope, server.resources.registry, ListResourcesResult)
+                return self._list(scope, server._resources.registry, ListResourcesResult)
             case "resources/templates/list":
-                return self._list(scope, server.resources.templates, ListResourceTemplatesResult)
+                return self._list(scope, server._resources.templates, ListResourceTemplatesResult)
             case "prompts/list":
-                return self._list(scope, server.prompts.registry, ListPromptsResult)
+                return self._list(scope, server._prompts.registry, ListPromptsResult)
             case "tasks/get" | "tasks/result" | "tasks/list" | "tasks/update" | "tasks/cancel":
                 methods = self._tasks.core if scope.request.revision.tasks == "core" else self._tasks.extension
-                if scope.exchange.peer.check_scopes is None and not server.tools.registry.depends_on_caller:
+                if scope.exchange.peer.check_scopes is None and not server._tools.registry.depends_on_caller:
                     return methods.answer(scope)
                 return self._tasks.answer_checked(methods, scope)
             case unknown:
@@ -245,7 +245,7 @@ class ServerConnection:
         handled by the connection state. See `RequestHandler.wants`."""
         if event.method.extension is not None:
             return extension_handlers(self._server).wants(event.method) and self._has_scopes(event)
-        if event.method.name != "notifications/roots/list_changed" or self._server.roots_changed is None:
+        if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
             return False  # the call that already waits covers this change, too
@@ -260,7 +260,7 @@ class ServerConnection:
             )
         else:
             self._roots_changed = False
-            tell = self._server.roots_changed
+            tell = self._server._roots_changed
             assert tell is not None, "it was there when this was wanted, and stays"
             pending = tell(self._client)
         if inspect.isawaitable(pending):
@@ -335,5 +335,5 @@ class SharedConnection(MiddlewareConnection):
 
 def extension_handlers(server: Server) -> ExtensionHandlers:
     """Return the handlers of the extensions of ``server``, which has some: the vocabulary knows no method of others."""
-    assert server.extension_handlers is not None, "its vocabulary has a method of an extension"
-    return server.extension_handlers
+    assert server._extension_handlers is not None, "its vocabulary has a method of an extension"
+    return server._extension_handlers

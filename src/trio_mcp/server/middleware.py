@@ -92,18 +92,18 @@ class ServerRequest:
         return self._offer(self.params, self.auth)
 
     @property
-    def rates(self) -> RateLimits | None:
+    def _rates(self) -> RateLimits | None:
         """The limits of rates that all replicas of the server share; `None` where the server shares nothing."""
         replica = self._scope.runner.host.replica
         return None if replica is None else replica.rate_limits
 
     @property
-    def streams(self) -> bool:
+    def _streams(self) -> bool:
         """True for a request that stays open for notifications, for as long as its client likes."""
         return self._scope.request.method.streams
 
     @property
-    def has_arguments(self) -> bool:
+    def _has_arguments(self) -> bool:
         """True for a call and for a prompt."""
         return isinstance(self.params, CallToolParams | GetPromptParams)
 
@@ -115,7 +115,7 @@ class ServerRequest:
     def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
         """Return the same request with other arguments, checked like arguments of a client. Raises `TypeError` for a
         request that has none."""
-        if not self.has_arguments:
+        if not self._has_arguments:
             raise TypeError(f"{self.method} has no arguments to replace: tools/call and prompts/get have")
         return attrs.evolve(self, arguments=dict(arguments))
 
@@ -292,10 +292,10 @@ def _within(middleware: MiddlewareFunction, inner: Next) -> Next:
 async def _answer(request: ServerRequest) -> Any:
     if not isinstance(request, ServerRequest):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise TypeError(f"next takes the request, not {request!r}: write await next(request)")
-    scope = request._scope  # pyright: ignore[reportPrivateUsage] ours
-    if request.has_arguments:
-        result = await request._answer(scope, request.arguments)  # pyright: ignore[reportPrivateUsage] ours
+    scope = request._scope
+    if request._has_arguments:
+        result = await request._answer(scope, request.arguments)
     else:
-        result = await request._answer(scope)  # pyright: ignore[reportPrivateUsage] ours
+        result = await request._answer(scope)
     method = scope.request.method
     return structure_result(method.name, dict(result), method.result) if isinstance(result, Forwarded) else result

@@ -46,16 +46,16 @@ class Offering:
     ) -> None:
         self._asyncio = asyncio
         """True when async functions run on asyncio by default."""
-        self.active_runs = ActiveRuns()
+        self._active_runs = ActiveRuns()
         """The runs of trio that serve the server now."""
-        self.tools = Tools(page_size, encoders)
-        self.resources = Resources(page_size, hints, encoders)
-        self.prompts = Prompts(page_size)
-        self.completions = Completions(self.prompts, self.resources)
-        self.observers = Observers()
-        self.roots_changed: RootsChanged | None = None
+        self._tools = Tools(page_size, encoders)
+        self._resources = Resources(page_size, hints, encoders)
+        self._prompts = Prompts(page_size)
+        self._completions = Completions(self._prompts, self._resources)
+        self._observers = Observers()
+        self._roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""
-        self.extension_handlers: ExtensionHandlers | None = None
+        self._extension_handlers: ExtensionHandlers | None = None
         """The handlers of the methods of the extensions; `None` where there are no extensions."""
         self._middleware: list[tuple[frozenset[str], MiddlewareFunction]] = []
         """Functions given to `middleware`, outermost first, each with its methods."""
@@ -97,7 +97,7 @@ class Offering:
         cannot be used. Clients are told of a tool that is added at run time.
         """
         check_options("@server.tool", options, ToolOptions)
-        register = self._registration("tools", self._adding(self.tools.add, options))
+        register = self._registration("tools", self._adding(self._tools.add, options))
         return register if function is None else register(function)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
@@ -126,7 +126,7 @@ class Offering:
                 '    right:  @server.resource("note://{name}")'
             )
         check_options("@server.resource", options, ResourceOptions)
-        return self._registration("resources", self._adding(partial(self.resources.add, uri), options))
+        return self._registration("resources", self._adding(partial(self._resources.add, uri), options))
 
     @overload
     def prompt(self, function: F, /) -> F: ...
@@ -137,7 +137,7 @@ class Offering:
         returns text, a content block, `PromptMessage`, a list of texts, blocks and messages, or a `GetPromptResult`.
         `PromptOptions` documents the keywords. Raises as `tool`."""
         check_options("@server.prompt", options, PromptOptions)
-        register = self._registration("prompts", self._adding(self.prompts.add, options))
+        register = self._registration("prompts", self._adding(self._prompts.add, options))
         return register if function is None else register(function)
 
     def _adding(self, add: Callable[..., None], options: PromptOptions) -> Callable[[Callable[..., Any]], None]:
@@ -151,10 +151,10 @@ class Offering:
 
         def change(function: F) -> None:
             add(function)
-            self.list_changed(f"notifications/{kind}/list_changed")
+            self._observers.list_changed(f"notifications/{kind}/list_changed")
 
         def register(function: F) -> F:
-            self.active_runs.call_in_run(partial(change, function))
+            self._active_runs.call_in_run(partial(change, function))
             return function
 
         return register
@@ -175,16 +175,16 @@ class Offering:
 
         def register(function: F) -> F:
             in_loop = self._asyncio and iscoroutinefunction(function) if asyncio is None else asyncio
-            add = partial(self.completions.add, function, prompt=prompt, resource=resource, argument=argument)
-            self.active_runs.call_in_run(partial(add, asyncio=in_loop))
+            add = partial(self._completions.add, function, prompt=prompt, resource=resource, argument=argument)
+            self._active_runs.call_in_run(partial(add, asyncio=in_loop))
             return function
 
         return register
 
     @property
-    def offers(self) -> tuple[Tools, Resources, Prompts, Completions]:
+    def _offers(self) -> tuple[Tools, Resources, Prompts, Completions]:
         """The registrations of the things that clients can name."""
-        return self.tools, self.resources, self.prompts, self.completions
+        return self._tools, self._resources, self._prompts, self._completions
 
     @in_active_run
     def on_roots_changed(self, function: F) -> F:
@@ -199,9 +199,9 @@ class Offering:
         the end of the connection cancels the call. Exceptions of the function are logged. Modern clients tell nothing:
         ask with `RequestContext.list_roots` each time. Raises `ValueError` when there is such a function already.
         """
-        if self.roots_changed is not None:
+        if self._roots_changed is not None:
             raise ValueError("this server has a function for changed roots already: let that one call both")
-        self.roots_changed = function
+        self._roots_changed = function
         return function
 
     @overload
@@ -234,7 +234,7 @@ class Offering:
         from .middleware import check_middleware, methods_of  # late: only servers with arounds need it
 
         is_bare = len(methods) == 1 and callable(methods[0])
-        extended = self.extension_handlers
+        extended = self._extension_handlers
         of_extensions = frozenset[str]() if extended is None else extended.middleware_methods
         names = methods_of(() if is_bare else methods, of_extensions)
 
@@ -248,20 +248,20 @@ class Offering:
     @in_active_run
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
-        self.tools.registry.remove(name)
-        self.list_changed("notifications/tools/list_changed")
+        self._tools.registry.remove(name)
+        self._observers.list_changed("notifications/tools/list_changed")
 
     @in_active_run
     def remove_resource(self, uri: str) -> None:
         """Withdraw a resource or template and tell the clients. Raises `KeyError`."""
-        self.resources.remove(uri)
-        self.list_changed("notifications/resources/list_changed")
+        self._resources.remove(uri)
+        self._observers.list_changed("notifications/resources/list_changed")
 
     @in_active_run
     def remove_prompt(self, name: str) -> None:
         """Withdraw a prompt and tell the clients. Raises `KeyError`."""
-        self.prompts.registry.remove(name)
-        self.list_changed("notifications/prompts/list_changed")
+        self._prompts.registry.remove(name)
+        self._observers.list_changed("notifications/prompts/list_changed")
 
     def disable(self, *tags: str) -> None:
         """Withdraw all tools, resources, templates and prompts that have one of ``tags``, and tell the clients.
@@ -279,27 +279,22 @@ class Offering:
     @in_active_run
     def _switch(self, tags: tuple[str, ...], *, enabled: bool) -> None:
         registries = {
-            "tools": (self.tools.registry,),
-            "resources": self.resources.registries,
-            "prompts": (self.prompts.registry,),
+            "tools": (self._tools.registry,),
+            "resources": self._resources.registries,
+            "prompts": (self._prompts.registry,),
         }
         for kind in set_enabled(registries, frozenset(tags), enabled=enabled):
-            self.list_changed(f"notifications/{kind}/list_changed")
-
-    def list_changed(self, method: str) -> None:
-        """Tell the clients that a list changed, for which ``method`` is the notification. The methods that change a
-        list call this. Never waits."""
-        self.observers.list_changed(method)
+            self._observers.list_changed(f"notifications/{kind}/list_changed")
 
     def resource_updated(self, uri: str) -> None:
         """Notify the clients that subscribed to ``uri``, or listen for its changes, that the resource changed. Never
         waits."""
-        self.observers.resource_updated(uri)
+        self._observers.resource_updated(uri)
 
     def everything_changed(self) -> None:
         """Tell the clients that all that they are told of may have changed: each list, and each resource. Never
         waits."""
-        self.observers.everything_changed()
+        self._observers.everything_changed()
 
 
 NO_SCOPES: Final = frozenset[str]()
@@ -309,7 +304,7 @@ def required_scopes(offering: Offering, method: str, params: object, auth: Auth 
     """Return the scopes that a request to a server needs: those of all that the request names, and that exists for
     this caller. Nothing is known here of whether the request makes sense."""
     if method not in _NAMING or not isinstance(params, dict):
-        extended = offering.extension_handlers
+        extended = offering._extension_handlers
         return NO_SCOPES if extended is None else extended.scopes.get(method, NO_SCOPES)
     named = _named(offering, method, cast("JSONObject", params), auth)
     return NO_SCOPES.union(*(offer.scopes for offer in named if offer is not None))
@@ -331,18 +326,18 @@ def _named(
     a handler that is parked goes on, and its rounds need the scopes."""
     match method:
         case "tools/call":
-            return (offering.tools.named(params, auth),)
+            return (offering._tools.named(params, auth),)
         case "prompts/get":
-            return (offering.prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
+            return (offering._prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
         case "completion/complete":  # the suggestions tell of the thing whose argument is completed
             ref = as_object(params.get("ref"))
             uri = _text(ref.get("uri"))
-            prompt = offering.prompts.registry.get_for(auth, _text(ref.get("name")))
-            template = offering.resources.templates.get_for(auth, offering.resources.name_of(uri))
+            prompt = offering._prompts.registry.get_for(auth, _text(ref.get("name")))
+            template = offering._resources.templates.get_for(auth, offering._resources.name_of(uri))
             return prompt, template or _resource(offering, uri, auth)
         case "subscriptions/listen":  # the resources of which changes are told
             uris = as_object(params.get("notifications")).get("resourceSubscriptions")
-            if not isinstance(uris, list) or not offering.resources.has_scopes:
+            if not isinstance(uris, list) or not offering._resources.has_scopes:
                 return ()
             asked = list(dict.fromkeys(map(_text, cast("list[Any]", uris))))[: offering.limits.max_subscriptions]
             return [_resource(offering, uri, auth) for uri in asked]
@@ -351,7 +346,7 @@ def _named(
 
 
 def _resource(offering: Offering, uri: str, auth: Auth | None) -> RegisteredResource | None:
-    found = offering.resources.find(uri, auth, disabled=True)
+    found = offering._resources.find(uri, auth, disabled=True)
     return None if found is None else found[0]
 
 

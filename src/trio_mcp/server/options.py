@@ -188,7 +188,7 @@ class CacheHints:
     caches may show the answer only to the user who asked. The scope is advice to caches and protects nothing by
     itself."""
 
-    def replace(self, ttl_ms: int | None, scope: CacheScope | None) -> CacheHints:
+    def _replace(self, ttl_ms: int | None, scope: CacheScope | None) -> CacheHints:
         """Return the same hints, each argument that is not `None` replacing the present value."""
         return CacheHints(self.ttl_ms if ttl_ms is None else ttl_ms, self.scope if scope is None else scope)
 

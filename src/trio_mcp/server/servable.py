@@ -75,13 +75,13 @@ class CustomServer(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """The limits of each connection, unless `running` is given others."""
+        """The limits of each connection, unless a transport is given others."""
         ...
 
-    def running(
+    def _running(
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AbstractAsyncContextManager[RunningCustomServer]:
-        """Return the stand-in between its start and its end. See `Server.running`."""
+        """Return the stand-in between its start and its end. See `Server._running`."""
         ...
 
 
@@ -92,22 +92,22 @@ Running: TypeAlias = RunningServer | RunningCustomServer
 
 def check_servable(server: object) -> None:
     """Raise `TypeError` for what cannot be served, where it is given."""
-    if not isinstance(server, Server) and not callable(getattr(server, "running", None)):
+    if not isinstance(server, Server) and not callable(getattr(server, "_running", None)):
         raise TypeError(f"what is served is a Server, or what proxy(client) returns, not {repr(server)[:200]}")
 
 
 def running_with(
     server: Servable, shared: SharedStorage | None, limits: Limits | None, *, stateless: bool
 ) -> AbstractAsyncContextManager[Running]:
-    """Return ``server`` between its start and its end: see `Server.running`. Raises `TypeError` for a stand-in that
+    """Return ``server`` between its start and its end: see `Server._running`. Raises `TypeError` for a stand-in that
     would share something: its state is in the server behind it."""
     if shared is None:
-        return server.running(limits, stateless=stateless)
+        return server._running(limits, stateless=stateless)
     if not isinstance(server, Server):
         raise TypeError(
             f"shared= is for a Server, not for {repr(server)[:200]}, which keeps nothing that could be shared"
         )
-    return server.running(limits, stateless=stateless, shared=shared)
+    return server._running(limits, stateless=stateless, shared=shared)
 
 
 def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:
@@ -115,7 +115,7 @@ def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple
     stand-in's, which has the headers of its requests checked itself (`Exchange.check_headers`)."""
     if not (isinstance(running, RunningServer) and isinstance(tool, str)):
         return ()
-    tools = running.server.tools.registry
+    tools = running.server._tools.registry
     entry = tools.get_for_all(tool) or tools.get_for(auth, tool)
     return () if entry is None else entry.param_headers
 
@@ -130,9 +130,9 @@ def needs_scopes(running: Running) -> bool:
     if not isinstance(running, RunningServer):
         return False
     server = running.server
-    if server.extension_handlers is not None and server.extension_handlers.scopes:
+    if server._extension_handlers is not None and server._extension_handlers.scopes:
         return True
-    offers = (server.tools.registry, server.prompts.registry, *server.resources.registries)
+    offers = (server._tools.registry, server._prompts.registry, *server._resources.registries)
     return any(offer.scopes for registry in offers for offer in registry.including_disabled())
 
 

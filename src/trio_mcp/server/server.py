@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ..otel import OpenTelemetry
     from ..protocol.cancel_acknowledged import CancelAcknowledged
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
-    from ..protocol.methods import Method
     from ..stores.task_store import TaskStore
     from ..tasks.records import TaskRecords
     from ..tasks.settings import TaskSettings
@@ -66,7 +65,7 @@ class Server(Offering):
 
     Methods may be called from any thread, for example a file watcher's. While the server runs, a change waits until
     trio's thread has made it. If trio's thread doesn't begin the change within 10 seconds, the call raises
-    `RuntimeError`, and nothing changes. `resource_updated`, `list_changed`, `everything_changed` and `notify` never
+    `RuntimeError`, and nothing changes. `resource_updated`, `everything_changed` and `notify` never
     wait. While two threads serve one server, each in its own ``trio.run``, changes raise `RuntimeError`.
 
     ``name``, ``version``, ``title``, ``description``, ``icons`` and ``website_url`` are shown to people;
@@ -124,17 +123,17 @@ class Server(Offering):
         self.logging = logging
         self.require_initialized = require_initialized
         self.tracing, self.expose_errors = tracing, expose_errors
-        self.cache_hints = hints_by_method(cache or NOT_CACHED, cache_by_method or {})
+        self._cache_hints = hints_by_method(cache or NOT_CACHED, cache_by_method or {})
         encode = Encoders(encoders) if encoders else None
-        super().__init__(page_size, self.cache_hints["resources/read"], encode, asyncio=asyncio)
+        super().__init__(page_size, self._cache_hints["resources/read"], encode, asyncio=asyncio)
         self.extensions = tuple(extensions)
-        self.vocabulary = CORE
+        self._vocabulary = CORE
         """The methods of the specification and of the extensions."""
         self._acknowledges: CancelAcknowledged | None = None
         self._extend(cache or NOT_CACHED)
-        self.state_cipher = StateCipher(name, secrets)
+        self._state_cipher = StateCipher(name, secrets)
         self._secrets = tuple(secrets)
-        self.load = Load()
+        self._load = Load()
         """Counters that all connections share, read by `statistics`."""
         self._lifespan, self._tasks = lifespan, tasks
         self._stored: TaskRecords | None = None
@@ -152,22 +151,22 @@ class Server(Offering):
     def capabilities(self) -> ServerCapabilities:
         """The capabilities that are declared to modern clients: the kinds of things that exist at this moment, disabled
         ones included."""
-        return self.capabilities_in(LATEST_MODERN)
+        return self._capabilities_in(LATEST_MODERN)
 
-    def capabilities_in(self, revision: Revision) -> ServerCapabilities:
+    def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
         """Return the capabilities that are declared to clients of ``revision``."""
-        methods = self.extension_handlers
+        methods = self._extension_handlers
         extensions: JSONObject = {} if methods is None else methods.declared_in(revision)
-        has_resources = self.resources.is_used
-        has_tasks = self.tools.has_tasks
+        has_resources = self._resources.is_used
+        has_tasks = self._tools.has_tasks
         if has_tasks and revision.tasks == "extension":
             extensions[TASKS_EXTENSION] = {}
         return ServerCapabilities(
             logging={} if self.logging else None,
-            completions={} if len(self.completions) else None,
-            prompts=PromptsCapability(list_changed=True) if self.prompts.registry.is_used else None,
+            completions={} if len(self._completions) else None,
+            prompts=PromptsCapability(list_changed=True) if self._prompts.registry.is_used else None,
             resources=ResourcesCapability(subscribe=True, list_changed=True) if has_resources else None,
-            tools=ToolsCapability(list_changed=True) if self.tools.registry.is_used else None,
+            tools=ToolsCapability(list_changed=True) if self._tools.registry.is_used else None,
             tasks=TasksCapability({}, {}, {"tools": {"call": {}}}) if has_tasks else None,
             extensions=extensions or None,
         )
@@ -199,12 +198,12 @@ class Server(Offering):
         from ..protocol.extensions import vocabulary_of  # late: most servers have no extension
         from .calling.extension_handlers import ExtensionHandlers
 
-        self.vocabulary = vocabulary_of(self.extensions)
-        self.extension_handlers = ExtensionHandlers(self.extensions, cache)
+        self._vocabulary = vocabulary_of(self.extensions)
+        self._extension_handlers = ExtensionHandlers(self.extensions, cache)
         for extension in self.extensions:
-            extension.register(self)
+            extension._register(self)
 
-    def acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
+    def _acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
         """Remember how calls end, for clients that have left them. For the extension, when the server is made."""
         self._acknowledges = extension
 
@@ -219,10 +218,10 @@ class Server(Offering):
         Raises `ValueError` for a method of no extension of this server, for one that clients do not send, and for one
         that has a function; `TypeError` for a signature that does not fit.
         """
-        if self.extension_handlers is None:
+        if self._extension_handlers is None:
             raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
-        register = self.extension_handlers.registration(row, asyncio=self._asyncio)
-        return lambda function: self.active_runs.call_in_run(lambda: register(function))
+        register = self._extension_handlers.registration(row, asyncio=self._asyncio)
+        return lambda function: self._active_runs.call_in_run(lambda: register(function))
 
     def notify(self, row: ExtensionNotification[P], params: P) -> None:
         """Tell all clients that have declared the extension: legacy clients at once, and modern clients on the streams
@@ -234,13 +233,10 @@ class Server(Offering):
         notification of no extension of this server, for one that servers do not send, and for one that belongs to a
         request, for which there is `RequestContext.send_notification`.
         """
-        if self.extension_handlers is None:
+        if self._extension_handlers is None:
             raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
-        self.extension_handlers.check_broadcast(row)
-        self.observers.send_extension_notification(row, params)
-
-    def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Do nothing: the extensions of a mounted server are not offered here."""
+        self._extension_handlers.check_broadcast(row)
+        self._observers.send_extension_notification(row, params)
 
     # The whole, of several servers
 
@@ -268,9 +264,9 @@ class Server(Offering):
             raise RuntimeError(f"{self!r} runs already, and {other!r} would have no lifespan: mount before serving")
         from .offers.mounting import mount_offers  # late: most servers stand alone
 
-        mount_offers(other.offers, self.offers, prefix, other._lifespan_in)
+        mount_offers(other._offers, self._offers, prefix, other._lifespan_in)
         self._mounted.append(other)
-        other.observers.add_server(self)
+        other._observers.add_server(self._observers)
 
     @in_active_run
     def searchable(self, *, pinned: Sequence[str] = ()) -> None:
@@ -279,9 +275,9 @@ class Server(Offering):
         still be called by their names. Raises `ValueError` when one of the two names is taken, now or later."""
         from .offers.searching import ToolSearch  # late: most servers have few tools
 
-        search = ToolSearch(self.tools, pinned)
-        self.tools.replace_listing(search.listed, search.resolve_call)
-        self.list_changed("notifications/tools/list_changed")
+        search = ToolSearch(self._tools, pinned)
+        self._tools.replace_listing(search.listed, search.resolve_call)
+        self._observers.list_changed("notifications/tools/list_changed")
 
     def _all_servers(self) -> list[Server]:
         """Return this server, and each server that is mounted here or in one of these, once."""
@@ -289,10 +285,10 @@ class Server(Offering):
 
     def _server_providers(self) -> Iterator[Provider]:
         """Return the providers that are entered with the server, for parameters of what the server itself offers."""
-        registries = (self.tools.registry, self.resources.registry, self.resources.templates, self.prompts.registry)
+        registries = (self._tools.registry, self._resources.registry, self._resources.templates, self._prompts.registry)
         for handler in (
             *(offer.handler for each in registries for offer in each.including_disabled()),
-            *self.completions.handlers(),
+            *self._completions.handlers(),
         ):
             yield from handler.once
 
@@ -310,7 +306,7 @@ class Server(Offering):
     # Running
 
     @asynccontextmanager
-    async def running(
+    async def _running(
         self, limits: Limits | None = None, *, stateless: bool = False, shared: SharedStorage | None = None
     ) -> AsyncGenerator[RunningServer]:
         """Run the server's lifespan, and give the server to be served inside. For transports; authors call
@@ -321,17 +317,17 @@ class Server(Offering):
         are kept there, unless `TaskSettings.store` is given, and its states are sealed by the secret of the storage,
         unless the author has given ``secrets``."""
         async with AsyncExitStack() as parts:
-            replica, settings, cipher = None, self._tasks, self.state_cipher
+            replica, settings, cipher = None, self._tasks, self._state_cipher
             if shared is not None:
                 replica = await parts.enter_async_context(shared.join(self.info.name, self._secrets))
                 if settings is None or settings.store is None:
                     settings = _settings_with(settings, replica.tasks)
                 cipher = cipher if self._secrets else StateCipher(self.info.name, [replica.secret])
-            if self.extension_handlers is not None:
-                self.extension_handlers.check_complete(self)
+            if self._extension_handlers is not None:
+                self._extension_handlers.check_complete(self)
             host = RequestHost(
                 limits or self.limits,
-                load=self.load,
+                load=self._load,
                 stateless=stateless,
                 may_log=self.logging,
                 tracing=self.tracing,
@@ -352,13 +348,15 @@ class Server(Offering):
             await services.start(host.run)
             fleet = None
             if shared is not None and replica is not None:
-                extensions = self.extension_handlers
+                extensions = self._extension_handlers
                 broadcasts = {} if extensions is None else extensions.broadcast_rows
-                fleet = shared.make_fleet(replica, host, cipher, self.observers, self.vocabulary, broadcasts)
-                parts.enter_context(self.load.links.counting(replica.counts, fleet.count_sent))
+                fleet = shared._make_fleet(replica, host, cipher, self._observers, self._vocabulary, broadcasts)
+                parts.enter_context(self._load.links.counting(replica.counts, fleet.count_sent))
                 await services.start(fleet.run)
             arounds = self._middleware_chains()
-            tasks = RunningTasks(self.tools, host, settings, value, arounds, services, expose_errors=self.expose_errors)
+            tasks = RunningTasks(
+                self._tools, host, settings, value, arounds, services, expose_errors=self.expose_errors
+            )
             for part in self._all_servers():
                 part._running_tasks.append(tasks)
                 parts.callback(part._running_tasks.remove, tasks)
@@ -375,7 +373,7 @@ class Server(Offering):
             except OSError as error:
                 error.add_note(FROM_LIFESPAN)
                 raise
-            part.completions.check()
+            part._completions.check()
         if once := [provider for part in self._all_servers() for provider in part._server_providers()]:
             from .calling.provided import open_server_providers  # late: few servers need it
 
@@ -384,7 +382,7 @@ class Server(Offering):
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
         """Run the lifespan, for the server that runs with ``host``: this one, or one that this one is mounted in."""
-        with self.active_runs.register():
+        with self._active_runs.register():
             lifespan = self._lifespan(self) if self._lifespan is not None else nullcontext()
             if self._lifespan is not None and self._asyncio:
                 lifespan = host.asyncio.opened(lifespan, Graces(host.limits.cleanup_grace))
@@ -407,27 +405,27 @@ class Server(Offering):
         declared = self._middleware
         if self._asyncio:
             declared = [(methods, on_asyncio(each)) for methods, each in declared]
-        return MiddlewareChains(declared, self.tools, self.resources, self.prompts)
+        return MiddlewareChains(declared, self._tools, self._resources, self._prompts)
 
     def statistics(self) -> Statistics:
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
         export."""
-        return self.load.statistics()
+        return self._load.statistics()
 
 
 @in_active_run
 def share_secret(server: Server, secret: bytes) -> None:
     """Seal the state of modern clients with ``secret``, which other processes have, too. Does nothing if the author has
     given ``secrets``."""
-    if not server._secrets:  # pyright: ignore[reportPrivateUsage] - of this file
-        server.state_cipher = StateCipher(server.info.name, [secret])
+    if not server._secrets:
+        server._state_cipher = StateCipher(server.info.name, [secret])
 
 
 @in_active_run
 def store_tasks_in(server: Server, store: TaskStore) -> None:
     """Keep the records of the server's tasks in ``store``, from the next start of the server on."""
-    server._tasks = _settings_with(server._tasks, store)  # pyright: ignore[reportPrivateUsage] - of this file
-    server._stored = None  # pyright: ignore[reportPrivateUsage] - of this file
+    server._tasks = _settings_with(server._tasks, store)
+    server._stored = None
 
 
 def _settings_with(settings: TaskSettings | None, store: TaskStore) -> TaskSettings:
@@ -484,7 +482,7 @@ class RunningServer:
     @property
     def vocabulary(self) -> Vocabulary:
         """The methods that clients may use."""
-        return self.server.vocabulary
+        return self.server._vocabulary
 
     @property
     def callers(self) -> Callers:

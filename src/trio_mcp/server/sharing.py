@@ -63,7 +63,7 @@ class SharedStorage(ABC):
         Servers with different names share nothing. The replica isn't alive before its first `Courier.heartbeat`."""
 
     @abstractmethod
-    def make_fleet(
+    def _make_fleet(
         self,
         replica: Replica,
         host: RequestHost,

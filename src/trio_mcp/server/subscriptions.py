@@ -78,7 +78,7 @@ class ClientSubscriptions:
         """Answer ``resources/subscribe`` of this caller."""
         self._check_stateful(request)
         uri = uri_to_subscribe(request)
-        if self._server.resources.find(uri, auth) is None:
+        if self._server._resources.find(uri, auth) is None:
             raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
         subscriptions = self._state.subscriptions
         if uri not in subscriptions and self._free_subscriptions(self._connection.exchange) <= 0:
@@ -86,7 +86,7 @@ class ClientSubscriptions:
         if uri not in subscriptions:
             self._spellings = None
             subscriptions.add(uri)
-            self._server.resources.change_watchers(uri, 1)
+            self._server._resources.change_watchers(uri, 1)
         return _DONE
 
     def unsubscribe(self, request: InboundRequest) -> EmptyResult:
@@ -96,22 +96,22 @@ class ClientSubscriptions:
         if uri in self._state.subscriptions:
             self._spellings = None
             self._state.subscriptions.discard(uri)
-            self._server.resources.change_watchers(uri, -1)
+            self._server._resources.change_watchers(uri, -1)
         return _DONE
 
     def adopt(self, uris: Iterable[str]) -> None:
         """Note that the client is subscribed to ``uris``, and to nothing else, as another replica knows."""
         before, after = self._state.subscriptions, set(uris)
         for uri in after - before:
-            self._server.resources.change_watchers(uri, 1)
+            self._server._resources.change_watchers(uri, 1)
         for uri in before - after:
-            self._server.resources.change_watchers(uri, -1)
+            self._server._resources.change_watchers(uri, -1)
         self._state.subscriptions, self._spellings = after, None
 
     def close(self) -> None:
         """Note that the client, which is gone, watches nothing any more."""
         for uri in self._state.subscriptions:
-            self._server.resources.change_watchers(uri, -1)
+            self._server._resources.change_watchers(uri, -1)
 
     def _check_stateful(self, request: InboundRequest) -> None:
         """Refuse ``request`` where nothing is kept between requests: there is nothing to subscribe to, then."""
@@ -143,7 +143,7 @@ class ClientSubscriptions:
         )
         self._streams[stream] = None
         for uri in stream.uris:
-            self._server.resources.change_watchers(uri, 1)
+            self._server._resources.change_watchers(uri, 1)
         try:
             stream.acknowledge()
             if tasks:
@@ -154,7 +154,7 @@ class ClientSubscriptions:
         finally:
             del self._streams[stream]
             for uri in stream.uris:
-                self._server.resources.change_watchers(uri, -1)
+                self._server._resources.change_watchers(uri, -1)
 
     async def _report_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
         """Tell of tasks until the connection ends."""
@@ -169,7 +169,7 @@ class ClientSubscriptions:
     async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
         """Return the ids of tasks that exist for the caller. Raises `CapabilityMissing`, and `CodedError` for the task
         of a tool that needs a scope which the caller lacks."""
-        if not (self._server.tools.has_tasks and self._tasks.are_stored):
+        if not (self._server._tools.has_tasks and self._tasks.are_stored):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
             # extension tasks, Task Status Notifications: MUST be refused.
@@ -181,15 +181,15 @@ class ClientSubscriptions:
         known = list[str]()
         for task_id in asked:
             record = await records.read(scope_of(scope), task_id)
-            if record is not None and self._server.tools.task_exists(scope, record):
-                self._server.tools.check_scopes(scope, record)
+            if record is not None and self._server._tools.task_exists(scope, record):
+                self._server._tools.check_scopes(scope, record)
                 known.append(task_id)
         return known
 
     async def _visible_uris(self, uris: Sequence[str], auth: Auth | None) -> list[str]:
         known: list[str] = []
         for uri in list(dict.fromkeys(uris))[: self._limits.max_subscriptions]:
-            if self._server.resources.find(uri, auth) is not None:
+            if self._server._resources.find(uri, auth) is not None:
                 known.append(uri)
             await trio.lowlevel.checkpoint()  # a thousand long URIs and many templates take time
         return known

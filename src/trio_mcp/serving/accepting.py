@@ -241,7 +241,8 @@ class CommonOptions(TypedDict, total=False):
     limits: Limits | None
     """Limits that replace the server's own; `None`, the default, keeps the server's."""
     stateless: bool
-    """True keeps nothing between requests, see `Server.running`; False, the default, allows it."""
+    """True keeps nothing between requests: handlers can't wait for answers of their client, and clients can't
+    subscribe to resources. By default false."""
     record: Recorder | str | os.PathLike[str] | None
     """File to which the messages of the connections are recorded, secrets masked, one file each, or a `Recorder`;
     `None`, the default: none."""

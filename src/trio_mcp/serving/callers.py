@@ -83,13 +83,13 @@ class TrustedProxies:
     networks: frozenset[_Network | str] = attrs.field(converter=_networks)
     header: str = attrs.field(default="X-Forwarded-For", converter=str.lower)
 
-    def trusts(self, address: _Address | None) -> bool:
+    def _trusts(self, address: _Address | None) -> bool:
         """Return whether a proxy connects from ``address``; `None`: not from an IP address."""
         if address is None:
             return _UNIX in self.networks
         return any(address in network for network in self.networks if not isinstance(network, str))
 
-    def client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
+    def _client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
         """Return the address of the client whose request the trusted ``proxy`` has brought; the address of the last
         known proxy where the header does not tell."""
         value = headers.get(self.header)
@@ -101,7 +101,7 @@ class TrustedProxies:
             if address is None:
                 break
             last = address
-            if not self.trusts(address):
+            if not self._trusts(address):
                 break
         return last
 
@@ -139,7 +139,7 @@ class RemoteEnd:
         self._address = address
         self._callers = callers
         self._trusted_proxies = trusted_proxies
-        self.is_proxy = trusted_proxies is not None and trusted_proxies.trusts(address)
+        self.is_proxy = trusted_proxies is not None and trusted_proxies._trusts(address)
         """True for a trusted proxy, which brings the requests of many clients."""
         self._user: Caller | None = None
         self._principal: Hashable = None
@@ -156,7 +156,7 @@ class RemoteEnd:
             return self._last
         if self._trusted_proxies is None or not self.is_proxy or headers is None:
             return self.here
-        address = self._trusted_proxies.client_behind(self._address, headers)
+        address = self._trusted_proxies._client_behind(self._address, headers)
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
     def connection(self, caller: Caller) -> Caller:

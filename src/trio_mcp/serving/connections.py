@@ -191,7 +191,7 @@ class Connections:
             peer = attrs.evolve(arrival.peer, caller=part, user=hop.user)
             transport = arrival.transport
             if self._recorder is not None:
-                transport = self._recorder.recorded(transport, "server")
+                transport = self._recorder._recorded(transport, "server")
             connection = connection_to(self._running, transport, peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
             if arrival.expire is not None:

@@ -213,7 +213,7 @@ async def serve_stdio(
     up to `Limits.drain_timeout` seconds and are then cancelled, threads are abandoned `Limits.shutdown_grace` later,
     the lifespan is left, and the function returns. A second signal skips the waiting, and the process ends within a
     second, by SIGALRM if necessary. Signals are handled in the main thread only, and not with ``handle_signals=False``.
-    ``stateless``: see `Server.running`. ``record`` is the file to which the messages are recorded, or a `Recorder`.
+    ``stateless``: see `ServingOptions`. ``record`` is the file to which the messages are recorded, or a `Recorder`.
 
     During the call no other code of this process can touch the wire: ``print`` writes to standard error, and standard
     input is empty. If nobody reads standard error at the return, later text is dropped, so that the process can end.
@@ -226,7 +226,7 @@ async def serve_stdio(
         async with log_in_thread():
             recorder = recorder_of(record)
             with own_stdio(server.limits.max_message_bytes) as stdio:
-                transport = stdio if recorder is None else recorder.recorded(stdio, "server")
+                transport = stdio if recorder is None else recorder._recorded(stdio, "server")
                 await _serve(server, transport, stateless=stateless, handle_signals=handle_signals)
     finally:
         discard_unread_output()
@@ -249,7 +249,7 @@ async def serve_transport(
     check_servable(server)
     served, recorder = framed(transport), recorder_of(record)
     if recorder is not None:
-        served = recorder.recorded(served, "server")
+        served = recorder._recorded(served, "server")
     try:
         async with log_in_thread():
             await _serve(server, served, stateless=stateless, handle_signals=False)
@@ -261,7 +261,7 @@ async def serve_transport(
 
 async def _serve(server: Servable, transport: FramedTransport, *, stateless: bool, handle_signals: bool) -> None:
     with ExitStack() as signals:  # they may come until the lifespan has ended
-        async with server.running(stateless=stateless) as running:
+        async with server._running(stateless=stateless) as running:
             connection = connection_to(running, transport, SOLE_CLIENT)
             connection.connection.is_only = True
             if handle_signals:

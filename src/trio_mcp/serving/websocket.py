@@ -80,7 +80,7 @@ async def serve_websocket(
         tls = options.get("ssl_context")
         return await open_listeners(listeners, host, port, tls, asks_for_tokens=auth is not None)
 
-    gate = None if auth is None else auth.gate()
+    gate = None if auth is None else auth._gate()
     await serve_connections(
         server,
         listen,

@@ -160,22 +160,22 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
 
     def __init__(self, *, directory_read: bool = True) -> None:
         super().__init__(SKILLS_EXTENSION, server={_DIRECTORY_READ: True} if directory_read else {})
-        self.listing = self.method("skills/list", PageParams, ListSkillsResult, cacheable=True, requires_client=False)
+        self._listing = self.method("skills/list", PageParams, ListSkillsResult, cacheable=True, requires_client=False)
         """The request for a page of skills."""
-        self.getting = self.method("skills/get", GetSkillParams, GetSkillResult, cacheable=True, requires_client=False)
+        self._getting = self.method("skills/get", GetSkillParams, GetSkillResult, cacheable=True, requires_client=False)
         """The request for one skill."""
-        self.reading = (
+        self._reading = (
             self.method("resources/directory/read", ReadDirectoryParams, ReadDirectoryResult, requires_client=False)
             if directory_read
             else None
         )
         """The request for what is in a folder; `None`: it cannot be listed."""
 
-    def serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
+    def _serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
         """Return whether a server that has declared the extension has this method, too (SEP-2640, Capability
         Negotiation: clients MUST NOT call ``resources/directory/read`` without ``directoryRead``)."""
         settings = (capabilities.extensions or {}).get(SKILLS_EXTENSION)
-        return row is not self.reading or (isinstance(settings, dict) and settings.get(_DIRECTORY_READ) is True)  # pyright: ignore[reportUnknownMemberType]
+        return row is not self._reading or (isinstance(settings, dict) and settings.get(_DIRECTORY_READ) is True)  # pyright: ignore[reportUnknownMemberType]
 
 
 SKILLS: Final = SkillsExtension()

@@ -147,7 +147,7 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
     """
     request = request_of(record, now)
     principal = PrincipalId.from_json(record.scope) if record.scope else None
-    auth = None if principal is None else Auth("", Principal.known_by(principal))
+    auth = None if principal is None else Auth("", Principal._known_by(principal))
     exchange = TaskExchange(host, host.state, host.silence, Peer(principal=principal, auth=auth))
     scope = runner.new_scope(request, exchange)
     task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)
@@ -165,7 +165,7 @@ def request_of(record: TaskRecord, now: int) -> InboundRequest:
         meta[REMAINING_MS] = max(0, remaining - (now - record.created_at))
     return InboundRequest(
         id=record.id,
-        method=revision.methods[record.method],
+        method=revision._methods[record.method],
         params=params,
         revision=revision,
         meta=meta,

@@ -65,14 +65,14 @@ class FakeSource:
         )
         return Grant(issuer=ISSUER, record=IssuerRecord(tokens=tokens, requested_scopes=requested))
 
-    def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
+    def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         return self._grant(context, "refresh")
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
+    async def _turn(self) -> AsyncGenerator[None]:
         yield
 
-    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
+    async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         self.prepared += 1
         try:
             await run(self._grant(context, "sign in"), self._visit)

@@ -27,7 +27,7 @@ async def sent_by(credentials: Credentials) -> str:
 
 
 async def test_a_token_is_sent_with_each_request() -> None:
-    async with Bearer("a-b._~+/c==").opened(URL, nobody_is_asked) as credentials:
+    async with Bearer("a-b._~+/c==")._opened(URL, nobody_is_asked) as credentials:
         assert await sent_by(credentials) == "Bearer a-b._~+/c=="
 
 
@@ -43,7 +43,7 @@ def test_a_token_is_not_shown() -> None:
 
 
 async def test_a_refused_token_is_an_error() -> None:
-    async with Bearer("old").opened(URL, nobody_is_asked) as credentials:
+    async with Bearer("old")._opened(URL, nobody_is_asked) as credentials:
         with pytest.raises(AuthorizationError, match="refuses the token with HTTP status 401"):
             await credentials.refused(refusal(await credentials.headers("POST")))
 
@@ -54,7 +54,7 @@ async def test_a_function_is_asked_for_each_request() -> None:
     async def source() -> str:
         return next(tokens)
 
-    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+    async with Bearer(source)._opened(URL, nobody_is_asked) as credentials:
         assert [await sent_by(credentials) for _ in "abc"] == ["Bearer a", "Bearer b", "Bearer c"]
 
 
@@ -64,7 +64,7 @@ async def test_a_function_that_has_another_token_gets_another_try() -> None:
     async def source() -> str:
         return next(tokens)
 
-    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+    async with Bearer(source)._opened(URL, nobody_is_asked) as credentials:
         await credentials.refused(refusal(await credentials.headers("POST")))
 
 
@@ -72,7 +72,7 @@ async def test_a_function_that_has_the_same_token_again_gets_no_other_try() -> N
     async def source() -> str:
         return "old"
 
-    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+    async with Bearer(source)._opened(URL, nobody_is_asked) as credentials:
         with pytest.raises(AuthorizationError):
             await credentials.refused(refusal(await credentials.headers("POST")))
 
@@ -83,7 +83,7 @@ async def test_a_request_is_tried_twice_at_most() -> None:
     async def source() -> str:
         return next(tokens)
 
-    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+    async with Bearer(source)._opened(URL, nobody_is_asked) as credentials:
         with pytest.raises(AuthorizationError):
             await credentials.refused(refusal(await credentials.headers("POST"), attempt=2))
 
@@ -92,7 +92,7 @@ async def test_want_of_a_scope_is_an_error_at_once() -> None:
     async def source() -> str:
         pytest.fail("another token would have no other scope")
 
-    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+    async with Bearer(source)._opened(URL, nobody_is_asked) as credentials:
         with pytest.raises(AuthorizationError, match="403"):
             await credentials.refused(refusal((), status=403))
 
@@ -101,7 +101,7 @@ async def test_a_function_that_fails_fails_the_call_and_is_logged(caplog: pytest
     async def source() -> str:
         raise KeyError("my own")
 
-    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+    async with Bearer(source)._opened(URL, nobody_is_asked) as credentials:
         with caplog.at_level(logging.ERROR), pytest.raises(AuthorizationError, match="failed: KeyError"):
             await credentials.headers("POST")
     assert "my own" in caplog.text
@@ -111,7 +111,7 @@ async def test_what_a_function_returns_is_checked() -> None:
     async def source() -> str:
         return "a\r\nb"
 
-    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+    async with Bearer(source)._opened(URL, nobody_is_asked) as credentials:
         with pytest.raises(AuthorizationError, match="what no header can carry") as caught:
             await credentials.headers("POST")
     assert "a\r" not in str(caught.value)

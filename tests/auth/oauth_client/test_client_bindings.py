@@ -164,7 +164,7 @@ async def remembered(storage: TokenStorage, world: World) -> None:
         tokens=Tokens(access_token="old", refresh_token="old-refresh"),
         resource=world.url,
     )
-    await storage.save(world.url, StoredAuthorization().with_record(world.origin, record))
+    await storage.save(world.url, StoredAuthorization()._with_record(world.origin, record))
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -178,7 +178,7 @@ async def test_neither_a_refresh_nor_a_revocation_shows_a_secret_to_another_issu
             await called(second, auth)
         assert saw_nothing(second)
         fetcher = HttpFetcher(UrlRules.for_server(second.url))
-        reasons = await sign_out(second.url, storage, auth.settings(), fetcher)
+        reasons = await sign_out(second.url, storage, auth._settings(), fetcher)
         if is_named:
             assert second.revoked == ["old"], "with the id alone"
         else:

@@ -118,7 +118,7 @@ def test_credentials_of_another_issuer_go_nowhere() -> None:
 def test_credentials_without_an_issuer_belong_to_the_first_one_that_has_seen_them() -> None:
     first = usual_web("https://first.example")
     grant = first.run(client_credentials(credentials(client_secret="s"), context()))
-    stored = StoredAuthorization().with_record(grant.issuer, grant.record)
+    stored = StoredAuthorization()._with_record(grant.issuer, grant.record)
     second = usual_web("https://second.example")
     with pytest.raises(AuthorizationError, match=r"belong to 'https://first\.example'"):
         second.run(client_credentials(credentials(client_secret="s"), context(stored)))

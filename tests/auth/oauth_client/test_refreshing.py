@@ -36,7 +36,9 @@ NEW = {"access_token": "new", "token_type": "Bearer", "expires_in": 60}
 
 def stored(record: IssuerRecord = RECORD, issuer: str = ISSUER) -> StoredAuthorization:
     return (
-        StoredAuthorization().with_record("https://first.example", IssuerRecord(tokens=OLD)).with_record(issuer, record)
+        StoredAuthorization()
+        ._with_record("https://first.example", IssuerRecord(tokens=OLD))
+        ._with_record(issuer, record)
     )
 
 

@@ -35,7 +35,7 @@ DOCUMENT = "https://app.example/client.json"
 
 def kept(**client: Any) -> StoredAuthorization:
     registered = RegisteredClient(**{"client_id": "kept", "redirect_uris": (REDIRECT,), **client})
-    return StoredAuthorization().with_record(ISSUER, IssuerRecord(client=registered))
+    return StoredAuthorization()._with_record(ISSUER, IssuerRecord(client=registered))
 
 
 def test_registration_says_all_that_an_authorization_server_needs_to_know() -> None:
@@ -132,7 +132,9 @@ def test_registration_for_scopes_that_the_server_takes_away_is_not_repeated() ->
     grant = web.run(sign_in(settings(), context(challenge=challenge)))
     again = usual_web()
     again.run(
-        sign_in(settings(), context(StoredAuthorization().with_record(grant.issuer, grant.record), challenge=challenge))
+        sign_in(
+            settings(), context(StoredAuthorization()._with_record(grant.issuer, grant.record), challenge=challenge)
+        )
     )
     assert REGISTER not in again.asked
 
@@ -284,7 +286,7 @@ def test_preregistered_credentials_of_another_issuer_are_an_error() -> None:
 
 
 def test_registration_by_a_server_decides_nothing_about_preregistered_credentials() -> None:
-    stored = StoredAuthorization().with_record(
+    stored = StoredAuthorization()._with_record(
         "https://evil.example", IssuerRecord(client=RegisteredClient(client_id="known", redirect_uris=(REDIRECT,)))
     )
     web = usual_web()

@@ -30,7 +30,7 @@ TOKENS = Tokens(access_token="access-1", refresh_token="refresh-1")
 
 
 def signed_in(client: RegisteredClient | None = REGISTERED, tokens: Tokens | None = TOKENS) -> StoredAuthorization:
-    return StoredAuthorization().with_record(ISSUER, IssuerRecord(client=client, tokens=tokens))
+    return StoredAuthorization()._with_record(ISSUER, IssuerRecord(client=client, tokens=tokens))
 
 
 def web(**metadata: Any) -> ScriptedWeb:

@@ -71,7 +71,7 @@ def test_tokens_are_asked_for_what_the_metadata_call_the_resource_character_by_c
     web.answers[f"{origin}/.well-known/oauth-protected-resource"] = answer(resource_metadata(resource=origin))
     grant = web.run(sign_in(settings(), context()))
     assert (web.visited["resource"], form_of(web.sent_to(f"{ISSUER}/token"))["resource"]) == (origin, origin)
-    web.run(refresh(settings(), context(StoredAuthorization().with_record(grant.issuer, grant.record))))
+    web.run(refresh(settings(), context(StoredAuthorization()._with_record(grant.issuer, grant.record))))
     form = form_of(web.sent_to(f"{ISSUER}/token"))
     assert (form["grant_type"], form["resource"]) == ("refresh_token", origin)
 
@@ -80,7 +80,7 @@ def test_second_sign_in_uses_the_registration_of_the_first() -> None:
     web = usual_web()
     grant = web.run(sign_in(settings(), context()))
     again = usual_web()
-    again.run(sign_in(settings(), context(StoredAuthorization().with_record(grant.issuer, grant.record))))
+    again.run(sign_in(settings(), context(StoredAuthorization()._with_record(grant.issuer, grant.record))))
     assert f"{ISSUER}/register" not in again.asked
     assert again.visited["client_id"] == "client-1"
 
@@ -90,18 +90,18 @@ def test_another_authorization_server_gets_a_registration_of_its_own_and_sees_no
     grant = first.run(sign_in(settings(), context()))
     second = usual_web("https://second.example")
     second.answers["https://second.example/register"] = answer({"client_id": "client-2"}, 201)
-    stored = StoredAuthorization().with_record(grant.issuer, grant.record)
+    stored = StoredAuthorization()._with_record(grant.issuer, grant.record)
     moved = second.run(sign_in(settings(), context(stored, challenge=Challenge("bearer", {"scope": "s"}))))
     assert moved.issuer == "https://second.example"
     assert "client-1" not in repr(second.steps) + str([step.url for step in second.steps])
-    both = stored.with_record(moved.issuer, moved.record)
+    both = stored._with_record(moved.issuer, moved.record)
     assert [record.client and record.client.client_id for record in both.issuers.values()] == ["client-1", "client-2"]
 
 
 def test_step_up_asks_for_the_scopes_requested_before_and_the_challenged_ones() -> None:
     web = usual_web()
     first = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
-    stored = StoredAuthorization().with_record(first.issuer, first.record)
+    stored = StoredAuthorization()._with_record(first.issuer, first.record)
     challenge = Challenge("bearer", {"error": "insufficient_scope", "scope": "write"})
     again = usual_web()
     second = again.run(sign_in(settings(), context(stored, challenge=challenge)))

@@ -44,7 +44,7 @@ def signed_in(*issuers: str) -> StoredAuthorization:
     stored = StoredAuthorization()
     for issuer in issuers:
         client = RegisteredClient(client_id="c", redirect_uris=("http://127.0.0.1/",))
-        stored = stored.with_record(issuer, IssuerRecord(client=client, tokens=Tokens(access_token="secret")))
+        stored = stored._with_record(issuer, IssuerRecord(client=client, tokens=Tokens(access_token="secret")))
     return stored
 
 

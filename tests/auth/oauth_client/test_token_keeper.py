@@ -31,7 +31,7 @@ async def signed_in(keeper: TokenKeeper) -> None:
 async def storage_with(**tokens: object) -> MemoryTokenStorage:
     storage = MemoryTokenStorage()
     record = IssuerRecord(tokens=Tokens(access_token="stored", **tokens))  # type: ignore[arg-type]
-    await storage.save(URL, StoredAuthorization().with_record(ISSUER, record))
+    await storage.save(URL, StoredAuthorization()._with_record(ISSUER, record))
     return storage
 
 

@@ -30,7 +30,7 @@ TOKENS = {"bound": anna(key_thumbprint=KEY.thumbprint), "free": anna()}
 
 
 def gate_of(dpop: str = "accepted", now: Any = lambda: NOW, **more: Any) -> Gate:
-    return protected(Verifier(**TOKENS), dpop=dpop, **more).gate(now=now)
+    return protected(Verifier(**TOKENS), dpop=dpop, **more)._gate(now=now)
 
 
 def proven(proof: str, token: str = "bound", method: str = "POST") -> Head:
@@ -211,7 +211,7 @@ async def test_another_proof_is_refused_and_used_up_by_nothing(bad: str) -> None
 )
 async def test_keys_of_several_types_are_taken(key: Any, algorithm: str) -> None:
     verifier = Verifier(bound=anna(key_thumbprint=key.thumbprint()))
-    gate = protected(verifier, dpop="required").gate(now=lambda: NOW)
+    gate = protected(verifier, dpop="required")._gate(now=lambda: NOW)
     assert await let_in(gate, proven(made(key, {"alg": algorithm})))
 
 
@@ -219,7 +219,7 @@ async def test_a_secret_of_an_hmac_is_no_key() -> None:
     from joserfc.jwk import OctKey
 
     key = OctKey.import_key({"kty": "oct", "k": jwk(rsa_key())["n"]})
-    gate = protected(Verifier(bound=anna(key_thumbprint=key.thumbprint())), dpop="required").gate(now=lambda: NOW)
+    gate = protected(Verifier(bound=anna(key_thumbprint=key.thumbprint())), dpop="required")._gate(now=lambda: NOW)
     head = proven(made(key, {"alg": "HS256", "jwk": key.as_dict(private=True)}))
     assert errors(await refused(gate, head)) == {"dpop": "invalid_dpop_proof"}
 
@@ -236,7 +236,7 @@ async def test_many_clients_have_keys_of_their_own(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_KEYS", 2)
     keys = {name: ProofKey.generate() for name in "abc"}
     verifier = Verifier(**{name: anna(key_thumbprint=key.thumbprint) for name, key in keys.items()})
-    gate = protected(verifier, dpop="required").gate(now=lambda: NOW)
+    gate = protected(verifier, dpop="required")._gate(now=lambda: NOW)
     for _ in range(2):
         for name, key in keys.items():
             assert await let_in(gate, proven(proof(key, token=name), name))
@@ -281,7 +281,7 @@ async def test_a_principal_has_one_share_with_however_many_keys(monkeypatch: pyt
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_PROOFS", 4)
     tokens = {"bound": anna(key_thumbprint=KEY.thumbprint), "other": anna(key_thumbprint=OTHER.thumbprint)}
     tokens["bob"] = Principal(issuer="https://a.example", subject="bob", key_thumbprint=KEY.thumbprint)
-    gate = protected(Verifier(**tokens), dpop="accepted").gate(now=lambda: NOW)
+    gate = protected(Verifier(**tokens), dpop="accepted")._gate(now=lambda: NOW)
     await let_in(gate, proven(proof()))
     await let_in(gate, proven(proof(OTHER, token="other"), "other"))
     assert (await refused(gate, proven(proof(OTHER, token="other"), "other"))).status == 503

@@ -79,7 +79,7 @@ async def test_no_mutated_token_is_good() -> None:
     chance = random.Random(13)
     good = [minted(), minted(okp_key(), header={"alg": "Ed25519", "kid": None}), minted(aud=[RESOURCE], scope=["a"])]
     keys = {"keys": [jwk(ec_key(), kid="1"), jwk(okp_key())]}
-    verify = JWTVerifier(keys=keys, require_typ=False).at(RESOURCE, [ISSUER], lambda: NOW).verify
+    verify = JWTVerifier(keys=keys, require_typ=False)._at(RESOURCE, [ISSUER], lambda: NOW).verify
     assert all([await verify(token) for token in good])
     for token in mutated(chance, good, examples(100_000)):
         assert await verify(token) is None, token
@@ -88,7 +88,7 @@ async def test_no_mutated_token_is_good() -> None:
 async def test_no_mutated_proof_is_good() -> None:
     chance, key = random.Random(13), ProofKey.generate()
     verifier = Verifier(bound=anna(key_thumbprint=key.thumbprint))
-    gate = protected(verifier, dpop="required").gate(now=lambda: NOW)
+    gate = protected(verifier, dpop="required")._gate(now=lambda: NOW)
     good = [key.proof("POST", RESOURCE, token="bound", now=NOW) for _ in range(3)]
     await asked(gate, Head({"authorization": "DPoP bound", "dpop": good[0]}))
     for proof in mutated(chance, good, examples(10_000)):
@@ -110,9 +110,9 @@ def check(refusal: object, cause: str) -> None:
 def gates() -> list[Gate]:
     by_key = JWTVerifier(keys={"keys": [jwk(ec_key(), kid="1")]})
     return [
-        protected(by_key, scopes=["a"]).gate(now=lambda: NOW),
-        protected(by_key, dpop="accepted").gate(now=lambda: NOW),
-        protected(Verifier(), dpop="required", dpop_nonces=True).gate(now=lambda: NOW),
+        protected(by_key, scopes=["a"])._gate(now=lambda: NOW),
+        protected(by_key, dpop="accepted")._gate(now=lambda: NOW),
+        protected(Verifier(), dpop="required", dpop_nonces=True)._gate(now=lambda: NOW),
     ]
 
 

@@ -36,35 +36,35 @@ WHERE = {"resource_metadata": METADATA}
 
 
 async def test_a_good_token_lets_its_principal_in() -> None:
-    gate = protected(Verifier(good=anna())).gate()
+    gate = protected(Verifier(good=anna()))._gate()
     auth = await let_in(gate, bearing("good"))
     assert (auth.token, auth.principal.id, dict(auth.extra)) == ("good", (ISSUER, "anna", False), {})
 
 
 async def test_a_verifier_may_be_a_function() -> None:
-    gate = protected(Verifier(good=anna()).verify).gate()
+    gate = protected(Verifier(good=anna()).verify)._gate()
     assert (await let_in(gate, bearing("good"))).client_id == "app"
 
 
 async def test_without_a_token_the_client_learns_where_to_get_one() -> None:
-    refusal = await refused(protected(scopes=["b", "a"]).gate(), Head())
+    refusal = await refused(protected(scopes=["b", "a"])._gate(), Head())
     assert refusal.status == HTTPStatus.UNAUTHORIZED
     assert challenges(refusal) == [Challenge("bearer", {**WHERE, "scope": "a b"})]
 
 
 async def test_where_no_scope_is_needed_none_is_told() -> None:
-    assert challenges(await refused(protected().gate(), Head())) == [Challenge("bearer", WHERE)]
+    assert challenges(await refused(protected()._gate(), Head())) == [Challenge("bearer", WHERE)]
 
 
 @pytest.mark.parametrize("value", ["Basic YTpi", "Digest a=b", "Bearers good", "DPoP good", ""])
 async def test_credentials_of_other_schemes_are_as_good_as_none(value: str) -> None:
-    refusal = await refused(protected(Verifier(good=anna())).gate(), Head({"authorization": value}))
+    refusal = await refused(protected(Verifier(good=anna()))._gate(), Head({"authorization": value}))
     assert (refusal.status, challenges(refusal)) == (HTTPStatus.UNAUTHORIZED, [Challenge("bearer", WHERE)])
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer ", "bEaReR  "])
 async def test_a_scheme_is_known_in_any_case(scheme: str) -> None:
-    assert await let_in(protected(Verifier(good=anna())).gate(), Head({"authorization": f"{scheme} good"}))
+    assert await let_in(protected(Verifier(good=anna()))._gate(), Head({"authorization": f"{scheme} good"}))
 
 
 @pytest.mark.parametrize(
@@ -82,20 +82,20 @@ async def test_a_scheme_is_known_in_any_case(scheme: str) -> None:
     ],
 )
 async def test_malformed_credentials_are_a_bad_request(value: str) -> None:
-    refusal = await refused(protected().gate(), Head({"authorization": value}))
+    refusal = await refused(protected()._gate(), Head({"authorization": value}))
     assert refusal.status == HTTPStatus.BAD_REQUEST
     assert challenges(refusal)[0].params["error"] == "invalid_request"
 
 
 async def test_several_authorization_headers_are_a_bad_request() -> None:
     head = Head({"authorization": "Bearer good"}, frozenset({"authorization"}))
-    refusal = await refused(protected(Verifier(good=anna())).gate(), head)
+    refusal = await refused(protected(Verifier(good=anna()))._gate(), head)
     assert refusal.status == HTTPStatus.BAD_REQUEST
     assert challenges(refusal)[0].params["error"] == "invalid_request"
 
 
 async def test_a_bad_token_is_refused_without_telling_why() -> None:
-    refusal = await refused(protected(scopes=["a"]).gate(), bearing("bad"))
+    refusal = await refused(protected(scopes=["a"])._gate(), bearing("bad"))
     assert refusal.status == HTTPStatus.UNAUTHORIZED
     (challenge,) = challenges(refusal)
     assert dict(challenge.params) == {
@@ -107,7 +107,7 @@ async def test_a_bad_token_is_refused_without_telling_why() -> None:
 
 
 async def test_a_token_without_the_scopes_of_the_server_is_refused_with_all_of_them() -> None:
-    refusal = await refused(protected(Verifier(good=anna("a")), scopes=["b", "a"]).gate(), bearing("good"))
+    refusal = await refused(protected(Verifier(good=anna("a")), scopes=["b", "a"])._gate(), bearing("good"))
     assert refusal.status == HTTPStatus.FORBIDDEN
     (challenge,) = challenges(refusal)
     assert dict(challenge.params) == {
@@ -119,7 +119,7 @@ async def test_a_token_without_the_scopes_of_the_server_is_refused_with_all_of_t
 
 
 async def test_what_an_operation_needs_is_told_with_what_all_need() -> None:
-    gate = protected(Verifier(good=anna("all")), scopes=["all"]).gate()
+    gate = protected(Verifier(good=anna("all")), scopes=["all"])._gate()
     auth = await let_in(gate, bearing("good"))
     refusal = gate.missing(auth, ["write", "read"])
     assert refusal is not None
@@ -132,7 +132,7 @@ async def test_a_broader_scope_satisfies_a_narrower_one_by_the_rule_of_the_autho
     def satisfies(granted: frozenset[str], needed: str) -> bool:
         return f"{needed.partition(':')[0]}:*" in granted
 
-    gate = protected(Verifier(good=anna("files:*")), scopes=["files:read"], satisfies=satisfies).gate()
+    gate = protected(Verifier(good=anna("files:*")), scopes=["files:read"], satisfies=satisfies)._gate()
     auth = await let_in(gate, bearing("good"))
     assert gate.missing(auth, ["files:write"]) is None
     assert gate.missing(auth, ["files:write", "mail:read"]) is not None
@@ -140,7 +140,7 @@ async def test_a_broader_scope_satisfies_a_narrower_one_by_the_rule_of_the_autho
 
 @pytest.mark.parametrize(("value", "status"), [(None, 401), ("Bearer", 400), ("Bearer a b", 400), ("Bearer bad", 401)])
 async def test_any_request_can_be_asked_about(value: str | None, status: int) -> None:
-    found = await protected().gate().ask(Head({} if value is None else {"authorization": value}))
+    found = await protected()._gate().ask(Head({} if value is None else {"authorization": value}))
     assert isinstance(found, Refusal)
     assert found.status == status
 
@@ -156,7 +156,7 @@ def test_a_token_is_in_no_representation() -> None:
 
 async def test_a_known_token_takes_no_waiting() -> None:
     verifier = Verifier(good=anna())
-    gate = protected(verifier).gate()
+    gate = protected(verifier)._gate()
     assert gate.known(bearing("good")) is None
     await gate.ask(bearing("good"))
     assert isinstance(gate.known(bearing("good")), Auth)
@@ -173,7 +173,7 @@ async def test_a_token_is_good_until_it_expires_or_the_answer_is_old(
 ) -> None:
     clock = Clock()
     verifier = Verifier(good=anna(expires_at=None if expires_in is None else NOW + expires_in))
-    gate = protected(verifier, cache_for=cache_for).gate(now=clock)
+    gate = protected(verifier, cache_for=cache_for)._gate(now=clock)
     await let_in(gate, bearing("good"))
     clock.now = NOW + good_for - 1
     assert isinstance(gate.known(bearing("good")), Auth)
@@ -182,13 +182,13 @@ async def test_a_token_is_good_until_it_expires_or_the_answer_is_old(
 
 
 async def test_a_principal_that_has_expired_is_not_let_in() -> None:
-    refusal = await refused(protected(Verifier(old=anna(expires_at=NOW))).gate(now=Clock()), bearing("old"))
+    refusal = await refused(protected(Verifier(old=anna(expires_at=NOW)))._gate(now=Clock()), bearing("old"))
     assert challenges(refusal)[0].params["error"] == "invalid_token"
 
 
 async def test_a_bad_token_is_asked_about_once_in_a_while() -> None:
     clock, verifier = Clock(), Verifier()
-    gate = protected(verifier).gate(now=clock)
+    gate = protected(verifier)._gate(now=clock)
     for _ in range(3):
         await refused(gate, bearing("bad"))
     clock.now += 10
@@ -198,7 +198,7 @@ async def test_a_bad_token_is_asked_about_once_in_a_while() -> None:
 
 async def test_the_oldest_tokens_make_room_and_bad_ones_drive_out_no_good_ones() -> None:
     verifier = Verifier(a=anna(), b=anna(), c=anna())
-    gate = protected(verifier, max_cached=2).gate()
+    gate = protected(verifier, max_cached=2)._gate()
     for token in ("a", "b", "c", "x", "y", "z"):
         await asked(gate, bearing(token))
     found = {token: gate.known(bearing(token)) is not None for token in "abcxyz"}
@@ -220,7 +220,7 @@ class Slow(Verifier):
 
 async def test_many_that_bring_one_token_at_once_are_one_question() -> None:
     verifier = Slow(good=anna())
-    gate, found = protected(verifier).gate(), list[Any]()
+    gate, found = protected(verifier)._gate(), list[Any]()
 
     async def ask() -> None:
         found.append(await gate.ask(bearing("good")))
@@ -236,7 +236,7 @@ async def test_many_that_bring_one_token_at_once_are_one_question() -> None:
 
 async def test_one_that_leaves_takes_no_answer_from_the_others() -> None:
     verifier = Slow(good=anna())
-    gate, found = protected(verifier).gate(), list[Any]()
+    gate, found = protected(verifier)._gate(), list[Any]()
     leaving = trio.CancelScope()
 
     async def ask(scope: trio.CancelScope) -> None:
@@ -258,7 +258,7 @@ async def test_one_that_leaves_takes_no_answer_from_the_others() -> None:
 
 async def test_beyond_a_number_of_verifications_the_client_is_asked_to_come_back() -> None:
     verifier = Slow(a=anna(), b=anna())
-    gate = protected(verifier, max_verifications=1).gate()
+    gate = protected(verifier, max_verifications=1)._gate()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gate.ask, bearing("a"))
         await wait_all_tasks_blocked()
@@ -276,13 +276,13 @@ async def test_a_verifier_that_cannot_be_reached_costs_nobody_their_token(caplog
     async def verify(token: str) -> Principal | None:
         raise VerifierUnavailable(f"no answer about {token}")
 
-    refusal = await refused(protected(verify).gate(), bearing("secret-token"))
+    refusal = await refused(protected(verify)._gate(), bearing("secret-token"))
     assert (refusal.status, dict(refusal.headers)) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "5"})
     assert caplog.messages == ["tokens cannot be verified: no answer about <token>"]
 
 
 async def test_a_verifier_has_some_time_to_answer(caplog: pytest.LogCaptureFixture, autojump_clock: MockClock) -> None:
-    refusal = await refused(protected(Slow()).gate(), bearing("good"))
+    refusal = await refused(protected(Slow())._gate(), bearing("good"))
     assert refusal.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert trio.current_time() == pytest.approx(30)
     assert "did not answer within 30 s" in caplog.text
@@ -292,7 +292,7 @@ async def test_a_verifier_that_fails_is_told_to_the_log_without_the_token(caplog
     async def verify(token: str) -> Principal | None:
         raise RuntimeError(f"no row for {token}")
 
-    refusal = await refused(protected(verify).gate(), bearing("secret-token"))
+    refusal = await refused(protected(verify)._gate(), bearing("secret-token"))
     assert (refusal.status, refusal.headers) == (HTTPStatus.INTERNAL_SERVER_ERROR, ())
     assert "RuntimeError: no row for <token>" in caplog.text
     assert "Traceback" in caplog.text
@@ -303,7 +303,7 @@ async def test_a_verifier_that_returns_something_else_fails(caplog: pytest.LogCa
     async def verify(token: str) -> Any:
         return True
 
-    assert (await refused(protected(verify).gate(), bearing("good"))).status == HTTPStatus.INTERNAL_SERVER_ERROR
+    assert (await refused(protected(verify)._gate(), bearing("good"))).status == HTTPStatus.INTERNAL_SERVER_ERROR
     assert caplog.records[0].exc_info
 
 
@@ -311,7 +311,7 @@ async def test_a_rule_that_fails_refuses_the_request(caplog: pytest.LogCaptureFi
     def satisfies(granted: frozenset[str], needed: str) -> bool:
         raise RuntimeError("oh")
 
-    gate = protected(Verifier(good=anna()), scopes=["a"], satisfies=satisfies).gate()
+    gate = protected(Verifier(good=anna()), scopes=["a"], satisfies=satisfies)._gate()
     assert (await refused(gate, bearing("good"))).status == HTTPStatus.INTERNAL_SERVER_ERROR
     assert caplog.messages == ["satisfies failed"]
 
@@ -326,7 +326,7 @@ async def test_facts_of_the_author_are_looked_up_once_for_each_request() -> None
         calls.append((principal.subject, headers["X-Tenant"]))
         return {"number": len(calls)}
 
-    gate = protected(Verifier(good=anna()), on_authenticated=on_authenticated).gate()
+    gate = protected(Verifier(good=anna()), on_authenticated=on_authenticated)._gate()
     head = Head({"authorization": "Bearer good", "x-tenant": "blue"})
     assert [dict((await let_in(gate, head)).extra) for _ in range(2)] == [{"number": 1}, {"number": 2}]
     assert calls == [("anna", "blue")] * 2
@@ -336,7 +336,7 @@ async def test_facts_are_not_looked_up_for_those_who_are_refused() -> None:
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         raise AssertionError
 
-    gate = protected(Verifier(good=anna()), scopes=["a"], on_authenticated=on_authenticated).gate()
+    gate = protected(Verifier(good=anna()), scopes=["a"], on_authenticated=on_authenticated)._gate()
     assert [(await refused(gate, bearing(token))).status for token in ("good", "bad")] == [403, 401]
     assert isinstance(gate.known(bearing("bad")), Refusal)
 
@@ -345,7 +345,7 @@ async def test_a_look_up_that_fails_refuses_the_request(caplog: pytest.LogCaptur
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         raise RuntimeError(headers["authorization"])
 
-    gate = protected(Verifier(token=anna()), on_authenticated=on_authenticated).gate()
+    gate = protected(Verifier(token=anna()), on_authenticated=on_authenticated)._gate()
     assert (await refused(gate, bearing("token"))).status == HTTPStatus.INTERNAL_SERVER_ERROR
     assert caplog.records[0].levelno == logging.ERROR
     assert "RuntimeError: Bearer <token>" in caplog.text

@@ -44,12 +44,12 @@ class Issuer:
 def verifier(issuer: Issuer, /, **options: Any) -> IntrospectionVerifier:
     credentials = {} if "private_key" in options else {"client_secret": "s3cret"}
     return IntrospectionVerifier(
-        **{"endpoint": ENDPOINT, "client_id": "server", "fetcher": issuer, **credentials, **options}
+        **{"endpoint": ENDPOINT, "client_id": "server", "_fetcher": issuer, **credentials, **options}
     )
 
 
 async def verified(issuer: Issuer, token: str = "abc", **options: Any) -> Principal | None:
-    return await verifier(issuer, **options).at(RESOURCE, (ISSUER,), lambda: NOW).verify(token)
+    return await verifier(issuer, **options)._at(RESOURCE, (ISSUER,), lambda: NOW).verify(token)
 
 
 async def test_an_active_token_speaks_for_its_subject() -> None:
@@ -152,7 +152,7 @@ async def test_an_answer_that_is_none_says_nothing_of_the_token(answer: Any) -> 
 
 async def test_an_answer_holds_for_its_time_whatever_happens_to_the_issuer() -> None:
     clock, issuer = Clock(), Issuer()
-    gate = protected(verifier(issuer, cache_for=20)).gate(now=clock)
+    gate = protected(verifier(issuer, cache_for=20))._gate(now=clock)
     await let_in(gate, bearing("abc"))
     issuer.answer = FetchFailed("refused")
     clock.now += 19
@@ -165,14 +165,14 @@ async def test_an_answer_holds_for_its_time_whatever_happens_to_the_issuer() -> 
 
 async def test_without_caching_the_issuer_is_asked_each_time() -> None:
     issuer = Issuer()
-    gate = protected(verifier(issuer, cache_for=0)).gate(now=lambda: NOW)
+    gate = protected(verifier(issuer, cache_for=0))._gate(now=lambda: NOW)
     for _ in range(3):
         await let_in(gate, bearing("abc"))
     assert len(issuer.asked) == 3
 
 
 async def test_an_issuer_that_is_down_is_told_to_the_log_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
-    gate = protected(verifier(Issuer(b"the token was abcdef"))).gate()
+    gate = protected(verifier(Issuer(b"the token was abcdef")))._gate()
     await refused(gate, bearing("abcdef"))
     assert caplog.messages == [f"tokens cannot be verified: {ENDPOINT}: the answer is no JSON object"]
 
@@ -194,7 +194,7 @@ def test_the_server_has_one_way_to_name_itself(credentials: dict[str, Any]) -> N
 @pytest.mark.parametrize("key", ["s3cret", {"kty": "EC", "crv": "P-256", "d": "s3cret"}], ids=["text", "jwk"])
 def test_a_key_that_signs_nothing_is_found_at_the_start(key: Any) -> None:
     with pytest.raises(ValueError, match="the private key of the client") as raised:
-        protected(verifier(Issuer(), private_key=key)).gate()
+        protected(verifier(Issuer(), private_key=key))._gate()
     assert "s3cret" not in repr(raised.value)
 
 
@@ -207,8 +207,8 @@ def test_an_endpoint_is_asked_by_https(endpoint: str) -> None:
 def test_one_endpoint_is_that_of_one_issuer() -> None:
     two = [ISSUER, "https://other.example"]
     with pytest.raises(ValueError, match="name one issuer"):
-        protected(verifier(Issuer()), authorization_servers=two).gate()
-    assert protected(verifier(Issuer(), issuer=ISSUER), authorization_servers=two).gate()
+        protected(verifier(Issuer()), authorization_servers=two)._gate()
+    assert protected(verifier(Issuer(), issuer=ISSUER), authorization_servers=two)._gate()
 
 
 @pytest.mark.parametrize("options", [{"cache_for": -1}, {"leeway": -1}, {"secret_in": "query"}])

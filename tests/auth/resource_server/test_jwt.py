@@ -21,7 +21,7 @@ RSA = jwk(rsa_key())
 
 
 def verifier(resource: str = RESOURCE, servers: tuple[str, ...] = (ISSUER,), **options: Any) -> Any:
-    return JWTVerifier(**{"keys": KEYS, **options}).at(resource, servers, lambda: NOW)
+    return JWTVerifier(**{"keys": KEYS, **options})._at(resource, servers, lambda: NOW)
 
 
 async def verified(token: str, **options: Any) -> Principal | None:
@@ -41,7 +41,7 @@ async def test_all_that_a_token_says_can_be_read() -> None:
 
 
 async def test_a_server_needs_to_name_its_issuers_once() -> None:
-    gate = protected(JWTVerifier(keys=KEYS)).gate(now=lambda: NOW)
+    gate = protected(JWTVerifier(keys=KEYS))._gate(now=lambda: NOW)
     assert (await let_in(gate, bearing(minted()))).principal.id == (ISSUER, "anna", False)
 
 
@@ -237,7 +237,7 @@ async def test_a_key_that_comes_with_the_token_proves_nothing() -> None:
     mine = {"jwk": jwk(other), "jku": "https://evil.example/keys", "x5u": "https://evil.example/key", "x5c": ["a"]}
     network = Network()
     network.publish(jwk(ec_key(), kid="1"))
-    assert await verified(minted(other, header=mine), keys=None, fetcher=network) is None
+    assert await verified(minted(other, header=mine), keys=None, _fetcher=network) is None
     assert not any("evil" in url for url in network.asked)
 
 
@@ -323,7 +323,7 @@ async def test_each_issuer_has_its_own_keys() -> None:
     network = Network()
     network.publish(jwk(ec_key(1), kid="1"))
     network.publish(jwk(ec_key(2), kid="1"), issuer=other)
-    both = verifier(servers=(ISSUER, other), keys=None, fetcher=network)
+    both = verifier(servers=(ISSUER, other), keys=None, _fetcher=network)
     assert await both.verify(minted(ec_key(1)))
     assert await both.verify(minted(ec_key(2), iss=other))
     assert await both.verify(minted(ec_key(2))) is None
@@ -388,19 +388,19 @@ def test_keys_that_are_given_can_be_used(keys: dict[str, Any]) -> None:
 
 def test_one_place_of_keys_is_that_of_one_issuer() -> None:
     with pytest.raises(ValueError, match="name one issuer"):
-        protected(JWTVerifier(jwks_uri="https://a.example/keys"), authorization_servers=[ISSUER, "https://b"]).gate()
+        protected(JWTVerifier(jwks_uri="https://a.example/keys"), authorization_servers=[ISSUER, "https://b"])._gate()
 
 
 def test_an_issuer_is_asked_by_https() -> None:
     with pytest.raises(ValueError, match="https"):
-        JWTVerifier(issuer="http://login.example.com").at(RESOURCE, ())
+        JWTVerifier(issuer="http://login.example.com")._at(RESOURCE, ())
 
 
 @pytest.mark.commands
 def test_nothing_of_joserfc_is_imported_without_use() -> None:
     script = (
         "import sys, trio_mcp; trio_mcp.auth.Protected(resource='https://a/', authorization_servers=['https://b'],"
-        "verifier=print).gate(); assert not [name for name in sys.modules if name.startswith('joserfc')]"
+        "verifier=print)._gate(); assert not [name for name in sys.modules if name.startswith('joserfc')]"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

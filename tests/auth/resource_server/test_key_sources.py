@@ -27,7 +27,7 @@ def network() -> Network:
 
 
 def verifier(network: Network, issuer: str = ISSUER, **options: Any) -> Any:
-    return JWTVerifier(fetcher=network, **options).at(RESOURCE, (issuer,), lambda: NOW)
+    return JWTVerifier(_fetcher=network, **options)._at(RESOURCE, (issuer,), lambda: NOW)
 
 
 def unknown(number: int) -> str:
@@ -283,4 +283,4 @@ async def test_keys_are_fetched_by_http(nursery: trio.Nursery) -> None:
     network = Network()
     network.publish(jwk(ec_key(1), kid="1"))
     nursery.start_soon(trio.serve_listeners, serve, [listener])
-    assert await JWTVerifier().at(RESOURCE, (issuer,), lambda: NOW).verify(minted(iss=issuer))
+    assert await JWTVerifier()._at(RESOURCE, (issuer,), lambda: NOW).verify(minted(iss=issuer))

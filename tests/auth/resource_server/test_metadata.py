@@ -13,7 +13,7 @@ ROOT = "/.well-known/oauth-protected-resource"
 
 
 def document(**more: Any) -> dict[str, Any]:
-    return json.loads(protected(**more).gate().metadata)
+    return json.loads(protected(**more)._gate().metadata)
 
 
 def test_the_document_has_what_was_configured() -> None:
@@ -62,7 +62,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("resource", "url", "paths"), SHAPES)
 async def test_clients_are_sent_to_a_url_made_of_the_resource(resource: str, url: str, paths: set[str]) -> None:
-    gate = protected(resource=resource).gate()
+    gate = protected(resource=resource)._gate()
     refusal = await refused(gate, Head({"host": "evil.example"}))
     assert challenges(refusal)[0].params["resource_metadata"] == url
     assert gate.metadata_paths == paths

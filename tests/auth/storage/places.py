@@ -25,7 +25,7 @@ STORAGES: dict[str, Callable[[Path], TokenStorage]] = {
 
 
 def record(token: str) -> StoredAuthorization:
-    return StoredAuthorization().with_record(
+    return StoredAuthorization()._with_record(
         ISSUER,
         IssuerRecord(
             client=RegisteredClient(client_id="c", client_secret="the secret", redirect_uris=("http://127.0.0.1/",)),

@@ -25,7 +25,7 @@ class Handed:
         self.user_is_asked: UserIsAsked
 
     @asynccontextmanager
-    async def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Handed]:
+    async def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Handed]:
         self.urls.append(server_url)
         self.user_is_asked = user_is_asked
         try:

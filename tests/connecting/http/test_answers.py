@@ -36,10 +36,10 @@ def test_no_page_takes_long_to_read(piece: bytes, first: bytes) -> None:
 
 
 def test_an_error_says_the_status_in_words_and_what_the_server_said() -> None:
-    assert str(HTTPError.refused(429, "slow down")) == (
+    assert str(HTTPError._refused(429, "slow down")) == (
         "the server answered with HTTP status 429 (Too Many Requests): slow down"
     )
-    assert str(HTTPError.refused(599, "")) == "the server answered with HTTP status 599"
+    assert str(HTTPError._refused(599, "")) == "the server answered with HTTP status 599"
 
 
 def test_some_refusals_say_nothing_of_later_requests() -> None:

@@ -229,7 +229,7 @@ async def test_cancels_without_an_answer_hold_up_no_answer_and_no_notification()
         with trio.fail_after(PATIENCE):
             await client.call_tool("ask")
             await server.until("reply")
-            client.connection.notify("notifications/roots/list_changed")
+            client._connection.notify("notifications/roots/list_changed")
             await server.until("notifications/roots/list_changed")
 
 
@@ -260,5 +260,5 @@ async def test_a_cancel_of_a_task_without_an_answer_ends_by_itself(monkeypatch: 
     handler = silent_about("tasks/cancel", then=legacy(asking_or_hanging, tasks={"cancel": {}}))
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:
         with trio.fail_after(PATIENCE), pytest.raises(HTTPError, match=r"not answered within 0\.05 s"):
-            await client.connection.request("tasks/cancel", {"taskId": "t"}, client.revision)
+            await client._connection.request("tasks/cancel", {"taskId": "t"}, client.revision)
         assert server.names.count("tasks/cancel") <= 1

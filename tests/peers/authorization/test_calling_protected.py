@@ -90,7 +90,7 @@ def over(stored: StoredAuthorization) -> StoredAuthorization:
     """The same, with tokens that ended long ago."""
     ((issuer, record),) = stored.issuers.items()
     assert record.tokens is not None
-    return stored.with_record(issuer, attrs.evolve(record, tokens=attrs.evolve(record.tokens, expires_at=1.0)))
+    return stored._with_record(issuer, attrs.evolve(record, tokens=attrs.evolve(record.tokens, expires_at=1.0)))
 
 
 @all_servers

@@ -319,29 +319,29 @@ async def test_without_a_token_no_progress_goes_out() -> None:
 async def test_a_legacy_request_logs_from_the_level_of_its_connection_on() -> None:
     async with floor() as this:
         scope = this.running()
-        assert scope.log.minimum_rank == log_level_rank("info")
+        assert scope.log._minimum_rank == log_level_rank("info")
         this.exchange.state.set_log_level("error")
-        assert scope.log.minimum_rank == log_level_rank("error")
-        assert [scope.log.admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
+        assert scope.log._minimum_rank == log_level_rank("error")
+        assert [scope.log._admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
 
 
 async def test_a_modern_request_logs_from_its_own_level_on_and_not_at_all_without_one() -> None:
     async with floor() as this:
         scope, silent = this.running(LATEST_MODERN, **{LOG_LEVEL: "error"}), this.running(LATEST_MODERN)
-        assert (scope.log.minimum_rank, silent.log.minimum_rank) == (log_level_rank("error"), NEVER_LOGGED)
-        assert [scope.log.admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
-        assert [silent.log.admits(level) for level in ("emergency", "odd")] == [False, False]
+        assert (scope.log._minimum_rank, silent.log._minimum_rank) == (log_level_rank("error"), NEVER_LOGGED)
+        assert [scope.log._admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
+        assert [silent.log._admits(level) for level in ("emergency", "odd")] == [False, False]
 
 
 async def test_nothing_is_logged_where_there_is_no_logging_nor_before_nor_after() -> None:
     async with floor(may_log=False) as this:
-        assert this.running().log.minimum_rank == NEVER_LOGGED
-        assert not this.running().log.admits("odd")
+        assert this.running().log._minimum_rank == NEVER_LOGGED
+        assert not this.running().log._admits("odd")
     async with floor() as this:
         waiting, closed = this.scope(), this.running()
         closed.mute()
-        assert not waiting.log.admits("error")
-        assert not closed.log.admits("error")
+        assert not waiting.log._admits("error")
+        assert not closed.log._admits("error")
 
 
 async def test_its_log_is_made_once() -> None:

@@ -226,7 +226,7 @@ async def in_memory(
     shared: SharedStorage | None = None,
     **limits: Any,
 ) -> AsyncGenerator[MemoryEndpoint]:
-    gate = None if auth is None else auth.gate()
+    gate = None if auth is None else auth._gate()
     settings = EndpointSettings("/mcp", host_checks_for("127.0.0.1", None, None), gate)
     bounds = Limits(**limits) if limits else None
     async with (

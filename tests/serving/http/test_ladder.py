@@ -128,7 +128,7 @@ def watched_server() -> Watched:
         async def another() -> str:
             return ""
 
-        server.tool(name=f"another-{len(server.tools.registry)}")(another)
+        server.tool(name=f"another-{len(server._tools.registry)}")(another)
         return "changed"
 
     @server.resource("watched:thing")
@@ -954,7 +954,7 @@ async def test_of_many_gets_in_a_row_nothing_is_lost_and_nothing_said_twice() ->
         wires = list[Wire]()
         for _ in range(30):
             wires.append((await listen(endpoint, session))[0])
-            watched.server.observers.list_changed("notifications/tools/list_changed")
+            watched.server._observers.list_changed("notifications/tools/list_changed")
         await endpoint.ask(None, session, method="DELETE")
         assert sum([len(await wire.events().rest()) for wire in wires]) == 30
 
@@ -963,7 +963,7 @@ async def test_a_session_that_nobody_listens_to_holds_up_nothing() -> None:
     async with serving(Limits(high_water=1000), handle_signals=True) as (endpoint, watched):
         session = await endpoint.session()
         for _ in range(1000):
-            watched.server.observers.list_changed("notifications/tools/list_changed")
+            watched.server._observers.list_changed("notifications/tools/list_changed")
         assert (await endpoint.ask(call("echo"), session)).status == 200
         signal.raise_signal(signal.SIGTERM)  # and the block ends
 

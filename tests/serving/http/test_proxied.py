@@ -288,13 +288,13 @@ class Regions:
             yield client
 
     def _count(self, client: Any) -> None:
-        send = client.rounds.result
+        send = client._rounds.result
 
         async def counted(method: str, *more: Any, **options: Any) -> Any:
             self.listings += method == "tools/list"
             return await send(method, *more, **options)
 
-        client.rounds.result = counted
+        client._rounds.result = counted
 
 
 @pytest.fixture
@@ -390,7 +390,7 @@ async def test_a_client_that_leaves_while_it_lists_leaves_the_turn_to_the_next(r
     @asynccontextmanager
     async def opening(**options: Any) -> AsyncGenerator[Client]:
         async with regions.open(**options) as client:
-            send = client.rounds.result
+            send = client._rounds.result
 
             async def slow(method: str, *more: Any, **options: Any) -> Any:
                 if method == "tools/list" and not first.is_set():
@@ -398,7 +398,7 @@ async def test_a_client_that_leaves_while_it_lists_leaves_the_turn_to_the_next(r
                     await trio.sleep_forever()
                 return await send(method, *more, **options)
 
-            client.rounds.result = slow  # type: ignore[method-assign]
+            client._rounds.result = slow  # type: ignore[method-assign]
             yield client
 
     async with in_memory(proxy(opening)) as endpoint:

@@ -169,7 +169,7 @@ class Caller:
         if not self._is_calm:
             return
         self._outcomes["settled"] += 1
-        self._faults += left_in_tables(client.connection, f"the client {self.name} of {self.route.place.name}")
+        self._faults += left_in_tables(client._connection, f"the client {self.name} of {self.route.place.name}")
         for name in self._told:
             if self._journal.orders[name].running:
                 self._fault(f"{name} was answered or left, and still runs")

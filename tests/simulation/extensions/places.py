@@ -47,7 +47,7 @@ class Place:
         """Serve until `end`."""
         self._over = trio.Event()
         try:
-            async with self.served.running() as running, trio.open_nursery() as here:
+            async with self.served._running() as running, trio.open_nursery() as here:
                 self._running, self._here, self.is_open = running, here, True
                 task_status.started()
                 await trio.sleep_forever()

@@ -140,7 +140,7 @@ class Record:
         """Return the record, the last grant included even where the storage has failed."""
         with calling_user_code("the storage of tokens"):
             stored = await self._storage.load(self._server_url) or StoredAuthorization()
-        return stored if self._unsaved is None else stored.with_record(self._unsaved.issuer, self._unsaved.record)
+        return stored if self._unsaved is None else stored._with_record(self._unsaved.issuer, self._unsaved.record)
 
     async def save(self, grant: Grant, stored: StoredAuthorization) -> None:
         """Put ``grant`` into ``stored``, which was loaded under the lock, and save that. A failure of the storage is
@@ -148,7 +148,7 @@ class Record:
         self._unsaved = grant
         try:
             with calling_user_code("the storage of tokens"):
-                await self._storage.save(self._server_url, stored.with_record(grant.issuer, grant.record))
+                await self._storage.save(self._server_url, stored._with_record(grant.issuer, grant.record))
         except AuthorizationError as error:
             logger.warning("the tokens are used, but were not stored: %s", error)
         else:
@@ -169,15 +169,15 @@ class TokenSource(ABC):
     asks_user: ClassVar[bool] = False
     """True where a grant takes the time of a user."""
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
+    def _turn(self) -> AbstractAsyncContextManager[None]:
         """Wait until nobody else asks the same user for tokens of the same server, and ask inside."""
         return nullcontext()
 
     @abstractmethod
-    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
+    async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         """Have ``run`` get a new grant: a user may be asked meanwhile. Raises `AuthorizationError`."""
 
-    def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
+    def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         """Return the machine that refreshes the stored tokens; `None` where a new grant is as good. The code of the
         machine's `AuthorizationError` is that of a refusal, and `None` where nobody has refused anything."""
         return None

@@ -358,12 +358,12 @@ class OAuth(OAuthClient):
     _turns: dict[str, trio.Lock] = attrs.field(init=False, factory=dict[str, trio.Lock], eq=False, repr=False)
     """The turns to ask the user, by server: two clients do not ask for the same."""
 
-    def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return the credentials for one server: see `ClientAuth.opened`."""
+    def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
+        """Return the credentials for one server: see `ClientAuth`."""
         lock = self._turns.setdefault(server_url, trio.Lock())
-        return self.open_keeper(server_url, _UserTokens(self, user_is_asked, lock))
+        return self._open_keeper(server_url, _UserTokens(self, user_is_asked, lock))
 
-    def settings(self) -> OAuthSettings:
+    def _settings(self) -> OAuthSettings:
         """Return the settings for the machines of OAuth."""
         client = None
         if self.client_id is not None:
@@ -392,7 +392,7 @@ class _UserTokens(TokenSource):
     asks_user: ClassVar[bool] = True
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
+    async def _turn(self) -> AsyncGenerator[None]:
         try:
             self.lock.acquire_nowait()
         except trio.WouldBlock:
@@ -403,11 +403,11 @@ class _UserTokens(TokenSource):
         finally:
             self.lock.release()
 
-    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
+    async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         auth, uri = self.auth, self.auth.redirect_uri
         if not auth.asks_user:
             raise SignInNeeded("the user has to sign in, and is not to be asked")
-        settings = auth.settings()
+        settings = auth._settings()
         client = None if settings.client is None else await context.bound(settings.client)
         # The redirect URIs that authorization servers know
         known = [each.client for each in context.stored.issuers.values() if each.client is not None]
@@ -419,6 +419,6 @@ class _UserTokens(TokenSource):
             settings = attrs.evolve(settings, client=client, redirect_uri=redirect_uri)
             await run(sign_in(settings, context), browser.make)
 
-    def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
+    def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         # The redirect URI is of no use without a visit.
-        return refresh(self.auth.settings(), context) if self.auth.refresh else None
+        return refresh(self.auth._settings(), context) if self.auth.refresh else None

@@ -96,7 +96,7 @@ class ClientBindings:
                 async with self._storage.lock(name):
                     stored = await self._storage.load(name) or StoredAuthorization()
                     if stored.current is None:
-                        await self._storage.save(name, stored.with_record(issuer, IssuerRecord()))
+                        await self._storage.save(name, stored._with_record(issuer, IssuerRecord()))
             if stored.current is not None:
                 check_belonging(stored.current, (issuer,))
             del self._claimed[name]
@@ -158,7 +158,7 @@ class GrantContext:
 
 @frozen(kw_only=True)
 class Grant:
-    """The end of a machine, to be kept by ``stored.with_record(issuer, record)``."""
+    """The end of a machine, to be kept by ``stored._with_record(issuer, record)``."""
 
     issuer: str
     """The authorization server, as its metadata names it."""

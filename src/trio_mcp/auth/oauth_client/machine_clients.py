@@ -32,9 +32,9 @@ _Text: TypeAlias = str | Callable[[], Awaitable[str]]
 
 @frozen(kw_only=True)
 class _MachineClient(OAuthClient, TokenSource):
-    def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return the credentials for one server: see `ClientAuth.opened`."""
-        return self.open_keeper(server_url, self)
+    def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
+        """Return the credentials for one server: see `ClientAuth`."""
+        return self._open_keeper(server_url, self)
 
 
 @frozen
@@ -65,8 +65,8 @@ class ClientCredentials(_MachineClient):
         if self.client_secret is None and self.private_key is None:
             raise ValueError("a client that acts on its own behalf has a client_secret or a private_key")
 
-    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a grant: see `TokenSource.acquire`."""
+    async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
+        """Get a grant: see `TokenSource`."""
         client = PreregisteredClient(**{each: getattr(self, each) for each in attrs.fields_dict(PreregisteredClient)})
         await run(client_credentials(await context.bound(client), context, self.scopes), None)
 
@@ -85,8 +85,8 @@ class WorkloadIdentity(_MachineClient):
     issuer: str | None = attrs.field(default=None, kw_only=True)
     """The authorization server that may see the assertion; `None`: any that the assertion names as audience."""
 
-    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a grant: see `TokenSource.acquire`."""
+    async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
+        """Get a grant: see `TokenSource`."""
         assertion = await _present(self.assertion, "assertion")
         await run(workload_identity(attrs.evolve(self, assertion=assertion), context), None)
 
@@ -112,8 +112,8 @@ class EnterpriseManaged(_MachineClient):
     subject_token_type: str = attrs.field(default="urn:ietf:params:oauth:token-type:id_token", kw_only=True)
     """Type of ``subject_token`` (RFC 8693)."""
 
-    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a grant: see `TokenSource.acquire`."""
+    async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
+        """Get a grant: see `TokenSource`."""
         subject_token = await _present(self.subject_token, "subject_token")
         client = await context.bound(self.client)
         await run(enterprise_managed(attrs.evolve(self, subject_token=subject_token, client=client), context), None)

@@ -193,7 +193,7 @@ class TokenKeeper:
 
     async def _get(self, held: TokensInUse | None, challenge: Challenge | None) -> None:
         """Get a new grant, or find one that another client or process has got."""
-        async with self._source.turn():
+        async with self._source._turn():
             stored = await self._record.load()
             if self._adopts(stored, held):
                 return
@@ -210,7 +210,7 @@ class TokenKeeper:
                         await self._record.save(grant, await self._record.load())
                     self._use_grant(grant, is_granted=True)
 
-            await self._source.acquire(self._grant_context(stored, bindings, key, challenge), run)
+            await self._source._acquire(self._grant_context(stored, bindings, key, challenge), run)
 
     async def _refresh(self, held: TokensInUse) -> None:
         """Refresh the tokens, or find some that another process has refreshed. Where the refresh token is of no use any
@@ -221,7 +221,7 @@ class TokenKeeper:
             if self._adopts(stored, held):
                 return
             bindings = ClientBindings(self._storage)
-            machine = self._source.refreshing(self._grant_context(stored, bindings, held.key))
+            machine = self._source._refreshing(self._grant_context(stored, bindings, held.key))
             if machine is None or stored.tokens is None:  # as the user has logged out, in another process
                 held.forget_refresh_token()
                 return
@@ -268,7 +268,7 @@ class TokenKeeper:
             raise AuthorizationError("the authorization server has granted a token that is bound to no key")
 
     def _use_grant(self, grant: Grant, *, is_granted: bool) -> None:
-        stored = StoredAuthorization().with_record(grant.issuer, grant.record)
+        stored = StoredAuthorization()._with_record(grant.issuer, grant.record)
         self._current = TokensInUse.of(stored, self._now(), since=trio.current_time(), is_granted=is_granted)
 
     def _grant_context(
@@ -359,7 +359,7 @@ class OAuthClient(ClientAuth):
     Whoever can read the traffic of that network can use the tokens."""
 
     @asynccontextmanager
-    async def open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
+    async def _open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
         """Open the keeper of the tokens of ``source`` for one server. Raises `ValueError` for a server that no token is
         sent to, since others could read the token on the way (OAuth 2.1, draft 13, section 1.5)."""
         if names_socket(server_url):

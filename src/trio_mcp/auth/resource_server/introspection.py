@@ -68,7 +68,7 @@ class IntrospectionVerifier(BuiltInVerifier):
     """Seconds until the issuer is asked again about the same token, which a revoked token is good for."""
     leeway: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
     """Seconds by which the clocks of the issuer and of this machine may differ."""
-    fetcher: Fetcher | None = attrs.field(default=None, repr=False)
+    _fetcher: Fetcher | None = attrs.field(default=None, repr=False, alias="_fetcher")
     """Sends the questions; `None` for one that asks ``https`` alone, and ``http`` where the issuer is on this
     machine."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
@@ -81,18 +81,18 @@ class IntrospectionVerifier(BuiltInVerifier):
             raise ValueError("an issuer answers clients with a client_secret, or else with a private_key")
 
     @property
-    def holds_for(self) -> float:
+    def _holds_for(self) -> float:
         """Seconds for which an answer holds."""
         return self.cache_for
 
-    def at(
+    def _at(
         self,
         resource: str,
         authorization_servers: Sequence[str],
         now: Callable[[], float] = time.time,
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for ``resource``: see `BuiltInVerifier.at`."""
+        """Return the verifier for ``resource``: see `BuiltInVerifier`."""
         issuers = tuple(authorization_servers) if self.issuer is None else (self.issuer,)
         if len(issuers) != 1:
             raise ValueError("one endpoint does not know the tokens of several issuers: name one issuer")
@@ -101,7 +101,7 @@ class IntrospectionVerifier(BuiltInVerifier):
         audience = self.audience
         names = (audience,) if isinstance(audience, str) else tuple(audience or (resource,))
         expected = ExpectedClaims(issuers=issuers, audiences=audiences(names), leeway=self.leeway)
-        fetcher = self.fetcher or fetcher_for(self.endpoint, trusted_http_hosts.union(self.trusted_http_hosts))
+        fetcher = self._fetcher or fetcher_for(self.endpoint, trusted_http_hosts.union(self.trusted_http_hosts))
         return _Introspection(self, issuers[0], expected, fetcher, now)
 
 

@@ -76,7 +76,7 @@ class JWTVerifier(BuiltInVerifier):
     """True takes tokens alone that call themselves access tokens, by the type ``at+jwt`` (RFC 9068 section 4). False
     takes those of issuers that write ``JWT`` or nothing, too; ``audience`` is all then that tells ID tokens apart, so
     no ID token may be issued to a client of that name."""
-    fetcher: Fetcher | None = attrs.field(default=None, repr=False)
+    _fetcher: Fetcher | None = attrs.field(default=None, repr=False, alias="_fetcher")
     """Fetches the keys; `None` for one that takes ``https`` alone, and ``http`` where the issuer is on this machine."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
     """Hosts of a private network from which keys are fetched over plain ``http``. Whoever can change the traffic of
@@ -91,14 +91,14 @@ class JWTVerifier(BuiltInVerifier):
         if self.keys is not None:
             read_key_set(self.keys)
 
-    def at(
+    def _at(
         self,
         resource: str,
         authorization_servers: Sequence[str],
         now: Callable[[], float] = time.time,
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for ``resource``: see `BuiltInVerifier.at`."""
+        """Return the verifier for ``resource``: see `BuiltInVerifier`."""
         issuers = _texts(self.issuer) or tuple(authorization_servers)
         if self.jwks_uri is not None and len(issuers) > 1:
             raise ValueError("one jwks_uri cannot have the keys of several issuers: name one issuer")
@@ -116,7 +116,7 @@ class JWTVerifier(BuiltInVerifier):
         if self.keys is not None:
             return FixedKeys(read_key_set(self.keys))
         url = self.jwks_uri or check_issuer(issuer, trusted_http_hosts)
-        fetcher = self.fetcher or fetcher_for(url, trusted_http_hosts)
+        fetcher = self._fetcher or fetcher_for(url, trusted_http_hosts)
         return FetchedKeys(issuer, partial(fetch_keys, issuer, self.jwks_uri, fetcher, trusted_http_hosts))
 
 

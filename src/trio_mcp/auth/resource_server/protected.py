@@ -1,6 +1,6 @@
 """Protected: the authorization of a server over HTTP, as authors configure it.
 
-`Protected.gate` makes the `Gate` of a running endpoint, which knows the caller of each request by the token in its
+`Protected._gate` makes the `Gate` of a running endpoint, which knows the caller of each request by the token in its
 Authorization header, and publishes the metadata of the resource (RFC 9728).
 """
 
@@ -171,7 +171,7 @@ class Protected:
         if _OFFLINE in self.scopes or _OFFLINE in (self.scopes_supported or ()):
             raise ValueError("offline_access is no scope of a resource: clients ask for it by themselves")
 
-    def gate(self, *, now: Callable[[], float] = time.time) -> Gate:
+    def _gate(self, *, now: Callable[[], float] = time.time) -> Gate:
         """Return a new gate. ``now`` tells the time in seconds since the epoch."""
         proofs = self._proofs(now)
         algorithms = () if proofs is None else proofs.algorithms
@@ -206,7 +206,7 @@ class Protected:
         verifier = self.verifier
         if isinstance(verifier, BuiltInVerifier):
             trusted = frozenset(self.trusted_http_hosts)
-            return verifier.at(self.resource, self.authorization_servers, now, trusted).verify, verifier.holds_for
+            return verifier._at(self.resource, self.authorization_servers, now, trusted).verify, verifier._holds_for
         return cast("Verify", getattr(verifier, "verify", verifier)), math.inf
 
 
@@ -237,7 +237,7 @@ class HttpHead(Protocol):
 
 @final
 class Gate:
-    """Knows the callers of one endpoint. Made by `Protected.gate`, one for each running endpoint."""
+    """Knows the callers of one endpoint. Made by `Protected._gate`, one for each running endpoint."""
 
     def __init__(
         self,

@@ -91,12 +91,12 @@ class BuiltInVerifier(ABC):
     """A verifier of this package, which learns from `Protected` for which resource the tokens have to be."""
 
     @property
-    def holds_for(self) -> float:
+    def _holds_for(self) -> float:
         """Seconds for which an answer holds."""
         return math.inf
 
     @abstractmethod
-    def at(
+    def _at(
         self,
         resource: str,
         authorization_servers: Sequence[str],

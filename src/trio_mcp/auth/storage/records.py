@@ -89,7 +89,7 @@ class StoredAuthorization:
         record = self.issuers.get(self.current or "")
         return None if record is None else record.tokens
 
-    def with_record(self, issuer: str, record: IssuerRecord) -> StoredAuthorization:
+    def _with_record(self, issuer: str, record: IssuerRecord) -> StoredAuthorization:
         """Return the same with ``record`` for ``issuer``, which is the current one then."""
         return StoredAuthorization(issuers={**self.issuers, issuer: record}, current=issuer)
 

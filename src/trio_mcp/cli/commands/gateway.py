@@ -153,5 +153,5 @@ async def _with_all_members(server: Gateway, deadline: float, request: ServerReq
     params = request.params
     name = params.uri if isinstance(params, ReadResourceParams) else getattr(params, "name", None)
     with trio.move_on_at(deadline):
-        await server.wait_listed(name)
+        await server._wait_listed(name)
     return await next(request)

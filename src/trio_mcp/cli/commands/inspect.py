@@ -383,5 +383,5 @@ async def _live_versions(client: Client) -> set[str]:
     revision = client.revision
     if revision.handshake:
         return {revision.name}
-    result = await client.connection.request("server/discover", {"_meta": meta_in(client, revision)}, revision)
+    result = await client._connection.request("server/discover", {"_meta": meta_in(client, revision)}, revision)
     return set(structure_result("server/discover", result, DiscoverResult).supported_versions)

@@ -86,7 +86,7 @@ async def _signed_out(servers: list[tuple[str, OAuth]], tokens: Literal["file", 
     async def leave(url: str, auth: OAuth) -> None:
         fetcher = HttpFetcher(UrlRules.for_server(url), ssl_context=auth.ssl_context, http_proxy=auth.http_proxy)
         try:
-            reasons = await sign_out(url, storage, auth.settings(), fetcher)
+            reasons = await sign_out(url, storage, auth._settings(), fetcher)
         except TokenStorageFailed as error:
             say(str(error))
             statuses.append(NOT_WRITTEN)

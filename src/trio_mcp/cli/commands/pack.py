@@ -299,7 +299,7 @@ class Package:
             command = {"command": "python3", "args": [here], "env": {"PYTHONPATH": "${__dirname}/lib"}}
             major, minor = sys.version_info[:2]  # of which compiled packages are
             platforms, python = [sys.platform], f">={major}.{minor},<{major}.{minor + 1}"
-        tools = [each.listed for each in self.server.tools.listed if each.visible is None]
+        tools = [each.listed for each in self.server._tools.listed if each.visible is None]
         return _without_empty({
             "manifest_version": _MANIFEST_VERSION,
             "name": name_in(self.name),
@@ -310,7 +310,7 @@ class Package:
             "homepage": info.website_url,
             "server": {"type": runtime, "entry_point": ENTRY, "mcp_config": command},
             "tools": [_without_empty({"name": tool.name, "description": tool.description}) for tool in tools],
-            "prompts_generated": True if self.server.prompts.registry.is_used else None,
+            "prompts_generated": True if self.server._prompts.registry.is_used else None,
             "compatibility": {"platforms": platforms, "runtimes": {"python": python}},
         })  # fmt: skip
 

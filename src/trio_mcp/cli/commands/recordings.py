@@ -61,7 +61,7 @@ def record(output: str, max_bytes: int, command: tuple[str, ...]) -> int:
 
 
 async def _relay(recorder: Recorder, command: tuple[str, ...]) -> int:
-    recording = recorder.start("relay", "pipe")
+    recording = recorder._start("relay", "pipe")
     assert recording is not None, "the first one"
     try:
         child = await trio.lowlevel.open_process(list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -156,7 +156,7 @@ async def receive_all(
     try:
         async with endpoint.get(None, "", MaySignIn.ALWAYS) as reply:
             if not is_good(reply) or content_type(reply) != EVENT_STREAM:
-                raise HTTPError.refused(reply.status, "")
+                raise HTTPError._refused(reply.status, "")
             while chunk := await reply.receive_some():
                 for event in events.feed(chunk):
                     if is_open and event.name == "message":

@@ -218,13 +218,13 @@ async def open_http_messages(
 
 
 async def _settle(transport: HttpTransport, sessions: Sessions, url: str, client: Client) -> None:
-    client.tag = secrets.token_urlsafe(_TAG_BYTES)
+    client._tag = secrets.token_urlsafe(_TAG_BYTES)
     try:
         await settle_era(client, url)
     except HTTPError as refused:
         if client.settings.era == "modern" or not may_use_http_and_sse(refused):
             raise
-        with client.timeouts.move_on_after(_LONGEST_WAIT) as scope:
+        with client._timeouts.move_on_after(_LONGEST_WAIT) as scope:
             try:
                 await transport.use_http_and_sse()
             except HTTPError as error:
@@ -257,7 +257,7 @@ async def _renew(sessions: Sessions, client: Client) -> None:
             backoff.reset()
         logger.info("the server has forgotten the session, and is asked for a new one")
         try:
-            with client.timeouts.move_on_after(timeout) as scope:
+            with client._timeouts.move_on_after(timeout) as scope:
                 await renew_session(client)
                 opened, failures = trio.current_time(), 0
         except MCPError as error:

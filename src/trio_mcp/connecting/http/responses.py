@@ -89,15 +89,15 @@ async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | Sta
     try:
         body = await reply.read(_LONGEST_REFUSAL)
     except BadResponse as error:
-        return HTTPError.refused(reply.status, str(error), retry_after)
+        return HTTPError._refused(reply.status, str(error), retry_after)
     if is_object(body):
         message = decode(body.removeprefix(BOM_UTF8))
         if isinstance(message, ErrorResponse):
             if message.id is not None and message.id == request_id:
                 return StatusPeerError(message.code, message.message, message.data, reply.status)
             words = f"{message.message[:_MOST_WORDS]} ({message.code})"
-            return HTTPError.refused(reply.status, words, retry_after, place)
-    return HTTPError.refused(reply.status, body_text(body), retry_after, place)
+            return HTTPError._refused(reply.status, words, retry_after, place)
+    return HTTPError._refused(reply.status, body_text(body), retry_after, place)
 
 
 def body_text(body: bytes) -> str:

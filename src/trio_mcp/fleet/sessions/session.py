@@ -65,7 +65,7 @@ class SharedSession(ClientSession):
         opening: bytes = b"",
     ) -> None:
         server = services.running.server
-        state = ConnectionState("server", server.vocabulary, require_initialized=server.require_initialized)
+        state = ConnectionState("server", server._vocabulary, require_initialized=server.require_initialized)
         state.new_id = services.new_id
         super().__init__(services.running, session_id, peer, caller, services.retry_interval, on_end, state)
         self._services = services

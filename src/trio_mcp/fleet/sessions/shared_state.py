@@ -82,7 +82,7 @@ class SessionServices:
         self.nursery = nursery
         cipher = running.cipher
         # The storage knows its own secret, so sealing with that secret would protect nothing.
-        has_secrets = cipher is running.server.state_cipher
+        has_secrets = cipher is running.server._state_cipher
         self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
         """Keys of the events of sessions; `None` if the author has given no secrets."""

@@ -100,7 +100,7 @@ class UI:
             named = cast("list[Any]", visibility)
         return cls(view if _is_view(view) else None, visible_to=[caller for caller in _CALLERS if caller in named])
 
-    def in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
+    def _in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
         """Return ``meta`` of a tool with this view and these callers. Raises `ValueError` where ``meta`` names some
         already, and for a tool that nobody may call."""
         if not self.visible_to:
@@ -205,7 +205,7 @@ class AppPolicy:
         }
         return "; ".join(f"{name} {' '.join(sources)}" for name, sources in directives.items())
 
-    def type_of(self, uri: str, mime_type: str | None) -> str:
+    def _type_of(self, uri: str, mime_type: str | None) -> str:
         """Return the MIME type of the view ``uri``, for which its author says ``mime_type``. Raises `ValueError` for
         another type, and for a URI that no view can have."""
         check_view(uri)
@@ -213,7 +213,7 @@ class AppPolicy:
             raise ValueError(f"{uri}: a view has the MIME type {APP_TYPE}, not {mime_type!r}: leave out mime_type=")
         return APP_TYPE
 
-    def on(self, contents: ResourceContents) -> ResourceContents:
+    def _on(self, contents: ResourceContents) -> ResourceContents:
         """Return ``contents`` with the type of a view, and with this policy unless the contents have one. Raises
         `ValueError` for another type and for text that is no HTML document."""
         # SEP-1865, Content Requirements: the type MUST be this one, and the content a valid HTML5 document.

@@ -49,7 +49,7 @@ class ImageContent:
 class AudioContent:
     """Sound: ``data`` in base64. 2024-11-05 cannot carry it."""
 
-    SINCE: ClassVar = "2025-03-26"
+    _SINCE: ClassVar = "2025-03-26"
 
     data: str
     mime_type: str
@@ -137,7 +137,7 @@ def text_in(blocks: Iterable[object]) -> str:
 class ToolUseContent:
     """A call of ``name`` with ``input`` that the model wants (sampling only)."""
 
-    SINCE: ClassVar = "2025-11-25"
+    _SINCE: ClassVar = "2025-11-25"
 
     id: str
     name: str
@@ -150,7 +150,7 @@ class ToolUseContent:
 class ToolResultContent:
     """The result of the call ``tool_use_id`` (sampling only)."""
 
-    SINCE: ClassVar = "2025-11-25"
+    _SINCE: ClassVar = "2025-11-25"
 
     tool_use_id: str
     content: list[ContentBlock] = attrs.field(factory=list[ContentBlock])

@@ -36,7 +36,7 @@ class ElicitURLParams:
     """A question that sends the user to ``url``. 2025-11-25 requires ``elicitation_id``, which identifies the
     elicitation in the notification of its end."""
 
-    SINCE: ClassVar = "2025-11-25"
+    _SINCE: ClassVar = "2025-11-25"
 
     message: str
     url: str
@@ -177,7 +177,7 @@ def first_form(schema: JSONObject) -> JSONObject:
 
 def _first_field(name: str, field: JSONObject) -> JSONObject:
     if field["type"] == "array":
-        raise ValueError(f"field {name!r} is a list of choices, which came with {ElicitURLParams.SINCE}")
+        raise ValueError(f"field {name!r} is a list of choices, which came with {ElicitURLParams._SINCE}")
     first = {key: value for key, value in field.items() if key != "default" or field["type"] == "boolean"}
     if choices := first.pop("oneOf", None):
         first |= {"enum": [one["const"] for one in choices], "enumNames": [one["title"] for one in choices]}

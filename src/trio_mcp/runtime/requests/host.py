@@ -68,7 +68,7 @@ class RequestHost:
         self.may_log = may_log
         self.tracing = tracing
         if tracing is not None:
-            tracing.watch(self.load)
+            tracing._watch_load(self.load)
         self.alarms = Alarms()
         self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
         self.endings: Endings | None = None

@@ -80,7 +80,7 @@ class RequestLog:
         gets its turn."""
 
     @property
-    def minimum_rank(self) -> int:
+    def _minimum_rank(self) -> int:
         """The least rank that is sent: the rank that this request names, if any, else the connection's."""
         scope = self._scope
         if not self._has_own_level:
@@ -89,9 +89,9 @@ class RequestLog:
         level = scope.request.log_level
         return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
 
-    def admits(self, level: str) -> bool:
+    def _admits(self, level: str) -> bool:
         """Return whether the client wants messages of ``level`` now."""
-        minimum = self.minimum_rank
+        minimum = self._minimum_rank
         return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
 
     if not TYPE_CHECKING:  # type checkers know what there is
@@ -108,7 +108,7 @@ class RequestLog:
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await checkpoint_if_cancelled()
         scope = self._scope
-        minimum = self.minimum_rank if self._has_own_level else scope.exchange.state.log_rank  # spares most a call
+        minimum = self._minimum_rank if self._has_own_level else scope.exchange.state.log_rank  # spares most a call
         if rank < minimum or not scope.sends:
             await self._let_others_run()
             return
@@ -121,7 +121,7 @@ class RequestLog:
         if outbox.size >= self._much or outbox.on_put is not None:
             await self._let_others_run()
             await outbox.room()
-            if not scope.sends or rank < self.minimum_rank:  # the level may have been set meanwhile
+            if not scope.sends or rank < self._minimum_rank:  # the level may have been set meanwhile
                 return
         outbox.put(line, scope.lines)
 
@@ -143,7 +143,7 @@ class RequestLog:
         scope, outbox = self._scope, self._scope.outbox
         if not scope.runner.trio_run.is_here:  # a thread that the handler started
             return scope.runner.trio_run.call(lambda: self.log_nowait(level, data, logger))
-        if not self.admits(level) or outbox.size >= outbox.high_water:
+        if not self._admits(level) or outbox.size >= outbox.high_water:
             return False
         outbox.put(_head(level, logger) + encode_readable(data, 2) + scope.line_end, scope.lines)
         return True

@@ -73,7 +73,7 @@ class RequestRunner:
         post: SendDetached | None = None,
     ) -> None:
         self.limits = host.limits
-        limits = host.limits.server_wide() if peer.everybody else host.limits
+        limits = host.limits._server_wide() if peer.everybody else host.limits
         self.load = host.load
         self.alarms = host.alarms
         self.stateless = host.stateless

@@ -36,7 +36,7 @@ class ExtensionHandlers:
 
     def __init__(self, extensions: Collection[Extension[Any, Any]], hints: CacheHints) -> None:
         self._extensions = extensions
-        self._rows = {row.name: row for extension in extensions for row in extension.rows}
+        self._rows = {row.name: row for extension in extensions for row in extension._rows}
         self._hints = hints
         self._handlers: dict[Method, UserFunction] = {}
         self._notification_handlers: dict[Method, Callable[..., Any]] = {}
@@ -85,7 +85,7 @@ class ExtensionHandlers:
         if missing := [name for name in lacking if name not in handled]:
             raise RuntimeError(f"{', '.join(missing)} of a declared extension has no handler: @server.handles(...)")
         for extension in self._extensions:
-            extension.check(server)
+            extension._check(server)
 
     # Requests
 

@@ -90,7 +90,7 @@ def should_notify_completion(elicitation_id: str, revision: Revision, capabiliti
     or no text."""
     if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise ValueError(f"the id of a URL elicitation is a text that is not empty, not {elicitation_id!r}")
-    return COMPLETE in revision.methods and capabilities.supports("elicitation.url")
+    return COMPLETE in revision._methods and capabilities.supports("elicitation.url")
 
 
 _SPECIFICATION: Final = f"{protocol.__name__}."

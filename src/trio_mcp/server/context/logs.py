@@ -49,7 +49,7 @@ class ClientLogHandler(logging.Handler):
 
     def _send(self, scope: RequestScope, level: str, text: str, name: str) -> None:
         try:
-            sent = scope.log.log_nowait(level, text, name) or not scope.log.admits(level)
+            sent = scope.log.log_nowait(level, text, name) or not scope.log._admits(level)
         except NotSerializable:
             sent = False
         if not sent:

@@ -333,7 +333,7 @@ class RequestContext(ContextNames[L_co]):
     def client_extension(self, extension: Extension[Any, C]) -> C | None:
         """Return the settings with which the client has declared ``extension``; `None` where it has not."""
         declared = None if self._live is None else self._live.request.capabilities.extensions
-        return extension.settings_in(declared, "client")
+        return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
         """Return the error of every question of this context. Subclasses may say why there is no channel."""
@@ -533,7 +533,7 @@ class LiveContext(RequestContext[Any]):
 
 def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
     """Return the request of ``ctx``; `None` for a passive context."""
-    return ctx._live  # pyright: ignore[reportPrivateUsage] - of a class of this module
+    return ctx._live
 
 
 def scope_of(ctx: RequestContext[Any]) -> RequestScope:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -18,6 +18,7 @@ from ...jsonrpc.codec import decode_value, encode_readable
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ...protocol.converters import structure_result, unstructure
 from ...protocol.fields import JSONObject
+from ...protocol.plain_classes import convert
 from ...protocol.revisions import REVISIONS
 from ...protocol.types.content import TextContent
 from ...protocol.types.tools import CallToolResult
@@ -30,6 +31,8 @@ from ...tasks.request_task import RequestTask
 from ...tasks.task_methods import milliseconds, scope_of, unknown_task
 from ...tasks.task_state import TaskState, state_of
 from ...tasks.transitions import cancelled, with_message, with_outcome
+
+T = TypeVar("T")
 
 TaskOutcome: TypeAlias = CallToolResult | str | CodedError
 """The end of a task: the result of a tool, its text alone, or an error of JSON-RPC."""
@@ -260,6 +263,11 @@ class TaskContext:
         declared with ``on_restart="resume"``."""
         restored = None if self._task is None else self._task.restored
         return None if restored is None else decode_value(restored)
+
+    def restored_as(self, kind: type[T]) -> T | None:
+        """Return `restored` as a ``kind``, for example a dataclass or ``list[int]``; `None` where there is nothing.
+        Raises `ValueError` for a value that doesn't fit."""
+        return None if (restored := self.restored) is None else convert(restored, kind)
 
     def status(self, message: str) -> None:
         """Tell the client how the task is: words for people, of which the latest are kept. Never waits."""

@@ -20,6 +20,7 @@ class WorkerTask:
     has_started = passthrough(TaskContext.has_started)
     attempt = passthrough(TaskContext.attempt)
     restored = passthrough(TaskContext.restored)
+    restored_as = passthrough(TaskContext.restored_as)
     status = in_trio(TaskContext.status)
     start = blocking(TaskContext.start)
     checkpoint = blocking(TaskContext.checkpoint)

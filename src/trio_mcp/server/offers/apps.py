@@ -39,18 +39,18 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
     name: str = attrs.field(default=APPS_EXTENSION, init=False)
     client: AppsSettings = attrs.field(factory=lambda: AppsSettings([APP_TYPE]), init=False)
 
-    def register(self, server: Any) -> None:
+    def _register(self, server: Any) -> None:
         """Let ``server`` have tools with views."""
-        server.tools.has_apps = server.resources.has_apps = True
+        server._tools.has_apps = server._resources.has_apps = True
 
-    def check(self, server: Any) -> None:
+    def _check(self, server: Any) -> None:
         """Raise `RuntimeError` for a tool with a view that is no resource of ``server``, or one of another type."""
-        for tool in server.tools.registry.including_disabled():
+        for tool in server._tools.registry.including_disabled():
             view = UI.of(tool.listed).view
             if view is None:
                 continue
             # SEP-1865, Behavior: the resource MUST exist on the server.
-            types = {each.listed.mime_type for each in _entries_of(view, server.resources)}
+            types = {each.listed.mime_type for each in _entries_of(view, server._resources)}
             if APP_TYPE not in types:
                 lacks = "there is no such resource" if not types else f"that resource is no {APP_TYPE}"
                 raise RuntimeError(

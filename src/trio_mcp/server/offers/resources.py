@@ -78,12 +78,12 @@ class RegisteredResource:
         is_private = bool(needed) or visible is not None
         if is_private and cache_scope == "public":
             raise ValueError(f"{uri}: a cache would show to everybody what is for some: leave out cache_scope='public'")
-        hints = hints.replace(options.get("ttl_ms"), "private" if is_private else cache_scope)
+        hints = hints._replace(options.get("ttl_ms"), "private" if is_private else cache_scope)
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         name, title, description, icons = handler.listed(options)
         mime_type, annotations = options.get("mime_type"), options.get("annotations")
         if (app := options.get("app")) is not None:
-            mime_type = app.type_of(uri, mime_type)
+            mime_type = app._type_of(uri, mime_type)
         names, required = set(handler.names), set(handler.schema.get("required", ()))
         pattern = UriTemplate(uri) if UriTemplate.is_template(uri) else None
         if pattern is None and required:
@@ -216,8 +216,8 @@ class Resources:
         if isinstance(value, FINISHED):
             return value
         if isinstance(value, ReadResourceResult):
-            hints = entry.hints.replace(value.ttl_ms, "private" if depends_on_caller(entry) else value.cache_scope)
-            contents = value.contents if entry.app is None else list(map(entry.app.on, value.contents))
+            hints = entry.hints._replace(value.ttl_ms, "private" if depends_on_caller(entry) else value.cache_scope)
+            contents = value.contents if entry.app is None else list(map(entry.app._on, value.contents))
             return attrs.evolve(value, contents=contents, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
         if isinstance(value, media_kinds()):
             from ..calling.media import read_media  # late: few resources return any
@@ -229,7 +229,7 @@ class Resources:
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
         if entry.app is not None:
-            contents = list(map(entry.app.on, contents))
+            contents = list(map(entry.app._on, contents))
         return ReadResourceResult(contents, entry.hints.ttl_ms, entry.hints.scope)
 
     @staticmethod

@@ -84,7 +84,7 @@ class SkillOffers:
         self._server = server
         self._contents_of = contents
         self._recheck = recheck
-        resources: Resources = server.resources
+        resources: Resources = server._resources
         self._listed: Registry[_OfferedSkill] = Registry("skill", resources.page_size or _PAGE)
         self._unlisted: Registry[_OfferedSkill] = Registry("skill", None)
         self.registries: tuple[Registry[Any], ...] = (self._listed, self._unlisted)
@@ -96,7 +96,7 @@ class SkillOffers:
     @property
     def active_runs(self) -> ActiveRuns:
         """The runs of trio that serve the server."""
-        return self._server.active_runs
+        return self._server._active_runs
 
     def add(self, skill: SkillSource, options: SkillOptions) -> None:
         """Offer a skill, and tell the clients. Raises `ValueError` for a URI that is taken, and for senseless options,
@@ -104,7 +104,7 @@ class SkillOffers:
         resource = self._resource(skill, options)
         is_listed = options.get("listed", True)
         if is_listed:
-            self._server.resources.registry.add(skill.entry.uri, resource)
+            self._server._resources.registry.add(skill.entry.uri, resource)
         path = skill.path
 
         async def read(uri: str) -> TextResourceContents | BlobResourceContents:
@@ -114,7 +114,7 @@ class SkillOffers:
         offer = _OfferedSkill(skill, options, file, file.scopes, file.visible, file.tags)
         (self._listed if is_listed else self._unlisted).add(path, offer)
         if is_listed:
-            self._server.list_changed(_CHANGED)
+            self._server._observers.list_changed(_CHANGED)
 
     def remove(self, skill: SkillSource) -> None:
         """Withdraw a skill, and tell the clients."""
@@ -122,8 +122,8 @@ class SkillOffers:
             self._unlisted.remove(skill.path)
             return
         self._listed.remove(skill.path)
-        self._server.resources.registry.remove(skill.entry.uri)
-        self._server.list_changed(_CHANGED)
+        self._server._resources.registry.remove(skill.entry.uri)
+        self._server._observers.list_changed(_CHANGED)
 
     def replace(self, before: SkillSource, skill: SkillSource) -> None:
         """Offer a skill as it is now, and tell the clients of its ``SKILL.md``, and of each of its files that is not
@@ -132,12 +132,12 @@ class SkillOffers:
         offer.skill = skill
         if self._listed.known(skill.path) is not None:
             resource = self._resource(skill, offer.options)
-            registry: Registry[RegisteredResource] = self._server.resources.registry
+            registry: Registry[RegisteredResource] = self._server._resources.registry
             old = registry.known(skill.entry.uri)
             if old is None or old.listed != resource.listed:
                 registry.remove(skill.entry.uri)
                 registry.add(skill.entry.uri, resource)
-                self._server.list_changed(_CHANGED)
+                self._server._observers.list_changed(_CHANGED)
         files = {**before.files, **skill.files}
         changed = [file.uri for path, file in files.items() if before.files.get(path) != skill.files.get(path)]
         # The entry of a skill is known by its SKILL.md, so this tells of any change of the entry.
@@ -160,7 +160,7 @@ class SkillOffers:
             "visible": options.get("visible"),
             "tags": options.get("tags", ()),
         }
-        return RegisteredResource.of(entry.uri, read, described, self._server.cache_hints["resources/read"])
+        return RegisteredResource.of(entry.uri, read, described, self._server._cache_hints["resources/read"])
 
     # How it is found
 
@@ -190,8 +190,8 @@ class SkillOffers:
     # Answers
 
     def _hints(self, method: str, *, is_private: bool) -> CacheHints:
-        hints: CacheHints = self._server.cache_hints[method]
-        return hints.replace(None, "private" if is_private else None)
+        hints: CacheHints = self._server._cache_hints[method]
+        return hints._replace(None, "private" if is_private else None)
 
     async def answer_list(self, params: PageParams, ctx: RequestContext) -> ListSkillsResult:
         """Return a page of the skills that are listed for the caller."""

@@ -200,13 +200,13 @@ class Skills(SkillsExtension):
 
     # What a server offers
 
-    def register(self, server: Any) -> None:
-        """Offer the skills on ``server``: see `Extension.register`."""
+    def _register(self, server: Any) -> None:
+        """Offer the skills on ``server``: see `Extension._register`."""
         offers = SkillOffers(server, self._contents, self._recheck_if_due)
-        server.handles(self.listing)(offers.answer_list)
-        server.handles(self.getting)(offers.answer_get)
-        if self.reading is not None:
-            server.handles(self.reading)(offers.answer_directory)
+        server.handles(self._listing)(offers.answer_list)
+        server.handles(self._getting)(offers.answer_get)
+        if self._reading is not None:
+            server.handles(self._reading)(offers.answer_directory)
         self._offers.append(offers)
         for skill, options in self._skills.values():
             offers.add(skill, options)

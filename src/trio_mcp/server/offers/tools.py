@@ -162,7 +162,7 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
     execution = ToolExecution(task) if task else None
     annotations, meta, ui = options.get("annotations"), options.get("meta"), options.get("ui")
     if ui is not None:
-        meta = ui.in_meta(meta)
+        meta = ui._in_meta(meta)
     return Tool(name, schema, title, description, output, annotations, icons, execution, meta=meta)
 
 

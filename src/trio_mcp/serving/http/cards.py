@@ -107,7 +107,7 @@ class Card:
     repository: SourceRepository | None = attrs.field(default=None, kw_only=True)
     """The repository of the server's source."""
 
-    def of(self, server: Servable) -> ServerCard:
+    def _of(self, server: Servable) -> ServerCard:
         """Return the whole card of ``server``. Raises `ValueError` for what is missing, or fits no card."""
         # The `info` of a proxy is for the people who run it; what its clients see is that of the server behind.
         info = server.info if isinstance(server, Server) else None
@@ -181,10 +181,10 @@ class PublicDocument:
 
 def public_documents(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
     """Return the documents beside the endpoint at ``path``, by their paths: the ``card`` of ``server``, and a catalogue
-    with it. Raises `ValueError` for a catalogue without a card, and as `Card.of`."""
+    with it. Raises `ValueError` for a catalogue without a card, and as `Card._of`."""
     if card is None:
         raise ValueError("catalog=True goes with a card: card=Card('com.example/weather', url='https://...')")
-    plain = {"$schema": CARD_SCHEMA, **unstructure(card.of(server), LATEST_MODERN)}
+    plain = {"$schema": CARD_SCHEMA, **unstructure(card._of(server), LATEST_MODERN)}
     document = PublicDocument(CARD_TYPE, encode_value(plain))
     if len(document.body) > LARGEST_CARD:
         raise ValueError(

@@ -64,7 +64,7 @@ class HttpRecordings:
     def of_session(self, session_id: str) -> ExchangeReference | None:
         """Return the place of the messages of a session, which exists."""
         found = self._sessions.get(session_id)
-        if found is None and (found := self.recorder.start("server", "tcp")) is not None:
+        if found is None and (found := self.recorder._start("server", "tcp")) is not None:
             self._sessions[session_id] = found
         return None if found is None else (found, 0)
 
@@ -76,7 +76,7 @@ class HttpRecordings:
     def next_sessionless(self) -> ExchangeReference | None:
         """Return the place of the messages of one more exchange that belongs to no session."""
         if self._sessionless is None:
-            self._sessionless = self.recorder.start("server", "tcp")
+            self._sessionless = self.recorder._start("server", "tcp")
         self._posts += 1
         return None if self._sessionless is None else (self._sessionless, self._posts)
 
@@ -98,17 +98,17 @@ class HttpRecordings:
         # The thread writes in the order in which it is told, so with the end of this one all lines are written.
         last = self._ended or self._sessionless
         if last is not None:
-            await self.recorder.written(last)
+            await self.recorder._written(last)
 
     # Observing
 
-    def watch(self, load: Load) -> None:
+    def _watch_load(self, load: Load) -> None:
         """See `Tracing.watch`."""
 
-    def tracer(self, network: str | None) -> Tracer:
+    def _tracer_of(self, network: str | None) -> Tracer:
         """Return the observer of a connection: of the session that is being opened, else of the requests that belong to
         no session."""
-        return _SessionRequests(self, self._response_of, self._opening, self._tracing).tracer(network)
+        return _SessionRequests(self, self._response_of, self._opening, self._tracing)._tracer_of(network)
 
 
 class _SessionRequests(RecordedRequests):

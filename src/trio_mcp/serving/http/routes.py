@@ -75,7 +75,7 @@ class RouteResponse:
     def __attrs_post_init__(self) -> None:
         _lines(self.headers.items())
 
-    def encoded(self) -> Answer:
+    def _encoded(self) -> Answer:
         """Return the answer in bytes. Raises `NotSerializable` for a body that is no JSON."""
         match self.body:
             case bytes():
@@ -90,7 +90,7 @@ class RouteResponse:
         return Answer(self.status, kind + lines, body)
 
 
-_FAILED: Final = RouteResponse("internal error", HTTPStatus.INTERNAL_SERVER_ERROR).encoded()
+_FAILED: Final = RouteResponse("internal error", HTTPStatus.INTERNAL_SERVER_ERROR)._encoded()
 
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 """An ASGI application."""
@@ -177,7 +177,7 @@ async def _call(
     query = head.target.partition("?")[2]
     value = await function(RouteRequest(head.method, head.path, query, head.headers, body))
     given = value if isinstance(value, RouteResponse) else RouteResponse(value)
-    response.answer(given.encoded())
+    response.answer(given._encoded())
 
 
 async def _call_asgi(app: ASGIApp, root: str, head: RequestHead, body: bytes, response: ResponseHandle) -> None:

@@ -180,7 +180,7 @@ def settings_of(
     return EndpointSettings(
         path,
         checks,
-        None if auth is None else auth.gate(),
+        None if auth is None else auth._gate(),
         options.get("trusted_proxies"),
         options.get("retry_interval", 1.0),
         health=health,
