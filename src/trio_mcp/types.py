@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from .client.remote_tasks import RunningTask
     from .client.subscriptions import Changes
     from .connecting.targets import Target
-    from .fleet.fleet import FleetStorage
     from .jsonrpc.messages import RequestId
     from .openapi.document import APIOperation
+    from .protocol.cancel_acknowledged import CancelSettings
     from .protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from .protocol.fields import JSONObject
     from .protocol.meta import TraceContext
+    from .protocol.methods import Sender
     from .protocol.revisions import REVISIONS, Revision
     from .protocol.types.content import (
         Annotations,
@@ -52,9 +53,13 @@ if TYPE_CHECKING:
         Elicitation,
         Icon,
         Implementation,
+        PromptsCapability,
+        ResourcesCapability,
         Roots,
         Sampling,
         ServerCapabilities,
+        TasksCapability,
+        ToolsCapability,
     )
     from .protocol.types.notifications import LogLevel, LogParams, SubscriptionFilter, log_level_rank, should_log
     from .protocol.types.prompts import (
@@ -78,10 +83,10 @@ if TYPE_CHECKING:
     )
     from .protocol.types.server_cards import CardRemote, ServerCard, SourceRepository
     from .protocol.types.skills import Skill, SkillFile
-    from .protocol.types.tools import CallToolResult, Tool, ToolAnnotations
+    from .protocol.types.tools import CallToolResult, TaskMetadata, TaskStatus, Tool, ToolAnnotations, ToolExecution
     from .proxying.gateway import Gateway
     from .proxying.proxy import Proxy, ProxyTarget
-    from .proxying.tenants import ALL_QUESTIONS
+    from .proxying.tenants import ALL_QUESTIONS, OpenUpstream
     from .runtime.calls import OnProgress
     from .runtime.limits import Statistics
     from .runtime.requests.reports import RequestLog
@@ -94,11 +99,11 @@ if TYPE_CHECKING:
     from .server.context.worker_tasks import WorkerTask, WorkerTasks
     from .server.middleware import MiddlewareFunction
     from .server.offering import RootsChanged
+    from .server.offers.apps import AppsSettings
     from .server.offers.skill_offers import SkillOptions
     from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
     from .server.servable import CustomServer, Servable
     from .server.server import Lifespan
-    from .server.sharing import SharedStorage
     from .server.visibility import Visible
     from .serving.accepting import ServingOptions, SocketListeners, WebSocketOptions
     from .serving.http.asgi import HTTPApp
@@ -107,7 +112,7 @@ if TYPE_CHECKING:
     from .skills.loading import LoadedSkill
     from .tasks.task_state import TaskState
     from .transports.host_checks import Allowed
-    from .transports.http_client.dialing import HTTPRequest, HTTPResponse
+    from .transports.http_client.dialing import Dial, HTTPRequest, HTTPResponse, OnRequest, OnResponse
     from .transports.process import TextSink
 
 # fmt: off
@@ -115,13 +120,14 @@ _NAMES: Final = {
     ".client.cache": "CachePartition Change ChangeKind", ".client.confirming": "CallEnding EndState",
     ".client.current_call": "CallHandlers CurrentCall",
     ".client.options": (
-        "ChangedList ClientOptions ClientSettings ElicitationHandler RootsHandler SamplingHandler "
-        "UnreadableMessage UrlElicitationHandler"
+        "ChangedList ClientOptions ClientSettings ElicitationHandler RootsHandler SamplingHandler UnreadableMessage "
+        "UrlElicitationHandler"
     ),
     ".client.remote_tasks": "RunningTask", ".client.subscriptions": "Changes", ".connecting.targets": "Target",
-    ".fleet.fleet": "FleetStorage", ".jsonrpc.messages": "RequestId", ".openapi.document": "APIOperation",
+    ".jsonrpc.messages": "RequestId", ".openapi.document": "APIOperation",
+    ".protocol.cancel_acknowledged": "CancelSettings",
     ".protocol.extensions": "Extension ExtensionNotification ExtensionRequest", ".protocol.fields": "JSONObject",
-    ".protocol.meta": "TraceContext", ".protocol.revisions": "REVISIONS Revision",
+    ".protocol.meta": "TraceContext", ".protocol.methods": "Sender", ".protocol.revisions": "REVISIONS Revision",
     ".protocol.types.content": (
         "Annotations AudioContent BlobResourceContents ContentBlock EmbeddedResource ImageContent ResourceContents "
         "ResourceLink Role TextContent TextResourceContents ToolResultContent ToolUseContent UnknownContent"
@@ -129,7 +135,8 @@ _NAMES: Final = {
     ".protocol.types.elicitation": "ElicitFormParams ElicitResult ElicitURLParams",
     ".protocol.types.input_required": "InputRequest",
     ".protocol.types.lifecycle": (
-        "CacheScope ClientCapabilities Elicitation Icon Implementation Roots Sampling ServerCapabilities"
+        "CacheScope ClientCapabilities Elicitation Icon Implementation PromptsCapability ResourcesCapability Roots "
+        "Sampling ServerCapabilities TasksCapability ToolsCapability"
     ),
     ".protocol.types.notifications": "LogLevel LogParams SubscriptionFilter log_level_rank should_log",
     ".protocol.types.prompts": (
@@ -140,43 +147,47 @@ _NAMES: Final = {
         "CreateMessageParams CreateMessageResult ModelHint ModelPreferences Root SamplingMessage ToolChoice"
     ),
     ".protocol.types.server_cards": "CardRemote ServerCard SourceRepository",
-    ".protocol.types.skills": "Skill SkillFile", ".protocol.types.tools": "CallToolResult Tool ToolAnnotations",
-    ".proxying.gateway": "Gateway", ".proxying.proxy": "Proxy ProxyTarget", ".proxying.tenants": "ALL_QUESTIONS",
-    ".runtime.calls": "OnProgress", ".runtime.limits": "Statistics", ".runtime.requests.reports": "RequestLog",
-    ".server.connected_clients": "ConnectedClient", ".server.context.client_data": "ElicitAnswer",
-    ".server.context.state": "CallerState StateValue",
+    ".protocol.types.skills": "Skill SkillFile",
+    ".protocol.types.tools": "CallToolResult TaskMetadata TaskStatus Tool ToolAnnotations ToolExecution",
+    ".proxying.gateway": "Gateway", ".proxying.proxy": "Proxy ProxyTarget",
+    ".proxying.tenants": "ALL_QUESTIONS OpenUpstream", ".runtime.calls": "OnProgress", ".runtime.limits": "Statistics",
+    ".runtime.requests.reports": "RequestLog", ".server.connected_clients": "ConnectedClient",
+    ".server.context.client_data": "ElicitAnswer", ".server.context.state": "CallerState StateValue",
     ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskOutcome TaskPage",
     ".server.context.worker_context": "WorkerLog", ".server.context.worker_state": "WorkerState",
     ".server.context.worker_tasks": "WorkerTask WorkerTasks", ".server.middleware": "MiddlewareFunction",
-    ".server.offering": "RootsChanged", ".server.offers.skill_offers": "SkillOptions",
+    ".server.offering": "RootsChanged", ".server.offers.apps": "AppsSettings",
+    ".server.offers.skill_offers": "SkillOptions",
     ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions",
-    ".server.servable": "CustomServer Servable", ".server.server": "Lifespan", ".server.sharing": "SharedStorage",
-    ".server.visibility": "Visible", ".serving.accepting": "ServingOptions SocketListeners WebSocketOptions",
-    ".serving.http.asgi": "HTTPApp", ".serving.http.routes": "ASGIApp Route",
-    ".serving.http.serve": "HTTPAppOptions HTTPOptions", ".skills.loading": "LoadedSkill",
-    ".tasks.task_state": "TaskState", ".transports.host_checks": "Allowed",
-    ".transports.http_client.dialing": "HTTPRequest HTTPResponse", ".transports.process": "TextSink",
+    ".server.servable": "CustomServer Servable", ".server.server": "Lifespan", ".server.visibility": "Visible",
+    ".serving.accepting": "ServingOptions SocketListeners WebSocketOptions", ".serving.http.asgi": "HTTPApp",
+    ".serving.http.routes": "ASGIApp Route", ".serving.http.serve": "HTTPAppOptions HTTPOptions",
+    ".skills.loading": "LoadedSkill", ".tasks.task_state": "TaskState", ".transports.host_checks": "Allowed",
+    ".transports.http_client.dialing": "Dial HTTPRequest HTTPResponse OnRequest OnResponse",
+    ".transports.process": "TextSink",
 }
 __all__ = [
-    "ALL_QUESTIONS", "REVISIONS", "APIOperation", "ASGIApp", "Allowed", "Annotations", "AudioContent",
+    "ALL_QUESTIONS", "REVISIONS", "APIOperation", "ASGIApp", "Allowed", "Annotations", "AppsSettings", "AudioContent",
     "BlobResourceContents", "CachePartition", "CacheScope", "CallEnding", "CallHandlers", "CallToolResult",
-    "CallerState", "CallerTasks", "CardRemote", "Change", "ChangeKind", "ChangedList", "Changes", "ClientCapabilities",
-    "ClientOptions", "ClientSettings", "Completion", "ConnectedClient", "ContentBlock", "CreateMessageParams",
-    "CreateMessageResult", "CurrentCall", "CustomServer", "ElicitAnswer", "ElicitFormParams", "ElicitResult",
-    "ElicitURLParams", "Elicitation", "ElicitationHandler", "EmbeddedResource", "EndState", "Extension",
-    "ExtensionNotification", "ExtensionRequest", "FleetStorage", "Gateway", "GetPromptResult", "HTTPApp",
+    "CallerState", "CallerTasks", "CancelSettings", "CardRemote", "Change", "ChangeKind", "ChangedList", "Changes",
+    "ClientCapabilities", "ClientOptions", "ClientSettings", "Completion", "ConnectedClient", "ContentBlock",
+    "CreateMessageParams", "CreateMessageResult", "CurrentCall", "CustomServer", "Dial", "ElicitAnswer",
+    "ElicitFormParams", "ElicitResult", "ElicitURLParams", "Elicitation", "ElicitationHandler", "EmbeddedResource",
+    "EndState", "Extension", "ExtensionNotification", "ExtensionRequest", "Gateway", "GetPromptResult", "HTTPApp",
     "HTTPAppOptions", "HTTPOptions", "HTTPRequest", "HTTPResponse", "Icon", "ImageContent", "Implementation",
     "InputRequest", "JSONObject", "Lifespan", "LoadedSkill", "LogLevel", "LogParams", "MiddlewareFunction", "ModelHint",
-    "ModelPreferences", "OnProgress", "Prompt", "PromptArgument", "PromptMessage", "PromptOptions", "PromptReference",
-    "Proxy", "ProxyTarget", "ReadResourceResult", "RequestId", "RequestLog", "Resource", "ResourceContents",
-    "ResourceLink", "ResourceOptions", "ResourceTemplate", "ResourceTemplateReference", "Revision", "Role", "Root",
-    "Roots", "RootsChanged", "RootsHandler", "Route", "RunningTask", "Sampling", "SamplingHandler", "SamplingMessage",
-    "SamplingOptions", "Servable", "ServerCapabilities", "ServerCard", "ServingOptions", "SharedStorage", "Skill",
-    "SkillFile", "SkillOptions", "SocketListeners", "SourceRepository", "StateValue", "Statistics", "StoredTasks",
-    "SubscriptionFilter", "Target", "TaskContext", "TaskOutcome", "TaskPage", "TaskState", "TextContent",
-    "TextResourceContents", "TextSink", "Tool", "ToolAnnotations", "ToolChoice", "ToolOptions", "ToolResultContent",
-    "ToolUseContent", "TraceContext", "UnknownContent", "UnreadableMessage", "UrlElicitationHandler", "Visible",
-    "WebSocketOptions", "WorkerLog", "WorkerState", "WorkerTask", "WorkerTasks", "log_level_rank", "should_log",
+    "ModelPreferences", "OnProgress", "OnRequest", "OnResponse", "OpenUpstream", "Prompt", "PromptArgument",
+    "PromptMessage", "PromptOptions", "PromptReference", "PromptsCapability", "Proxy", "ProxyTarget",
+    "ReadResourceResult", "RequestId", "RequestLog", "Resource", "ResourceContents", "ResourceLink", "ResourceOptions",
+    "ResourceTemplate", "ResourceTemplateReference", "ResourcesCapability", "Revision", "Role", "Root", "Roots",
+    "RootsChanged", "RootsHandler", "Route", "RunningTask", "Sampling", "SamplingHandler", "SamplingMessage",
+    "SamplingOptions", "Sender", "Servable", "ServerCapabilities", "ServerCard", "ServingOptions", "Skill", "SkillFile",
+    "SkillOptions", "SocketListeners", "SourceRepository", "StateValue", "Statistics", "StoredTasks",
+    "SubscriptionFilter", "Target", "TaskContext", "TaskMetadata", "TaskOutcome", "TaskPage", "TaskState", "TaskStatus",
+    "TasksCapability", "TextContent", "TextResourceContents", "TextSink", "Tool", "ToolAnnotations", "ToolChoice",
+    "ToolExecution", "ToolOptions", "ToolResultContent", "ToolUseContent", "ToolsCapability", "TraceContext",
+    "UnknownContent", "UnreadableMessage", "UrlElicitationHandler", "Visible", "WebSocketOptions", "WorkerLog",
+    "WorkerState", "WorkerTask", "WorkerTasks", "log_level_rank", "should_log",
 ]
 # fmt: on
 

@@ -12,17 +12,21 @@ if TYPE_CHECKING:
     from ..runtime.peer import Auth, Principal, PrincipalId
     from .credentials import AuthorizationError, Bearer, ClientAuth, SignInNeeded
     from .oauth_client.authorization_code import OAuth
+    from .oauth_client.browser import OnVisit
     from .oauth_client.grants import AuthMethod, PreregisteredClient
     from .oauth_client.machine_clients import ClientCredentials, EnterpriseManaged, WorkloadIdentity
     from .resource_server.introspection import IntrospectionVerifier
     from .resource_server.jwt import JWTVerifier
-    from .resource_server.protected import Protected
-    from .resource_server.verification import Verifier, VerifierUnavailable
+    from .resource_server.protected import OnAuthenticated, Protected, Satisfies
+    from .resource_server.verification import BuiltInVerifier, Verifier, VerifierUnavailable, Verify, VerifyingObject
     from .storage.files import FileTokenStorage
     from .storage.keyrings import KeyringTokenStorage
     from .storage.records import (
+        IssuerRecord,
         MemoryTokenStorage,
+        RegisteredClient,
         StoredAuthorization,
+        Tokens,
         TokenStorage,
         TokenStorageFailed,
     )
@@ -30,18 +34,24 @@ if TYPE_CHECKING:
 # fmt: off
 _NAMES: Final = {
     "..runtime.peer": "Auth Principal PrincipalId", ".credentials": "AuthorizationError Bearer ClientAuth SignInNeeded",
-    ".oauth_client.authorization_code": "OAuth", ".oauth_client.grants": "AuthMethod PreregisteredClient",
+    ".oauth_client.authorization_code": "OAuth", ".oauth_client.browser": "OnVisit",
+    ".oauth_client.grants": "AuthMethod PreregisteredClient",
     ".oauth_client.machine_clients": "ClientCredentials EnterpriseManaged WorkloadIdentity",
     ".resource_server.introspection": "IntrospectionVerifier", ".resource_server.jwt": "JWTVerifier",
-    ".resource_server.protected": "Protected", ".resource_server.verification": "Verifier VerifierUnavailable",
+    ".resource_server.protected": "OnAuthenticated Protected Satisfies",
+    ".resource_server.verification": "BuiltInVerifier Verifier VerifierUnavailable Verify VerifyingObject",
     ".storage.files": "FileTokenStorage", ".storage.keyrings": "KeyringTokenStorage",
-    ".storage.records": "MemoryTokenStorage StoredAuthorization TokenStorage TokenStorageFailed",
+    ".storage.records": (
+        "IssuerRecord MemoryTokenStorage RegisteredClient StoredAuthorization TokenStorage TokenStorageFailed Tokens"
+    ),
 }
 __all__ = [
-    "Auth", "AuthMethod", "AuthorizationError", "Bearer", "ClientAuth", "ClientCredentials", "EnterpriseManaged",
-    "FileTokenStorage", "IntrospectionVerifier", "JWTVerifier", "KeyringTokenStorage", "MemoryTokenStorage", "OAuth",
-    "PreregisteredClient", "Principal", "PrincipalId", "Protected", "SignInNeeded", "StoredAuthorization",
-    "TokenStorage", "TokenStorageFailed", "Verifier", "VerifierUnavailable", "WorkloadIdentity",
+    "Auth", "AuthMethod", "AuthorizationError", "Bearer", "BuiltInVerifier", "ClientAuth", "ClientCredentials",
+    "EnterpriseManaged", "FileTokenStorage", "IntrospectionVerifier", "IssuerRecord", "JWTVerifier",
+    "KeyringTokenStorage", "MemoryTokenStorage", "OAuth", "OnAuthenticated", "OnVisit", "PreregisteredClient",
+    "Principal", "PrincipalId", "Protected", "RegisteredClient", "Satisfies", "SignInNeeded", "StoredAuthorization",
+    "TokenStorage", "TokenStorageFailed", "Tokens", "Verifier", "VerifierUnavailable", "Verify", "VerifyingObject",
+    "WorkloadIdentity",
 ]
 # fmt: on
 

@@ -16,7 +16,7 @@ from ..concurrency.nurseries import open_service_nursery
 from ..runtime.peer import SOLE_CLIENT
 from ..runtime.transport import Transport, framed
 from ..server.servable import Servable, check_servable, connection_to
-from ..transports.lines import memory_transport_pair
+from ..transports.lines import memory_transports
 
 
 @async_with_only("client")
@@ -30,7 +30,7 @@ async def open_memory(
     ``options`` are those of `ClientSettings`.
     """
     check_opened_under_trio("open_memory")
-    ours, theirs = memory_transport_pair()
+    ours, theirs = memory_transports()
     async with open_server(server, theirs, stateless=stateless), open_client(ours, **options) as client:
         yield client
 

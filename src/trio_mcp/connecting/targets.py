@@ -24,7 +24,7 @@ from ..runtime.transport import FramedTransport
 from ..server.server import Server
 from ..transports.http_client.dialing import Dial, OnRequest, OnResponse
 from ..transports.http_client.origins import split_socket_url
-from ..transports.lines import memory_transport_pair
+from ..transports.lines import memory_transports
 from ..transports.sockets import connect_unix, socket_path
 from .bad_target import BadTarget, check_server_url
 from .credentials import check_authorization
@@ -166,7 +166,7 @@ async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[Fr
         async with _open_address(target, modern) as transport:
             yield transport
     else:
-        ours, theirs = memory_transport_pair()
+        ours, theirs = memory_transports()
         async with open_server(target.server, theirs, stateless=target.stateless):
             yield ours
 

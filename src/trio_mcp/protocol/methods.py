@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from ..classes import frozen
 from .fields import as_object
 from .types import elicitation, lifecycle, notifications, prompts, resources, sampling, tools
 
-Sender = Literal["client", "server", "both"]
+Sender: TypeAlias = Literal["client", "server", "both"]
+"""The side that sends a method."""
 
 
 @frozen

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ..fleet.fleet import FleetStorage
+    from ..server.sharing import SharedStorage
     from .memory import MemoryTaskStore
     from .record_codec import RecordCodec, StoredRecord
     from .shared import (
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from .sqlite_store import SQLiteTaskStore
     from .task_store import (
         HINTS_LOST,
+        Hint,
+        HintQueue,
         HintQueues,
         HintsLost,
         OnRestart,
@@ -44,23 +48,24 @@ if TYPE_CHECKING:
 
 # fmt: off
 _NAMES: Final = {
-    ".memory": "MemoryTaskStore", ".record_codec": "RecordCodec StoredRecord",
+    "..fleet.fleet": "FleetStorage", "..server.sharing": "SharedStorage", ".memory": "MemoryTaskStore",
+    ".record_codec": "RecordCodec StoredRecord",
     ".shared": (
         "ChangeCursor ChangeHint ChangeLog ChangesSince Courier EventLog RateLimits ReplayGuard Replica "
         "SessionDirectory StorageCounters StoredEvents StoredSession StoredStream"
     ),
     ".sqlite_store": "SQLiteTaskStore",
     ".task_store": (
-        "HINTS_LOST HintQueues HintsLost OnRestart Outcome StoreDown StoreFull StoredTask TaskCursor TaskPhase "
-        "TaskRecord TaskStore Uncertain UnreadableRecord new_mark"
+        "HINTS_LOST Hint HintQueue HintQueues HintsLost OnRestart Outcome StoreDown StoreFull StoredTask TaskCursor "
+        "TaskPhase TaskRecord TaskStore Uncertain UnreadableRecord new_mark"
     ),
 }
 __all__ = [
-    "HINTS_LOST", "ChangeCursor", "ChangeHint", "ChangeLog", "ChangesSince", "Courier", "EventLog", "HintQueues",
-    "HintsLost", "MemoryTaskStore", "OnRestart", "Outcome", "RateLimits", "RecordCodec", "ReplayGuard", "Replica",
-    "SQLiteTaskStore", "SessionDirectory", "StorageCounters", "StoreDown", "StoreFull", "StoredEvents", "StoredRecord",
-    "StoredSession", "StoredStream", "StoredTask", "TaskCursor", "TaskPhase", "TaskRecord", "TaskStore", "Uncertain",
-    "UnreadableRecord", "new_mark",
+    "HINTS_LOST", "ChangeCursor", "ChangeHint", "ChangeLog", "ChangesSince", "Courier", "EventLog", "FleetStorage",
+    "Hint", "HintQueue", "HintQueues", "HintsLost", "MemoryTaskStore", "OnRestart", "Outcome", "RateLimits",
+    "RecordCodec", "ReplayGuard", "Replica", "SQLiteTaskStore", "SessionDirectory", "SharedStorage", "StorageCounters",
+    "StoreDown", "StoreFull", "StoredEvents", "StoredRecord", "StoredSession", "StoredStream", "StoredTask",
+    "TaskCursor", "TaskPhase", "TaskRecord", "TaskStore", "Uncertain", "UnreadableRecord", "new_mark",
 ]
 # fmt: on
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..client.options import UserOptions
 from ..connecting.memory import open_server
 from ..server.calling.provided import provide_instead
 from ..transports.lines import memory_transport_pair
@@ -20,8 +21,9 @@ from .faults import (
 )
 from .recording_context import RecordedTask, RecordingContext, SentMessage, in_turn
 from .replaying import assert_replays
-from .scripted_peer import MissingMessage, Pattern, ScriptedPeer, UnexpectedMessage
+from .scripted_peer import MissingMessage, Pattern, ScriptedPeer, Transcript, UnexpectedMessage
 from .scripted_sides import (
+    Script,
     ScriptedClient,
     ScriptedServer,
     open_scripted_client,
@@ -57,6 +59,7 @@ __all__ = [
     "RecordedTask",
     "RecordingContext",
     "ReplayGuardSuite",
+    "Script",
     "ScriptedClient",
     "ScriptedPeer",
     "ScriptedServer",
@@ -64,7 +67,9 @@ __all__ = [
     "SessionDirectorySuite",
     "SharedStorageSuite",
     "TaskStoreSuite",
+    "Transcript",
     "UnexpectedMessage",
+    "UserOptions",
     "assert_replays",
     "in_turn",
     "memory_transport_pair",

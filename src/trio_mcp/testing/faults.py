@@ -180,6 +180,7 @@ class Disconnect:
 
 
 Fault: TypeAlias = Delay | Drop | Duplicate | Garble | Cut | Disconnect
+"""What may happen to a message in transit."""
 
 
 @frozen

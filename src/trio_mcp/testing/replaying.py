@@ -20,7 +20,7 @@ from ..recording.comparing import Difference
 from ..recording.entries import BadRecording, Recorded, read_recording
 from ..recording.replay import opening_of, replay
 from ..server.servable import Servable
-from ..transports.lines import memory_transport_pair
+from ..transports.lines import memory_transports
 
 
 async def assert_replays(
@@ -54,7 +54,7 @@ async def assert_replays(
     elif callable(server):
         differences = await _played_to_client(recorded, server, patience, options)
     else:
-        ours, theirs = memory_transport_pair()
+        ours, theirs = memory_transports()
         async with open_server(server, theirs):
             differences = await replay(recorded, ours, patience=patience)
     assert not differences, "\n".join(map(str, differences))
@@ -67,7 +67,7 @@ async def _played_to_client(
     by_recording: ClientOptions = {"era": "modern" if opening.legacy is None else "legacy"}
     if opening.legacy is not None:
         by_recording["revision"] = opening.legacy
-    ours, theirs = memory_transport_pair()
+    ours, theirs = memory_transports()
     differences: list[Difference] = []
     failures: list[Exception] = []
     over = trio.Event()

@@ -20,6 +20,7 @@ _LATEST_SHOWN: Final = 12
 _LONGEST_MESSAGE: Final = 2000
 
 Transcript: TypeAlias = list[tuple[Literal["sent", "received"], Any]]
+"""The messages that a scripted peer has sent and received, in order."""
 
 
 class UnexpectedMessage(AssertionError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 
 import trio
 
@@ -27,7 +27,7 @@ from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.transport import Transport
 from ..server.servable import Servable
-from ..transports.lines import memory_transport_pair
+from ..transports.lines import memory_transports
 from ..transports.process import TextSink
 from ..transports.stdio import own_stdio
 from .scripted_peer import Pattern, ScriptedPeer, UnexpectedMessage
@@ -205,7 +205,8 @@ def _discovered(revision: str, capabilities: JSONObject) -> JSONObject:
     }
 
 
-Script = Callable[[ScriptedServer], Awaitable[None]]
+Script: TypeAlias = Callable[[ScriptedServer], Awaitable[None]]
+"""An async function that plays a server."""
 
 
 @async_with_only("client")
@@ -223,7 +224,7 @@ async def open_scripted_client(
     ``revision`` and ``capabilities``: see `ScriptedClient.open`; with ``revision=None`` the script opens the
     connection. The end of the block closes the connection and cancels its remaining requests.
     """
-    ours, theirs = memory_transport_pair()
+    ours, theirs = memory_transports()
     async with open_server(server, theirs, stateless=stateless):
         client = ScriptedClient(ours, patience=patience)
         try:
@@ -273,7 +274,7 @@ async def open_scripted_server(
     is closed, which the script sees as the end of the connection; a script that still runs then has ``patience``
     seconds. Messages after the end of the script are read and not answered.
     """
-    ours, theirs = memory_transport_pair()
+    ours, theirs = memory_transports()
     play = _ScriptRun(script, ScriptedServer(theirs, patience=patience))
     try:
         with play.beside:

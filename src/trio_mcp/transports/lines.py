@@ -12,7 +12,7 @@ from typing import Final, Protocol, cast
 import trio
 
 from ..concurrency.fair_share import HeldBytes
-from ..runtime.transport import ConnectionLost, FramedTransport, UnreadableFrame
+from ..runtime.transport import ConnectionLost, FramedTransport, Transport, UnreadableFrame
 from .streams import AT_ONCE, drop_tracebacks, nowait_writer
 
 logger = logging.getLogger("trio_mcp")
@@ -264,7 +264,12 @@ class MemoryTransport(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-def memory_transport_pair(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
+def memory_transport_pair(capacity: int = 65536) -> tuple[Transport, Transport]:
     """Return two transports connected to each other, with room for ``capacity`` bytes each way."""
+    return memory_transports(capacity)
+
+
+def memory_transports(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
+    """Return `memory_transport_pair`, as this package uses it."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryTransport(there, back), MemoryTransport(back, there)

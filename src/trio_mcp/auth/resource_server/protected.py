@@ -211,7 +211,9 @@ class Protected:
 
 
 OnAuthenticated: TypeAlias = Callable[[Principal, Mapping[str, str]], Awaitable[Mapping[str, Any]]]
+"""An async function that returns the `Auth.extra` of a principal whose request has these headers."""
 Satisfies: TypeAlias = Callable[[frozenset[str], str], bool]
+"""A function that returns whether the granted scopes include the needed one."""
 
 _NO_TOKEN: Final = "the Authorization header has no token behind its scheme"
 

@@ -66,6 +66,7 @@ def canonical(url: str) -> str:
 
 
 Verify: TypeAlias = Callable[[str], Awaitable[Principal | None]]
+"""An async function that returns the principal of a token; `None` for a token that isn't valid."""
 
 
 class VerifyingObject(Protocol):

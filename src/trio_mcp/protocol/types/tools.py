@@ -17,6 +17,7 @@ from .lifecycle import CacheScope, Icon
 T = TypeVar("T")
 
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
+"""The status of a task, as in revision 2025-11-25."""
 
 
 @value
