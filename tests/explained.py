@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from textwrap import dedent
 from typing import Any, is_typeddict
 
 import attrs
-from tests.public import NAMESPACES, names
+from tests.public import names
 
 from trio_mcp.classes import Renamed
 
@@ -69,8 +68,10 @@ class Explained:
     name: str
     sentence: str
     parameters: tuple[Parameter, ...] | None
-    returns: str
-    members: tuple[Member, ...]
+    returns: str = ""
+    members: tuple[Member, ...] = ()
+    has_fields: bool = False
+    """True for a class that is made of fields, which its members describe."""
 
 
 def first_sentence(text: str) -> str:
@@ -109,7 +110,7 @@ def texts_under(body: list[ast.stmt]) -> list[str]:
 def shown_default(value: Any) -> str:
     """A default as text. What has no short text of its own is an ellipsis."""
     text = value.__name__ if inspect.isclass(value) or inspect.isfunction(value) else repr(value)
-    return text if len(text) <= 60 and " at 0x" not in text and "NOTHING" not in text else "…"
+    return text if len(text) <= 60 and text[0] not in "_<" and "NOTHING" not in text else "…"
 
 
 def parameters_of(function: Any) -> tuple[Parameter, ...]:
@@ -160,12 +161,14 @@ def ours(kind: type) -> Iterator[type]:
 
 
 @cache
+def classes_in(module: str) -> Mapping[str, list[ast.stmt]]:
+    path = SOURCE.parent.joinpath(*module.split("."))
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    return {each.name: each.body for each in ast.parse(text).body if isinstance(each, ast.ClassDef)}
+
+
 def body_of(kind: type) -> list[ast.stmt]:
-    try:
-        tree = ast.parse(dedent(inspect.getsource(kind))).body[0]
-    except OSError:
-        return []
-    return tree.body if isinstance(tree, ast.ClassDef) else []
+    return classes_in(kind.__module__).get(kind.__name__, [])
 
 
 def described_in(kind: type) -> Iterator[tuple[str, str, str]]:
@@ -209,7 +212,8 @@ def members_of(kind: type) -> Iterator[Member]:
     seen: set[str] = set()
     for base in ours(kind):
         described = {name: (annotation, text) for name, annotation, text in described_in(base)}
-        for name in dict.fromkeys([*described, *vars(base), *getattr(base, "__annotations__", ())]):
+        others = () if is_typeddict(base) else [*vars(base), *getattr(base, "__annotations__", ())]
+        for name in dict.fromkeys([*described, *others]):
             static = inspect.getattr_static(kind, name, None)
             if name in seen or name.startswith(("_", "test_")) or isinstance(static, Renamed):
                 continue
@@ -243,26 +247,20 @@ def member_of(kind: type, name: str, static: Any, field: Any, annotation: str, t
 
 def explain(name: str, thing: Any) -> Explained:
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
-        return Explained(name, first_sentence(assigned().get(name, ("", ""))[1]), None, "", ())
+        return Explained(name, first_sentence(assigned().get(name, ("", ""))[1]), None)
     sentence = first_sentence(inspect.getdoc(thing) or "")
     if not inspect.isclass(thing):
         returned = inspect.signature(thing).return_annotation
         returns = "" if returned is inspect.Signature.empty else f" -> {annotation_text(returned)}"
-        return Explained(name, sentence, parameters_of(thing), returns, ())
+        return Explained(name, sentence, parameters_of(thing), returns)
     made: Any = inspect.getattr_static(thing, "__init__")
     own = any("__init__" in vars(base) for base in ours(thing)) and not issubclass(thing, Enum)
     is_made = name not in RECEIVED and own and callable(made) and not is_typeddict(thing)
     parameters = parameters_of(thing.__init__) if is_made else None
-    return Explained(name, sentence, parameters, "", tuple(members_of(thing)))
+    return Explained(name, sentence, parameters, "", tuple(members_of(thing)), attrs.has(thing))
 
 
 @cache
 def explained(namespace: str) -> Mapping[str, Explained]:
     """The public names of a module, each with what is said of it."""
     return {name: explain(name, thing) for name, thing in names(namespace).items()}
-
-
-def everything() -> Iterator[tuple[str, Explained]]:
-    for namespace in NAMESPACES:
-        for name, told in explained(namespace).items():
-            yield f"{namespace}.{name}", told

@@ -1,28 +1,29 @@
-"""`docs/reference.md` has each public name with the first sentence of its docstring.
+"""`docs/reference.md` names what is public, and a page of `docs/reference` for each section has the members.
 
-``python -m tests.test_reference`` writes the page.
+``python -m tests.test_reference`` writes the pages.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
-from tests.public import FACE, names
+import attrs
+from tests.explained import Explained, Member, Parameter, assigned, explained
+from tests.public import NAMESPACES, names
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference.md"
+FOLDER = ROOT / "docs" / "reference"
 HEAD = """# Every public name
 
-Each line is a name that you can import; `help(name)` has the whole text, with every option. `from trio_mcp import …`
-gives what a first server or client needs, in the sections up to [errors](#errors). The other sections are named after
-the module from which you import. The pages on [servers](servers.md), [hosts](hosts.md), [HTTP](http.md),
-[tasks](tasks.md) and [authorization](authorization.md) say what to do with these names. `trio_mcp.aio` and
-`trio_mcp.blocking` have the client side again, for asyncio and for programs without an event loop. `trio_mcp.testing`
-has what tests need.
+Each line is a name that you can import; `help(name)` has the whole text. The link leads to its members: methods with
+their signatures, fields with their types and defaults. `from trio_mcp import …` gives what a first server or client
+needs, in the sections up to [errors](#errors). The other sections are named after the module from which you import.
+The pages on [servers](servers.md), [hosts](hosts.md), [HTTP](http.md), [tasks](tasks.md) and
+[authorization](authorization.md) say what to do with these names.
 """
 GROUPS = (
     ("Servers and their handlers", ("server", "openapi", "transports", "middleware", "protocol")),
@@ -33,63 +34,102 @@ GROUPS = (
 )
 """The sections of the names that ``trio_mcp`` itself has, and the packages of each."""
 ERRORS = "Errors"
+SECTIONS = (*(title for title, _ in GROUPS), ERRORS, *NAMESPACES[1:])
+FIRST = (
+    *("Server", "RequestContext", "WorkerContext", "Image", "Audio", "File", "Provide", "Header", "ToolError"),
+    *("Client", "open_client", "run", "serve_stdio", "serve_http", "open_stdio", "open_http", "http_app", "Command"),
+    *("Limits", "Progress", "Cancellation", "proxy", "gateway", "TaskSettings", "MCPError", "PeerError"),
+    *("ToolOptions", "ResourceOptions", "PromptOptions", "ClientOptions", "CallToolResult", "Tool", "TextContent"),
+    *("OAuth", "Bearer", "Protected", "JWTVerifier", "Auth", "Principal", "TaskStore", "open_group", "Group"),
+    *("RecordingContext", "ScriptedClient", "ScriptedServer", "OpenTelemetry", "PrometheusPage"),
+)
+"""What comes first in its section; other names follow by the alphabet."""
 
 
-def of_assignments() -> dict[str, tuple[str, str]]:
-    """The modules, and the texts under them, of names that stand for no class or function."""
-    found: dict[str, tuple[str, str]] = {}
-    for path in sorted((ROOT / "src" / "trio_mcp").rglob("*.py")):
-        body = ast.parse(path.read_text()).body
-        for statement, following in zip(body, [*body[1:], ast.Pass()], strict=True):
-            target = statement.target if isinstance(statement, ast.AnnAssign) else None
-            match following:
-                case ast.Expr(ast.Constant(str(text))) if isinstance(target, ast.Name):
-                    room = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
-                    found.setdefault(target.id, (room, text))
-                case _:
-                    pass
-    return found
+def section_of(space: str, name: str, thing: object) -> str:
+    if space != "trio_mcp":
+        return space
+    if inspect.isclass(thing) and issubclass(thing, BaseException):
+        return ERRORS
+    is_made = inspect.isclass(thing) or inspect.isroutine(thing)
+    room = (thing.__module__ if is_made else assigned()[name][0]).split(".")[1]
+    return next(title for title, rooms in GROUPS if room in rooms)
 
 
-def first_sentence(text: str) -> str:
-    """The first sentence of a docstring, on one line."""
-    paragraph = " ".join(inspect.cleandoc(text).split("\n\n")[0].split())
-    sentence = re.split(r"(?<=[^.][^.])\.(?: |$)", paragraph)[0]
-    return re.sub(r"``([^`]*)``", r"`\1`", sentence).replace("|", "\\|").removesuffix(".")
+@cache
+def sections() -> Mapping[str, list[Explained]]:
+    """The public names of each section, the most important ones first."""
+    found: dict[str, list[Explained]] = {title: [] for title in SECTIONS}
+    for space in NAMESPACES:
+        for name, thing in names(space).items():
+            found[section_of(space, name, thing)].append(explained(space)[name])
+    order = {name: place for place, name in enumerate(FIRST)}
+    return {
+        title: sorted(told, key=lambda each: (order.get(each.name, len(order)), each.name.lower()))
+        for title, told in found.items()
+    }
 
 
-def lines() -> Iterator[tuple[str, str, str]]:
-    """Section, name and sentence of each public name."""
-    assigned = of_assignments()
-    for space in FACE:
-        for name, thing in sorted(names(space).items(), key=lambda pair: pair[0].lower()):
-            if inspect.isclass(thing) or inspect.isroutine(thing):
-                module, text = thing.__module__, inspect.getdoc(thing) or ""
-            else:
-                module, text = assigned[name]
-            if space != "trio_mcp":
-                section = space
-            elif inspect.isclass(thing) and issubclass(thing, BaseException):
-                section = ERRORS
-            else:
-                room = module.split(".")[1]
-                (section,) = (title for title, rooms in GROUPS if room in rooms)
-            yield section, name, first_sentence(text)
+def file_of(section: str) -> str:
+    return section.lower().removeprefix("trio_mcp.").replace(" ", "-") + ".md"
 
 
-def expected() -> str:
-    """The text of the page."""
-    told = list(lines())
+def index() -> str:
+    """The text of the page with all names."""
     parts = [HEAD]
-    for section in (*(title for title, _ in GROUPS), ERRORS, *FACE[1:]):
-        rows = "".join(f"| `{name}` | {sentence} |\n" for of, name, sentence in told if of == section)
+    for section, told in sections().items():
+        rows = "".join(
+            f"| [`{each.name}`](reference/{file_of(section)}#{each.name.lower()}) | {in_cell(each.sentence)} |\n"
+            for each in told
+        )
         parts.append(f"## {section}\n\n| name | what it is |\n|---|---|\n{rows}")
     return "\n".join(parts)
 
 
-def test_the_page_has_each_public_name_with_the_first_sentence_of_its_docstring() -> None:
-    assert PAGE.read_text() == expected()
+def in_cell(sentence: str) -> str:
+    return sentence.replace("|", "\\|")
+
+
+def page(section: str) -> str:
+    """The text of the page of a section: each name with its signature and its members."""
+    module = section if section.startswith("trio_mcp.") else "trio_mcp"
+    parts = [f"# {section}\n\n`from {module} import …`. The whole list is in [every public name](../reference.md).\n"]
+    for told in sections()[section]:
+        members = "".join(line_of(each) for each in told.members)
+        signature = "" if told.parameters is None else f"```python\n{signature_of(told)}\n```\n\n"
+        parts.append(f"## {told.name}\n\n{signature}{told.sentence}.\n" + (f"\n{members}" if members else ""))
+    return "\n".join(parts)
+
+
+def signature_of(told: Explained) -> str:
+    parameters = told.parameters or ()
+    if told.has_fields:  # which are listed with their types
+        parameters = tuple(attrs.evolve(each, annotation="") for each in parameters)
+    one = f"{told.name}({', '.join(map(str, parameters))}){told.returns}"
+    return one if len(one) <= 76 else f"{told.name}({broken(parameters)}\n){told.returns}"
+
+
+def broken(parameters: tuple[Parameter, ...]) -> str:
+    return "".join(f"\n    {each}," for each in parameters)
+
+
+def line_of(member: Member) -> str:
+    return f"- `{member.shown}`" + (f": {member.sentence}." if member.sentence else "") + "\n"
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    yield PAGE, index()
+    for section in SECTIONS:
+        yield FOLDER / file_of(section), page(section)
+
+
+def test_the_pages_have_each_public_name_with_its_members() -> None:
+    expected = dict(pages())
+    assert {path for path in FOLDER.iterdir() if path not in expected} == set()
+    assert {path.name for path, text in expected.items() if not path.exists() or path.read_text() != text} == set()
 
 
 if __name__ == "__main__":
-    PAGE.write_text(expected())
+    FOLDER.mkdir(exist_ok=True)
+    for path, text in pages():
+        path.write_text(text)

@@ -1,7 +1,8 @@
 """Build the documentation as a site: ``python docs/site/build.py FOLDER``, with the extra ``docs``.
 
 The pages stay where readers of the repository look for them. This program copies them into one folder, lets each link
-between them lead to the page in place of the file, and adds a page for each group of public names. From that folder
+between them lead to the page in place of the file, and adds a page for each group of public names, with the docstrings,
+in place of the pages of ``docs/reference``. From that folder
 Sphinx makes the site, in which any warning is an error. Beside each page stands its text as Markdown, and ``llms.txt``
 names all of these texts.
 """
@@ -61,6 +62,10 @@ SECTIONS = {
 NOT_SEARCHED = ("architecture", "map", "rulings", "decisions")
 """The pages about the code. They have most words that users search for, and would come before the pages for users."""
 
+AGAIN = ("trio_mcp.aio", "trio_mcp.blocking")
+"""The groups whose classes have the names of other classes, between which links could not choose. Their pages list the
+members with their first sentences."""
+
 LINK = re.compile(r"(?<=\]\()([^()\s#]+)(?=[#)])")
 
 
@@ -73,6 +78,9 @@ def with_links_to_pages(text: str, file: PurePosixPath) -> str:
     """Return the ``text`` of ``file``, with links to other pages in place of links to their files. Other files, such
     as pictures, are in the folder ``files`` of the site."""
     names = {path: f"{page}.md" for page, path in FILES.items()}
+    names |= {
+        f"docs/reference/{page.stem}.md": f"api/{page.stem}.md" for page in (ROOT / "docs/reference").glob("*.md")
+    }
 
     def target(link: re.Match[str]) -> str:
         if ":" in link[1]:
@@ -91,7 +99,7 @@ def with_links_to_pages(text: str, file: PurePosixPath) -> str:
 def groups() -> Iterator[tuple[str, dict[str, str]]]:
     """The groups of ``docs/reference.md``, each with a sentence for each of its public names."""
     for section in (ROOT / "docs" / "reference.md").read_text().split("\n## ")[1:]:
-        rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, flags=re.MULTILINE)
+        rows = re.findall(r"^\| \[`(\w+)`\]\(\S+\) \| (.*) \|$", section, flags=re.MULTILINE)
         yield section.partition("\n")[0], {name: sentence.replace("\\|", "|") + "." for name, sentence in rows}
 
 
@@ -111,6 +119,8 @@ def module_of(group: str) -> ModuleType:
 
 def documented(group: str, names: dict[str, str]) -> str:
     """The source of the page of a group: Sphinx reads the docstrings, which values do not have."""
+    if group in AGAIN:
+        return in_repository(group)
     parts = [f"# {group}\n"]
     module = module_of(group)
     for name, sentence in names.items():
@@ -118,6 +128,11 @@ def documented(group: str, names: dict[str, str]) -> str:
         told = f"auto{kind}:: {full}" if kind else f"data:: {full}\n\n   {sentence.replace('`', '``')}"
         parts.append(f"## {name}\n\n```{{eval-rst}}\n.. {told}\n```\n")
     return "\n".join(parts)
+
+
+def in_repository(group: str) -> str:
+    """The page of a group as it is in the repository."""
+    return (ROOT / "docs" / "reference" / f"{page_of(group).removeprefix('api/')}.md").read_text()
 
 
 def kind_of(thing: object) -> str | None:
@@ -129,6 +144,8 @@ def kind_of(thing: object) -> str | None:
 
 def as_markdown(group: str, names: dict[str, str]) -> str:
     """The page of a group for readers of Markdown: signatures and docstrings."""
+    if group in AGAIN:
+        return in_repository(group)
     parts = [f"# {group}\n"]
     for name, sentence in names.items():
         thing: Any = getattr(module_of(group), name)
