@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import attrs
 import trio
-from trio_mcp.auth.challenges import parse_challenges
 
 from examples.authorization import protected_server
 from examples.authorization.provider import (

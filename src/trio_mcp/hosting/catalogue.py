@@ -286,7 +286,7 @@ class Catalogue:
         if fault is not None:
             logger.error("the tool %s of member %s is not offered: %s", clean(tool.name[:200]), member, fault)
             return None
-        return CatalogueEntry[Any](self.tool_name(member, tool.name), member, tool, transform)
+        return CatalogueEntry[Any](self._tool_name(member, tool.name), member, tool, transform)
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
         """Return which ``tools`` are offered, and note which are held."""
