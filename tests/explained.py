@@ -22,9 +22,19 @@ from trio_mcp.classes import Renamed
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "trio_mcp"
 RECEIVED = {
-    *("CallerTasks", "Catalogue", "CatalogueEntry", "Changes", "Client", "ConnectedClient", "Gateway", "Group"),
+    *(
+        "CallerState",
+        "CallerTasks",
+        "Catalogue",
+        "CatalogueEntry",
+        "Changes",
+        "Client",
+        "ConnectedClient",
+        "Gateway",
+        "Group",
+    ),
     *("GroupTask", "HTTPApp", "LoadedSkill", "Proxy", "RequestLog", "RunningTask", "StoredTasks", "TaskContext"),
-    *("Watch", "WorkerLog", "WorkerTask", "WorkerTasks"),
+    *("Watch", "WorkerLog", "WorkerState", "WorkerTask", "WorkerTasks"),
 }
 """Classes whose instances users receive: how they are made isn't public."""
 
@@ -253,6 +263,7 @@ def explain(name: str, thing: Any) -> Explained:
         returned = inspect.signature(thing).return_annotation
         returns = "" if returned is inspect.Signature.empty else f" -> {annotation_text(returned)}"
         return Explained(name, sentence, parameters_of(thing), returns)
+    assert thing.__init__ is not None  # which is compiled when somebody first looks at it
     made: Any = inspect.getattr_static(thing, "__init__")
     own = any("__init__" in vars(base) for base in ours(thing)) and not issubclass(thing, Enum)
     is_made = name not in RECEIVED and own and callable(made) and not is_typeddict(thing)

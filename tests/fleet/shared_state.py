@@ -10,7 +10,7 @@ from tests.serving.http.protection import call, issued, protected
 from tests.serving.http.scenes import in_memory
 
 from trio_mcp import RequestContext, Server
-from trio_mcp.types import SharedStorage
+from trio_mcp.stores import SharedStorage
 
 __all__ = ["keeper", "said", "state_is_shared_by_replicas"]
 

@@ -192,7 +192,7 @@ async def test_call_that_waited_for_the_lists_is_refused_with_words() -> None:
         @server.middleware("tools/call")
         async def wait(request: ServerRequest, next: Next) -> Any:
             may_list.set()
-            await server.wait_listed(request.params.name)
+            await server._wait_listed(request.params.name)
             return await next(request)
 
         async with open_memory(server) as client:

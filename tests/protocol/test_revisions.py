@@ -59,7 +59,7 @@ def test_each_revision_states_the_facts_of_the_specification(fact: str) -> None:
 
 
 def test_no_fact_is_left_unchecked() -> None:
-    assert {field.name for field in attrs.fields(Revision)} == {*FACTS, "name", "methods"}
+    assert {field.name for field in attrs.fields(Revision)} == {*FACTS, "name", "_methods"}
 
 
 def test_revisions_are_compared_by_identity() -> None:

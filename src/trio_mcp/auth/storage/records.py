@@ -33,7 +33,9 @@ class RegisteredClient:
     """A client as one authorization server knows it (RFC 7591 section 3.2.1)."""
 
     client_id: str
+    """The name of the client there."""
     client_secret: str | None = attrs.field(default=None, repr=False)
+    """The secret of the client; `None` for a public client."""
     secret_expires_at: float | None = None
     """Time in seconds since the epoch; `None`: never."""
     auth_method: str = "none"
@@ -49,6 +51,7 @@ class Tokens:
     """The grant of a token endpoint (RFC 6749 section 5.1)."""
 
     access_token: str = attrs.field(repr=False)
+    """The access token, a secret."""
     token_type: str = "Bearer"
     """``Bearer`` or ``DPoP``."""
     scopes: tuple[str, ...] = ()
@@ -56,6 +59,7 @@ class Tokens:
     expires_at: float | None = None
     """Time in seconds since the epoch; `None` where the server did not say."""
     refresh_token: str | None = attrs.field(default=None, repr=False)
+    """The refresh token, a secret; `None` where there is none."""
 
 
 @frozen(kw_only=True)
@@ -66,6 +70,7 @@ class IssuerRecord:
     client: RegisteredClient | None = None
     """The registration; `None` where the client was not registered here."""
     tokens: Tokens | None = None
+    """The tokens; `None` before the first sign-in, and after the last token was refused."""
     requested_scopes: tuple[str, ...] = ()
     """All scopes that were asked for so far, which a step-up adds to."""
     resource: str | None = None

@@ -33,7 +33,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
     A server with the extension may give its tools views: ``@server.tool(ui=UI("ui://weather/dashboard"))``, and
     ``@server.resource("ui://weather/dashboard", app=AppPolicy())`` for the view itself.
     ``ctx.client_extension(apps)`` is `None` for a client that shows no views. A host that shows views says so:
-    ``open_group(members, extensions=[Apps()])``.
+    ``open_group(members, extensions=[Apps()])``. ``server`` and ``since`` are those of `Extension`.
     """
 
     name: str = attrs.field(default=APPS_EXTENSION, init=False)

@@ -38,8 +38,8 @@ class Skills(SkillsExtension):
     Exactly the hashed bytes are served. A folder that has changed is read again first: when a file is read, at
     `refresh`, and, where the last look is ``recheck`` seconds old, when clients list or get skills.
     ``directory_read=False``: clients cannot list folders. A host declares the extension, too:
-    ``open_stdio(command, extensions=[Skills()])``. The ``name`` of the extension and the settings of a ``client``,
-    which are empty, are those of SEP-2640.
+    ``open_stdio(command, extensions=[Skills()])``. The ``name`` of the extension, the settings of a ``server`` and
+    those of a ``client``, which are empty, are those of SEP-2640.
 
     Raises `ValueError`, which names the file and the rule, for what is no skill, `OSError` for what cannot be read, and
     `ImportError` without the extra ``trio-mcp[skills]``.
