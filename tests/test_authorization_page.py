@@ -331,7 +331,8 @@ def meant(text: str) -> object:
 )
 def test_the_page_names_each_argument_with_its_default(kind: type[Any], described: dict[str, Any]) -> None:
     defaults = {name: described.get(name, meant(text)) for name, text in table(kind.__name__).items()}
-    assert defaults == {each.alias or each.name: each.default for each in attrs.fields(kind) if each.init}
+    arguments = {each.alias or each.name: each.default for each in attrs.fields(kind) if each.init}
+    assert defaults == {name: default for name, default in arguments.items() if not name.startswith("_")}
 
 
 def test_the_page_names_the_options_of_commands() -> None:

@@ -173,7 +173,7 @@ async def test_the_server_behind_is_opened_again_for_the_next_request_when_it_wa
 
     async with served(proxy(open_upstream)) as endpoint:
         assert (await echo(endpoint))["result"]["content"][0]["text"] == "x"
-        await behind.opened[0].connection.close("the server behind died")
+        await behind.opened[0]._connection.close("the server behind died")
         await wait_all_tasks_blocked()
         assert (await echo(endpoint))["result"]["content"][0]["text"] == "x"
         assert len(behind.opened) == 2

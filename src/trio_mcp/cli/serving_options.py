@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
@@ -48,6 +48,7 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         "--http. A URL with a password belongs in the variable TRIO_MCP_SHARED: others on the machine see the options.",
     )
     @click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes.")
+    @operating_options  # the first, since it chooses how lines are written
     @token_options
     @click.option(
         "--workers",
@@ -56,6 +57,25 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         help="Serve with N processes, which share the port. One that dies is started again, and SIGHUP replaces them "
         "one after another. Goes with --http, and with --shared or --stateless.",
     )
+    @wraps(command)
+    def run(addresses: Addresses, shared: str | None, **named: Any) -> int:
+        served = attrs.evolve(
+            addresses,
+            shared=None if shared is None else storage_at(shared),
+            **{name: named.pop(name) for name in ("auth", "stateless", "health", "workers", *_OPERATING)},
+        )
+        return command(addresses=served, **named)
+
+    return address_options(run)
+
+
+_OPERATING: Final = ("link", "metrics", "access_log", "record")
+
+
+def operating_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add --metrics, --access-log, --log-format and --record. The function gets the arguments ``link``, ``metrics``,
+    ``access_log`` and ``record``, as `Addresses` has them."""
+
     @click.option(
         "--metrics",
         metavar="[HOST:]PORT",
@@ -72,31 +92,22 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         "Arguments and results are readable there.",
     )
     @wraps(command)
-    def run(
-        addresses: Addresses,
-        shared: str | None,
-        metrics: str | None,
-        log_format: str,
-        record: Path | None,
-        **named: Any,
-    ) -> int:
+    def run(*, metrics: str | None, log_format: str, record: Path | None, **named: Any) -> int:
         link = WorkerLink.from_environment()
         if log_format == "json":
             write_json_lines()
             log_to_stderr(named.get("log_level") or "warning")
         if named["access_log"]:
             access_log.setLevel(logging.INFO)
-        served = attrs.evolve(
-            addresses,
-            shared=None if shared is None else storage_at(shared),
+        is_supervisor = named["workers"] is not None and link is None
+        return command(
             link=link,
             metrics=None if metrics is None else host_and_port(metrics),
-            record=None if record is None or (named["workers"] and link is None) else _recorder(record),
-            **{name: named.pop(name) for name in ("auth", "stateless", "health", "workers", "access_log")},
+            record=None if record is None or is_supervisor else _recorder(record),
+            **named,
         )
-        return command(addresses=served, **named)
 
-    return address_options(run)
+    return run
 
 
 def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ..otel import OpenTelemetry
     from ..protocol.cancel_acknowledged import CancelAcknowledged
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
+    from ..stores.shared import Replica
     from ..stores.task_store import TaskStore
     from ..tasks.records import TaskRecords
     from ..tasks.settings import TaskSettings
@@ -124,8 +125,8 @@ class Server(Offering):
         self.require_initialized = require_initialized
         self.tracing, self.expose_errors = tracing, expose_errors
         self._cache_hints = hints_by_method(cache or NOT_CACHED, cache_by_method or {})
-        encode = Encoders(encoders) if encoders else None
-        super().__init__(page_size, self._cache_hints["resources/read"], encode, asyncio=asyncio)
+        hints, encode = self._cache_hints["resources/read"], Encoders(encoders) if encoders else None
+        super().__init__(page_size, hints, encode, asyncio=asyncio)
         self.extensions = tuple(extensions)
         self._vocabulary = CORE
         """The methods of the specification and of the extensions."""
@@ -325,21 +326,8 @@ class Server(Offering):
                 cipher = cipher if self._secrets else StateCipher(self.info.name, [replica.secret])
             if self._extension_handlers is not None:
                 self._extension_handlers.check_complete(self)
-            host = RequestHost(
-                limits or self.limits,
-                load=self._load,
-                stateless=stateless,
-                may_log=self.logging,
-                tracing=self.tracing,
-                replica=replica,
-            )
-            if self._secrets:
-                host.state_keys = lambda: cipher.keys_for(b"trio-mcp caller state 1 ")
+            host = self._host(limits or self.limits, cipher, replica, stateless=stateless)
             parts.push_async_callback(host.end_asyncio)
-            if self._acknowledges is not None:
-                from ..runtime.requests.endings import Endings
-
-                host.endings = Endings(host.alarms, host.limits, self._acknowledges.max_wait)
             info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
             replies = Replies(info, expose_errors=self.expose_errors)
             await self._enter_lifespans(host, parts)
@@ -364,6 +352,24 @@ class Server(Offering):
             await tasks.drain()
             if fleet is not None:
                 await fleet.drain()
+
+    def _host(self, limits: Limits, cipher: StateCipher, replica: Replica | None, *, stateless: bool) -> RequestHost:
+        """Return the host of the requests of one run. See `_running`."""
+        host = RequestHost(
+            limits,
+            load=self._load,
+            stateless=stateless,
+            may_log=self.logging,
+            tracing=self.tracing,
+            replica=replica,
+        )
+        if self._secrets:
+            host.state_keys = lambda: cipher.keys_for(b"trio-mcp caller state 1 ")
+        if self._acknowledges is not None:
+            from ..runtime.requests.endings import Endings
+
+            host.endings = Endings(host.alarms, host.limits, self._acknowledges.max_wait)
+        return host
 
     async def _enter_lifespans(self, host: RequestHost, parts: AsyncExitStack) -> None:
         """Enter the lifespans of this server and of the mounted ones, and their providers for all of the run."""

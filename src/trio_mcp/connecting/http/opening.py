@@ -158,6 +158,21 @@ def _check_hooked(url: str, headers: Mapping[str, str]) -> None:
     check_authorization(None, headers, url)
 
 
+def _way_for(
+    url: str, http_proxy: str | Literal[True] | None, auth: ClientAuth | None
+) -> tuple[str | Literal[True] | None, AddressRule | None]:
+    """Return the proxy for ``url``, and the rule for its addresses: a token in plain text must neither leave this
+    machine by a proxy, nor the private network whose host the user trusts."""
+    origin = split_url(url)[0]
+    if is_local_host(origin.host):
+        return None, None
+    if origin.secure or origin.host not in trusted_http_hosts(auth):
+        return http_proxy, None
+    from ...auth.fetching import is_private  # few clients send tokens so
+
+    return None, is_private
+
+
 @asynccontextmanager
 async def open_http_messages(
     url: str,
@@ -178,16 +193,9 @@ async def open_http_messages(
     agent = request_headers.user_agent
     try:
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
-        # Proxies are for other machines: a token in plain text must not leave this one.
         unix, at = split_socket_url(url) if names_socket(url) else (None, url)
-        origin = split_url(at)[0]
-        by = None if is_local_host(origin.host) else http_proxy
+        by, allows = _way_for(at, http_proxy, auth)
         via: str | Dial | None = unix
-        allows: AddressRule | None = None
-        if not origin.secure and origin.host in trusted_http_hosts(auth):
-            from ...auth.fetching import is_private  # few clients send tokens so
-
-            by, allows = None, is_private
         if hooks is not None and hooks.dial is not None:
             if unix is not None or isinstance(http_proxy, str):
                 raise BadTarget("dial= opens connections in place of an HTTP proxy or a Unix socket: give one of them")

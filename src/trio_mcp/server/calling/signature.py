@@ -77,15 +77,11 @@ class UserFunction:
         parameter that cannot be used."""
         name = _checked_name(function)
         _check_no_generator(name, function)
-        if asyncio and not inspect.iscoroutinefunction(function):
-            raise TypeError(
-                f"{name}: asyncio=True is for an async function, and a plain def runs in a thread of its own:\n"
-                f"    wrong:  def {function.__name__}\n"
-                f"    right:  async def {function.__name__}"
-            )
+        if asyncio:
+            _check_async(name, function)
         hints = _hints(name, function)
-        context_name: str | None = None
         doc, described = parameters_in(inspect.getdoc(function))
+        context_name: str | None = None
         fields: list[Any] = []
         provided: dict[str, Provide] = {}
         for parameter in inspect.signature(function).parameters.values():
@@ -255,6 +251,15 @@ def _nameless(name: str, parameter: inspect.Parameter) -> str:
         f"    wrong:  def {function}({written})\n"
         f"    right:  def {function}({instead})"
     )
+
+
+def _check_async(name: str, function: Callable[..., Any]) -> None:
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(
+            f"{name}: asyncio=True is for an async function, and a plain def runs in a thread of its own:\n"
+            f"    wrong:  def {function.__name__}\n"
+            f"    right:  async def {function.__name__}"
+        )
 
 
 def _check_no_generator(name: str, function: Callable[..., Any]) -> None:

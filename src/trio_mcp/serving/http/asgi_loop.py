@@ -28,7 +28,7 @@ _RUNS_ALREADY: Final = (
 _ENDED: Final = "http_app has ended: the lifespan of its framework is over, or its server has failed"
 
 
-class Front(Protocol):
+class AppFront(Protocol):
     """The part of an application that runs in trio's thread."""
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,7 +40,7 @@ class Front(Protocol):
         ...
 
 
-OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[Front]]
+OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[AppFront]]
 
 
 class LoopRuns:
@@ -97,20 +97,20 @@ class _LoopRun:
     def __init__(self, loop: asyncio.AbstractEventLoop, open_front: OpenFront) -> None:
         self.loop = loop
         self._open_front = open_front
-        self._front: Front | None = None
+        self._front: AppFront | None = None
         self._opening: asyncio.Task[None] | None = None
         self.context = AsyncBridgedContext(self._manager, lambda front, _: front, TrioPortal.start)
         """The life of the run."""
 
     @asynccontextmanager
-    async def _manager(self) -> AsyncGenerator[Front]:
+    async def _manager(self) -> AsyncGenerator[AppFront]:
         async with self._open_front() as front:
             self._front = front
             yield front
             if self.loop.is_closed():  # and nobody takes a response any more
                 front.cut()
 
-    async def front(self) -> Front:
+    async def front(self) -> AppFront:
         """Return the front of the run, which is started if need be. A cancel of one request does not end the start, for
         which others may wait."""
         if self._front is None:
@@ -124,7 +124,7 @@ class _LoopRun:
     async def _open(self) -> None:
         await self.context.__aenter__()
 
-    async def serve(self, front: Front, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, front: AppFront, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request in trio's thread. A cancel of this task cancels the request."""
         events = _Events(self.loop, receive, send)
         try:
