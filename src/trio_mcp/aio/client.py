@@ -23,6 +23,7 @@ from ..hosting import catalogue as of_catalogue
 from ..hosting import group as of_group
 from ..hosting.catalogue import CatalogueEntry
 from ..hosting.descriptions import HeldTool, MemberDescription, MemberStatus
+from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter
@@ -94,6 +95,8 @@ class Client(Wrapper):
     """The capabilities of the server."""
     instructions = PassThrough[str | None]()
     """The server's advice to the model."""
+    discovery = PassThrough[JSONObject | None]()
+    """The server's answer to ``server/discover``, for ``prior=`` of a later client. See `trio_mcp.Client.discovery`."""
     revision = PassThrough[Revision]()
     """The protocol revision of the connection."""
     settings = PassThrough[ClientSettings]()

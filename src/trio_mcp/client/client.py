@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from ..protocol.extensions import Extension, ExtensionNotification
     from ..protocol.types.skills import Skill
     from ..skills.loading import LoadedSkill
+    from .prior import Discovered
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -136,6 +137,10 @@ class Client(Requests):
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.instructions: str | None = None
         """The server's advice to the model."""
+        self._discovered: Discovered | None = None
+        """The answer to ``server/discover``, and when it expires; `None` for a legacy server."""
+        self._target: str | None = None
+        """The address or the command of the server; `None` where it has none."""
 
     def _received_unreadable(self, reason: str, line: bytes | bytearray) -> None:
         self._connection.outbound.record_stray(line)
@@ -155,6 +160,20 @@ class Client(Requests):
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the client declares to the server."""
         return self._answers.capabilities_in(self.revision)
+
+    @property
+    def discovery(self) -> JSONObject | None:
+        """The server's answer to ``server/discover`` as a JSON object that you can save: the option ``prior`` of a
+        later client of the same server, which then connects without a round trip. `None` for a legacy server.
+
+        Whoever has the object knows what the server told this client of itself. The object has a hash of the address or
+        command, and no credentials.
+        """
+        if self._discovered is None:
+            return None
+        from .prior import saved  # late: few programs save it
+
+        return saved(self._discovered, self.server_info, self._target)
 
     # Calling
 
@@ -415,7 +434,7 @@ class Client(Requests):
         `NotSerializable`, and `ConnectionLost`.
         """
         if not isinstance(method, str):
-            self._check_declared(method)
+            await self._check_declared(method)
             method, params = method.name, unstructure(params, self.revision)
         if lacks_notification(method, "client", self.revision):
             raise MethodUnavailable(method, self.revision)
@@ -427,13 +446,17 @@ class Client(Requests):
 
     # For code that opens clients, and code that forwards
 
+    def _adopt_prior(self) -> bool:
+        """Speak as a prior answer says, if there is one. Return whether that was done: see `PriorClient`."""
+        return False
+
     async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
         """Send a request of the extension for skills, which need not be one of the client's (SEP-2640 knows no settings
         of clients)."""
         from ..skills.loading import SKILLS
 
         row = next(each for each in SKILLS._rows if each.name == method)
-        self._check_declared(row)
+        await self._check_declared(row)
         if not SKILLS._serves(row, self.server_capabilities):
             raise MethodUnavailable(method, self.revision, f"{SKILLS.name} with directoryRead")
         self._learn_skills()
@@ -477,8 +500,9 @@ def adopt(
     info: Implementation | None,
     capabilities: ServerCapabilities,
     instructions: str | None,
+    discovered: Discovered | None = None,
 ) -> None:
-    """Have ``client`` speak ``revision`` from now on."""
+    """Have ``client`` speak ``revision`` from now on. ``discovered``: the answer of a modern server."""
     client.revision = client._connection.state.revision = revision
     client._meta = {} if revision.handshake else meta_in(client, revision)
     client._tool_calls.adopt(revision, capabilities)
@@ -486,6 +510,7 @@ def adopt(
     client.server_info = info
     client.server_capabilities = capabilities
     client.instructions = instructions
+    client._discovered = discovered
 
 
 def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Vocabulary:

@@ -8,6 +8,7 @@ forgotten the last one, and `notify_changes` makes good what the client may not 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable
 from functools import partial
 from http import HTTPStatus
@@ -50,6 +51,8 @@ Negotiate: TypeAlias = Callable[[Client], Awaitable[None]]
 _FALLBACKS: Final = ("2025-03-26", "2025-06-18")
 """Revisions of Streamable HTTP for a server that refuses the latest, and names none."""
 _CLOSE_DEADLINE: Final = 1.0
+_LONGEST_TTL: Final = 24 * 3600 * 1000
+"""Milliseconds that an answer is taken for fresh at most, as in `ResponseCache`."""
 _DISCOVER: Final = "server/discover"
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
 """Answers of servers that do not know discovery. Some refuse discovery in words of their own, which are no JSON-RPC."""
@@ -82,6 +85,8 @@ class Opening:
     """The opening of one client: its settings, and the time to connect, which runs from here on."""
 
     settings: ClientSettings
+    target: str | None = None
+    """The address or the command of the server; `None` where it has none."""
     timeouts: CallTimeouts = attrs.field(
         default=attrs.Factory(lambda self: CallTimeouts(self.settings.call_timeout), takes_self=True)
     )
@@ -89,10 +94,16 @@ class Opening:
     """When connecting began, on trio's clock."""
 
     @classmethod
-    def under_trio(cls, name: str, options: ClientOptions) -> Opening:
-        """Begin to open a client by the function ``name``. Raises `RuntimeError` unless trio runs the caller."""
+    def under_trio(cls, name: str, options: ClientOptions, target: str | None = None) -> Opening:
+        """Begin to open a client of the server at ``target`` by the function ``name``. Raises `RuntimeError` unless
+        trio runs the caller, and `ValueError` for the prior answer of another server."""
         check_opened_under_trio(name)
-        return cls(ClientSettings(**options))
+        settings = ClientSettings(**options)
+        if settings.prior is not None:
+            from .prior import read_prior  # late: few clients have a prior answer
+
+            read_prior(settings.prior).check_server(target)
+        return cls(settings, target)
 
     @contextmanager
     def connecting(self, outbound: Outbound | None = None) -> Generator[None]:
@@ -124,7 +135,9 @@ class Opening:
         settings = self.settings
         if settings.record is not None:
             channel = settings.record._recorded(channel, "client")
-        client = Client(channel, settings, self.timeouts)
+        settle = partial(_negotiate, legacy_first=legacy_first) if negotiate is None else negotiate
+        client = _client_of(channel, settings, self.timeouts, settle)
+        client._target = self.target
         async with open_service_nursery("the client was closed") as nursery:
             client._change_streams.services = nursery
             await nursery.start(client._host.run_while, client._connection.run)
@@ -134,7 +147,7 @@ class Opening:
                 nursery.start_soon(watch, client)
             try:
                 with self.connecting(client._outbound):
-                    await (_negotiate(client, legacy_first) if negotiate is None else negotiate(client))
+                    await settle(client)
                     await _follow_changes(client)
                 if settings.keep_alive is not None:
                     nursery.start_soon(settings.keep_alive._run, client._connection, client.ping)
@@ -145,6 +158,14 @@ class Opening:
                     client._question_tasks.host.shut_down(hurry=True)
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
                     await client._connection.close("the client was closed")
+
+
+def _client_of(channel: FramedTransport, settings: ClientSettings, timeouts: CallTimeouts, settle: Negotiate) -> Client:
+    if settings.prior is None:
+        return Client(channel, settings, timeouts)
+    from .prior_client import PriorClient  # late: few clients have a prior answer
+
+    return PriorClient(channel, settings, timeouts, settle)
 
 
 async def _follow_changes(client: Client) -> None:
@@ -166,6 +187,8 @@ def _streamed_extensions(client: Client) -> list[str]:
 
 
 async def _negotiate(client: Client, legacy_first: bool) -> None:
+    if client._adopt_prior():
+        return
     match client.settings.era:
         case "legacy":
             await initialize(client)
@@ -288,7 +311,8 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
     info: Any = (result.meta or {}).get(SERVER_INFO)
     if info is not None:
         info = structured(_DISCOVER, info if isinstance(info, str) else as_object(info), Implementation, client._faults)
-    return partial(adopt, client, common[-1], info, result.capabilities, result.instructions)
+    expires = time.time() + min(result.ttl_ms, _LONGEST_TTL) / 1000 if result.ttl_ms > 0 else None
+    return partial(adopt, client, common[-1], info, result.capabilities, result.instructions, (result, expires))
 
 
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:

@@ -97,6 +97,15 @@ class ClientOptions(UserOptions, total=False):
     probe_timeout: float
     call_timeout: float
     keep_alive: KeepAlive | None
+    prior: JSONObject | None
+
+
+def check_prior(_: Any, __: Any, prior: JSONObject | None) -> None:
+    """Raise `ValueError` unless ``prior`` is an answer to ``server/discover``. A validator of fields."""
+    if prior is not None:
+        from .prior import read_prior  # late: few clients have one
+
+        read_prior(prior)
 
 
 def _recorder(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
@@ -283,11 +292,25 @@ class ClientSettings:
     caller opened around calls replaces the limit. So a caller may grant more time, too."""
     keep_alive: KeepAlive | None = None
     """Pings for a server that is idle; `None`: no pings."""
+    prior: JSONObject | None = attrs.field(default=None, validator=check_prior, repr=False)
+    """What `Client.discovery` gave of an earlier client of the same server: connecting then asks nothing. The client
+    asks ``server/discover`` after all, once, when the time to live of the answer is over, when the server refuses a
+    request as one of another revision or era would, and when a call needs something that the answer lacks; a refused
+    request is then sent again in the revision found. Raises `ValueError` for anything but such an answer, for the
+    answer of another server, and with ``era="legacy"`` or ``forwards``."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.prior is not None and (self.era == "legacy" or self.forwards is not None):
+            raise ValueError(
+                "prior= is for modern servers, and not for clients that forward: leave out era= and forwards="
+            )
 
 
-def speaking(revision: str | None, options: ClientOptions) -> ClientOptions:
-    """Return ``options`` for a client that only speaks ``revision``; the same for `None`. Raises `ValueError` for an
-    unknown revision."""
+def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | None = None) -> ClientOptions:
+    """Return ``options`` for a client that only speaks ``revision`` and opens with ``prior``; the same for `None`.
+    Raises `ValueError` for an unknown revision."""
+    if prior is not None:
+        options = {**options, "prior": prior}
     if revision is None:
         return options
     if revision not in REVISIONS:

@@ -105,7 +105,7 @@ class Requests:
         """The ``_meta`` of each request in a modern revision."""
         self._log_level: JSONObject = {}
 
-    def _check_declared(self, row: Method) -> None:
+    async def _check_declared(self, row: Method) -> None:
         """Raise `MethodUnavailable` for a method of an extension that the server has not declared."""
         assert row.extension is not None, "the methods of the specification are given by their names"
         declared = self.server_capabilities.extensions or {}
@@ -152,7 +152,7 @@ class Requests:
         ``refresh`` is set. See `ClientSettings.cache`.
         """
         if not isinstance(method, str):
-            self._check_declared(method)
+            await self._check_declared(method)
             method, result_type = method.name, method.result
         data: JSONObject = {} if params is None else unstructure(params, self.revision)
         kind = cast("type[T]", result_type)

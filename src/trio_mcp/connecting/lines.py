@@ -48,7 +48,7 @@ def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) ->
 
 @asynccontextmanager
 async def _open_lines(name: str, where: str, connect: Connect, options: ClientOptions) -> AsyncGenerator[Client]:
-    opening = Opening.under_trio(name, options)
+    opening = Opening.under_trio(name, options, where)
     async with open_lines(where, connect, opening) as transport, opening.open_over(transport) as client:
         yield client
 

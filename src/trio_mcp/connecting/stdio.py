@@ -18,13 +18,14 @@ import trio
 from ..classes import frozen
 from ..client.client import Client
 from ..client.opening import LegacyServers, LostInProbe, Opening
-from ..client.options import ClientOptions, check_revision, speaking
+from ..client.options import ClientOptions, check_prior, check_revision, speaking
 from ..client.timeouts import has_answered, in_progress
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import async_with_only, check_keywords
 from ..concurrency.nurseries import open_service_nursery
 from ..concurrency.time_limits import call_limits
 from ..jsonrpc.errors import ProtocolViolation
+from ..protocol.fields import JSONObject
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.transport import ConnectionLost
 from ..transports.process import ProcessTransport, TextSink, shown_command, start_process
@@ -133,6 +134,8 @@ class Command:
     """Seconds that the child has to exit by itself, and once more after SIGTERM."""
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
     """The revision to speak, whatever the options of `open` say; `None`: any."""
+    prior: JSONObject | None = attrs.field(default=None, validator=check_prior, kw_only=True, repr=False)
+    """What `Client.discovery` gave of this server earlier: see `ClientSettings.prior`."""
 
     @property
     def _identity(self) -> Hashable:
@@ -145,7 +148,8 @@ class Command:
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
         """Start the child and connect to it: see `open_stdio`."""
         check_keywords(Command.open, options)
-        opening = Opening.under_trio("open_stdio", speaking(self.revision, options))
+        joined = "\0".join(map(os.fsdecode, self.words))
+        opening = Opening.under_trio("open_stdio", speaking(self.revision, options, self.prior), joined)
         legacy_first = opening.settings.era == "auto" and _LEGACY_COMMANDS.is_known(self._identity)
         opened = False
         try:

@@ -17,9 +17,10 @@ from ..auth.credentials import ClientAuth
 from ..classes import frozen
 from ..client.client import Client
 from ..client.opening import Opening
-from ..client.options import ClientOptions, ClientSettings, check_revision, speaking
+from ..client.options import ClientOptions, ClientSettings, check_prior, check_revision, speaking
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_keywords
+from ..protocol.fields import JSONObject
 from ..runtime.transport import FramedTransport
 from ..server.server import Server
 from ..transports.http_client.dialing import Dial, OnRequest, OnResponse
@@ -77,6 +78,8 @@ class Address:
 
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
     """The revision to speak, whatever the options of `open` say; `None`: any."""
+    prior: JSONObject | None = attrs.field(default=None, validator=check_prior, kw_only=True, repr=False)
+    """What `Client.discovery` gave of this server earlier: see `ClientSettings.prior`."""
 
     def __attrs_post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -110,7 +113,7 @@ class Address:
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Connect to the server: see `open_http`, `open_websocket`, `open_tcp` and `open_unix`."""
         check_keywords(Address.open, options)
-        options = speaking(self.revision, options)
+        options = speaking(self.revision, options, self.prior)
         parts = urlsplit(self.url)
         if parts.scheme in ("http", "https", "http+unix"):
             opening = partial(open_http, self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth)

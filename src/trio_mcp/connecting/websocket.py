@@ -52,7 +52,7 @@ async def open_websocket(
     and the explanation; `AuthorizationError`; `ProtocolViolation` when the server speaks WebSocket but not MCP (the
     subprotocol ``mcp`` was not selected); `BadTarget` for an invalid URL.
     """
-    opening = Opening.under_trio("open_websocket", options)
+    opening = Opening.under_trio("open_websocket", options, url)
     async with (
         open_websocket_messages(url, ssl_context, headers, auth, dial, opening) as transport,
         opening.open_over(transport) as client,

@@ -132,7 +132,7 @@ async def open_http(
     Raises as `open_client`, and also: `ConnectionLost` when nobody listens, `HTTPError` for a refusal by HTTP status,
     `AuthorizationError`, and `BadTarget` for an invalid URL.
     """
-    opening = Opening.under_trio("open_http", options)
+    opening = Opening.under_trio("open_http", options, url)
     # The transport itself is told of every cancel.
     telling = attrs.evolve(opening, settings=attrs.evolve(opening.settings, send_cancels=True))
     hooks = hooks_of(url, on_request, on_response, dial)
@@ -226,7 +226,7 @@ async def open_http_messages(
 
 
 async def _settle(transport: HttpTransport, sessions: Sessions, url: str, client: Client) -> None:
-    client._tag = secrets.token_urlsafe(_TAG_BYTES)
+    client._tag = client._tag or secrets.token_urlsafe(_TAG_BYTES)
     try:
         await settle_era(client, url)
     except HTTPError as refused:
@@ -293,6 +293,8 @@ async def settle_era(client: Client, url: str) -> None:
     Raises `ConnectionLost` when the server cannot be reached, `HTTPError` for refusals that say nothing of the era,
     `PeerError` and `ProtocolViolation`.
     """
+    if client._adopt_prior():
+        return
     try:
         match client.settings.era:
             case "legacy":

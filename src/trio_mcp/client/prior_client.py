@@ -1,0 +1,110 @@
+"""PriorClient: a client that is opened with an earlier answer to ``server/discover``, see `ClientSettings.prior`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+import trio
+
+from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MCPError, PeerError
+from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, MethodUnavailable
+from ..protocol.fields import JSONObject
+from ..protocol.methods import Method
+from ..protocol.types.notifications import LogLevel
+from ..runtime.transport import FramedTransport, HTTPError
+from .client import Client, adopt
+from .options import ClientSettings
+from .prior import read_prior
+from .remote_tasks import RunningTask
+from .timeouts import CallTimeouts
+
+T = TypeVar("T")
+
+_NOT_RUN: Final = (UNSUPPORTED_PROTOCOL_VERSION, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS)
+_NOT_RUN_STATUSES: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+
+
+class PriorClient(Client):
+    """A client that is opened with a prior answer, until something hints that the server has changed since."""
+
+    def __init__(
+        self,
+        transport: FramedTransport,
+        settings: ClientSettings,
+        timeouts: CallTimeouts,
+        settle: Callable[[Client], Awaitable[None]],
+    ) -> None:
+        super().__init__(transport, settings, timeouts)
+        self._settle: Callable[[Client], Awaitable[None]] | None = settle
+        """Settles the revision and the capabilities with the server; `None` once the server has been asked."""
+        self._settling = trio.Lock()
+
+    def _adopt_prior(self) -> bool:
+        """Speak as the prior answer says. Return whether that was done: only a fresh answer is adopted, and only at the
+        opening."""
+        if self.settings.prior is None or self._discovered is not None:
+            return False
+        prior = read_prior(self.settings.prior)
+        if not prior.is_fresh:
+            self._settle = None
+            return False
+        result = prior.result
+        discovered = result, prior.expires
+        adopt(self, prior.revision, prior.info, result.capabilities, result.instructions, discovered)
+        return True
+
+    async def _ask(self) -> None:
+        """Ask the server, unless that has been done. Raises as an ``open_*`` does."""
+        async with self._settling:
+            if self._settle is not None:
+                timeout = self.settings.connect_timeout
+                with self._timeouts.move_on_after(timeout) as scope:
+                    await self._settle(self)
+                if scope.cancelled_caught:
+                    raise trio.TooSlowError(f"the server did not answer server/discover within {timeout:g} s")
+                self._settle = None
+
+    async def _request_plain(self, method: str, data: JSONObject, result_type: type[T], **options: Any) -> T:
+        revision = self.revision
+        try:
+            return await super()._request_plain(method, data, result_type, **options)
+        except (PeerError, HTTPError) as error:
+            if (self._settle is None and self.revision is revision) or not _has_not_run(error):
+                raise
+            try:
+                await self._ask()
+            except (MCPError, trio.TooSlowError):
+                raise error from None  # which says more than the failure to ask
+            if self.revision is revision:
+                raise
+        return await super()._request_plain(method, data, result_type, **options)
+
+    async def _check_declared(self, row: Method) -> None:
+        try:
+            await super()._check_declared(row)
+        except MethodUnavailable:
+            await self._ask()
+            await super()._check_declared(row)
+
+    async def start_task(self, *args: Any, **options: Any) -> RunningTask:
+        """Start a task as every client does, of a server that has been asked."""
+        await self._ask()
+        return await super().start_task(*args, **options)
+
+    async def subscribe(self, uri: str) -> None:
+        """Subscribe as every client does, to a server that has been asked."""
+        await self._ask()
+        await super().subscribe(uri)
+
+    async def set_log_level(self, level: LogLevel | str) -> None:
+        """Set the level as every client does, at a server that has been asked."""
+        await self._ask()
+        await super().set_log_level(level)
+
+
+def _has_not_run(error: MCPError) -> bool:
+    """Return whether a request that failed with ``error`` was refused before anything ran, as servers of another
+    revision or era refuse it."""
+    return getattr(error, "code", None) in _NOT_RUN or getattr(error, "status", None) in _NOT_RUN_STATUSES
