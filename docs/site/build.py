@@ -51,7 +51,7 @@ SECTIONS = {
         "identity-providers",
         "testing",
     ),
-    "Call servers": ("clients", "hosts", "groups", "proxies", "commands", "inspecting"),
+    "Call servers": ("clients", "hosts", "agent-frameworks", "groups", "proxies", "commands", "inspecting"),
     "Run": ("http", "sockets", "deployment", "limits", "observing", "errors"),
     "Understand": ("cancellation", "known-limitations", "websocket", "cancel-acknowledged", "benchmarks"),
     "Work on trio-mcp": ("architecture", "map", "rulings", "decisions", "contributing"),

@@ -22,7 +22,6 @@ _SERVER: Final = "trio-mcp/server"
 """Key in ``_meta`` of a saved answer: a hash of the address or command, which may have secrets in it."""
 _EXPIRES: Final = "trio-mcp/expires"
 """Key in ``_meta`` of a saved answer: the end of its ``ttlMs``, in seconds since 1970."""
-_END_OF_TIME: Final = 10**12
 
 Discovered: TypeAlias = tuple[DiscoverResult, float | None]
 """An answer, and when it expires, in seconds since 1970; `None`: the server gave no time to live."""
@@ -58,9 +57,8 @@ def read_prior(data: Any) -> Prior:
     """Read what `Client.discovery` gave, or a plain result of ``server/discover``. Raises `ValueError` for anything
     else, and for an answer without a modern revision of ours."""
     if not isinstance(data, Mapping):
-        kind = type(data).__name__
         # No TypeError: the data of a file is bad, not the program.
-        raise ValueError(f"prior= must be the Client.discovery of an earlier client, a JSON object, not {kind}")  # noqa: TRY004
+        raise ValueError(f"prior= must be the Client.discovery of an earlier client, not {data!r:.40}")  # noqa: TRY004
     try:
         result = structure(dict(cast("Mapping[str, Any]", data)), DiscoverResult)
         meta = result.meta or {}
@@ -70,7 +68,7 @@ def read_prior(data: Any) -> Prior:
     server, expires = meta.get(_SERVER), meta.get(_EXPIRES)
     if not (server is None or isinstance(server, str)):
         raise ValueError(f"prior= is no answer to server/discover: {_SERVER} must be a string")
-    if expires is not None and not (type(expires) in (int, float) and 0 <= expires < _END_OF_TIME):
+    if expires is not None and not (type(expires) in (int, float) and 0 <= expires < 10**12):
         raise ValueError(f"prior= is no answer to server/discover: {_EXPIRES} must be a number")
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:

@@ -51,19 +51,17 @@ class PriorClient(Client):
             self._settle = None
             return False
         result = prior.result
-        discovered = result, prior.expires
-        adopt(self, prior.revision, prior.info, result.capabilities, result.instructions, discovered)
+        adopt(self, prior.revision, prior.info, result.capabilities, result.instructions, (result, prior.expires))
         return True
 
     async def _ask(self) -> None:
         """Ask the server, unless that has been done. Raises as an ``open_*`` does."""
         async with self._settling:
             if self._settle is not None:
-                timeout = self.settings.connect_timeout
-                with self._timeouts.move_on_after(timeout) as scope:
+                with self._timeouts.move_on_after(self.settings.connect_timeout) as scope:
                     await self._settle(self)
                 if scope.cancelled_caught:
-                    raise trio.TooSlowError(f"the server did not answer server/discover within {timeout:g} s")
+                    raise trio.TooSlowError("the server did not answer server/discover within connect_timeout")
                 self._settle = None
 
     async def _request_plain(self, method: str, data: JSONObject, result_type: type[T], **options: Any) -> T:

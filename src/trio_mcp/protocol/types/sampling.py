@@ -24,6 +24,11 @@ class SamplingMessage:
     content: SamplingContent | list[SamplingContent]
     meta: JSONObject | None = since("2025-11-25")
 
+    @property
+    def text(self) -> str:
+        """The text blocks of ``content``, joined by newlines; empty when there are none."""
+        return text_in(self.content if isinstance(self.content, list) else [self.content])
+
 
 @value
 class ModelHint:

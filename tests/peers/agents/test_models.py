@@ -1,0 +1,47 @@
+"""The recipes of `docs/agent-frameworks.md` for sampling run with the clients of the providers, before stand-ins."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.patience import PATIENCE
+from tests.peers.agents.page import blocks_of_the_page
+from tests.peers.reports import steps_in
+
+HOST = Path(__file__).with_name("model_host.py")
+RECIPES = blocks_of_the_page()
+USER = {"role": "user", "content": "Which?"}
+REQUESTS: dict[str, Any] = {
+    "claude": {"model": "claude-sonnet-4-5", "max_tokens": 10, "system": "Be short.", "messages": [USER]},
+    "gpt": {
+        "model": "gpt-5",
+        "max_completion_tokens": 10,
+        "messages": [{"role": "system", "content": "Be short."}, USER],
+    },
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_recipe_answers_a_server_and_a_cancel_closes_its_request(
+    name: str, python_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (tmp_path / f"{name}.py").write_text(RECIPES[name])
+    command = [python_of("openai_agents"), "-W", "ignore", HOST, tmp_path, name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    steps = {step: said["saw"] for step, said in steps_in(done.stdout.splitlines()).items()}
+    assert steps == {
+        "request": REQUESTS[name],
+        "answer": "Blue. told maxTokens",
+        "refused": "AuthenticationError",
+        "closed": True,
+    }
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_recipe_has_five_lines_in_its_function(name: str) -> None:
+    assert len(RECIPES[name].rstrip().partition("async def")[2].splitlines()[1:]) == 5
