@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = {
     "pydantic_ai": ("pydantic-ai-slim[mcp]==2.68.0", "mcp==2.3.0"),
     "openai_agents": ("openai-agents==0.24.0", "mcp==2.3.0", "openai==3.57.0", "anthropic==2.14.0"),
-    "langchain": ("langchain-mcp-adapters==0.3.2", "mcp==1.30.0", "langchain-core==1.8.3"),
+    "langchain": ("langchain-mcp-adapters==0.3.2", "mcp==1.30.0", "langchain==1.5.0"),
 }
 
 
