@@ -40,7 +40,7 @@ FILES = {
 """The file of each page, by the name of the page."""
 
 SECTIONS = {
-    "Begin": ("overview", "tutorial", "coming-from-python-sdk", "coming-from-fastmcp"),
+    "Begin": ("overview", "tutorial", "coming-from-python-sdk", "coming-from-fastmcp", "errors-of-others"),
     "Write servers": (
         "servers",
         "asking",

@@ -1,0 +1,24 @@
+"""The examples of `docs/errors-of-others.md`. `tests/peers/test_errors_of_others.py` runs them beside other SDKs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.pages import Page
+
+PAGE = Page("errors-of-others.md")
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    yield from PAGE.write(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", PAGE.blocks)
+def test_each_example_can_be_imported_and_its_main_runs_on_asyncio(page: Page, name: str) -> None:
+    module = page.load(name)
+    if hasattr(module, "main"):
+        asyncio.run(module.main())
