@@ -1,12 +1,14 @@
-"""The errors of `docs/errors-of-others.md`: each happens in the versions that the page names, and doesn't happen here."""
+"""The errors of `docs/errors-of-others.md`: each happens in the versions that the page names, and not here."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,13 @@ from tests.pages import Page
 from tests.patience import PATIENCE
 from tests.peers.installed import python_with
 
+from trio_mcp import aio
+
 PAGE = Page("errors-of-others.md")
 LEAVING = Path(__file__).parent / "servers" / "leaving.py"
+CLOSING = Path(__file__).parent / "clients" / "closing_elsewhere.py"
+IDLE = 20
+"""Passes of an event loop that waits for one timer: a few of them, where one that spins makes thousands."""
 SEEN = "1.30.0"
 """The newest 1.x of ``mcp``, with an ``anyio`` of its time."""
 
@@ -30,6 +37,16 @@ def newest_1(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
     yield from PAGE.write(tmp_path, monkeypatch)
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """An event loop that counts its passes."""
+
+    passes = 0
+
+    def _run_once(self) -> None:
+        self.passes += 1
+        super()._run_once()  # type: ignore[misc]
 
 
 class Child:
@@ -94,10 +111,8 @@ class Child:
         self.reads_errors.join()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream and not stream.closed:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
 
 
 def theirs(python: str) -> Child:
@@ -129,3 +144,53 @@ def test_a_cancel_leaves_our_server_running_whose_handler_returns(page: Page) ->
         assert server.receive() is None
         assert "Error" not in server.stderr()
         assert server.process.returncode == 0
+
+
+async def connect_and_close_elsewhere(command: list[str]) -> int:
+    """Connect in one task, close in another, and return how often the event loop ran while the program slept."""
+    loop, stack = asyncio.get_running_loop(), AsyncExitStack()
+    assert isinstance(loop, CountingLoop)
+    await loop.create_task(stack.enter_async_context(aio.open_stdio(command)))
+    await loop.create_task(stack.aclose())
+    before = loop.passes
+    await asyncio.sleep(0.5)
+    return loop.passes - before
+
+
+def closed_elsewhere(python: str) -> tuple[str, int]:
+    """What a host of theirs tells that connects in one task and closes in another."""
+    command = [python, "-W", "ignore", str(CLOSING), python, "-W", "ignore", str(LEAVING)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    error, passes = json.loads(done.stdout)
+    return error, passes
+
+
+@pytest.mark.parametrize("release", ["1", "2"])
+def test_a_client_of_mcp_cannot_be_closed_in_another_task(release: str, newest_1: str) -> None:
+    error, _ = closed_elsewhere(newest_1 if release == "1" else sys.executable)
+    assert error == "Attempted to exit cancel scope in a different task than it was entered in"
+
+
+def test_our_client_is_closed_in_another_task(page: Page) -> None:
+    command = [sys.executable, "answers_anyway.py"]
+    loop = CountingLoop()
+    try:
+        assert loop.run_until_complete(connect_and_close_elsewhere(command)) < IDLE
+    finally:
+        loop.close()
+
+
+def test_an_event_loop_spins_after_a_client_of_mcp_1_is_closed_in_another_task(newest_1: str) -> None:
+    _, passes = closed_elsewhere(newest_1)
+    assert passes > 100 * IDLE
+
+
+def test_the_event_loop_is_idle_after_a_call_and_its_client_of_ours_are_left(page: Page) -> None:
+    loop = CountingLoop()
+    try:
+        loop.run_until_complete(page.load("disconnect").main())
+        before = loop.passes
+        loop.run_until_complete(asyncio.sleep(0.5))
+        assert loop.passes - before < IDLE
+    finally:
+        loop.close()
