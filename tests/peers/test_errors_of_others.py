@@ -194,3 +194,38 @@ def test_the_event_loop_is_idle_after_a_call_and_its_client_of_ours_are_left(pag
         assert loop.passes - before < IDLE
     finally:
         loop.close()
+
+
+@pytest.fixture(scope="session")
+def older_1(request: pytest.FixtureRequest) -> str:
+    """The interpreter of an environment with ``mcp`` 1.26.0."""
+    return str(python_with(request.config, "mcp-1.26.0", "mcp==1.26.0"))
+
+
+@pytest.mark.parametrize(("release", "tool"), [("1.26.0", "wait"), ("2", "block")])
+def test_servers_of_mcp_outlive_their_client_and_ours_does_not(
+    page: Page, older_1: str, release: str, tool: str
+) -> None:
+    with theirs(sys.executable if release == "2" else older_1) as other, ours("blocks") as server:
+        other.begin(tool)
+        server.begin("block")
+        other.hang_up()
+        server.hang_up()
+        server.process.wait(PATIENCE)
+        assert server.process.returncode == 0
+        assert other.process.poll() is None
+
+
+@pytest.mark.parametrize("whose", ["mcp 1", "ours"])
+def test_a_cancelled_request_is_answered_by_mcp_1_and_not_by_us(page: Page, newest_1: str, whose: str) -> None:
+    with theirs(newest_1) if whose == "mcp 1" else ours("answers_anyway") as server:
+        server.begin("wait" if whose == "mcp 1" else "answer_anyway")
+        server.cancel()
+        server.send("ping", 2)
+        first = server.receive()
+        if whose == "mcp 1":
+            assert first == {"jsonrpc": "2.0", "id": 1, "error": {"code": 0, "message": "Request cancelled"}}
+            first = server.receive()
+        assert first == {"jsonrpc": "2.0", "id": 2, "result": {}}
+        server.hang_up()
+        assert server.receive() is None

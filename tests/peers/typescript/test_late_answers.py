@@ -1,0 +1,37 @@
+"""What the client of the TypeScript SDK reports of answers to calls that it has cancelled, as told by
+`docs/errors-of-others.md`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.pages import Page
+from tests.patience import PATIENCE
+from tests.peers.test_errors_of_others import LEAVING, PAGE, newest_1, page
+
+__all__ = ["newest_1", "page"]
+
+
+def errors(scripts: Path, tool: str, *command: str) -> list[Any]:
+    done = subprocess.run(
+        ["node", scripts / "late_answer.mjs", tool, *command],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def test_a_client_of_typescript_reports_the_answer_of_mcp_1_to_a_cancelled_call(scripts: Path, newest_1: str) -> None:
+    (error,) = errors(scripts, "wait", newest_1, "-W", "ignore", str(LEAVING))
+    assert error.startswith("Received a response for an unknown message ID: ")
+    assert "Received a response for an unknown message ID" in PAGE.text
+
+
+def test_a_client_of_typescript_reports_nothing_of_our_server_after_a_cancelled_call(scripts: Path, page: Page) -> None:
+    assert errors(scripts, "answer_anyway", sys.executable, "answers_anyway.py") == []
