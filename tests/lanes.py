@@ -4,7 +4,7 @@
 process or in forked ones. The other lanes have what takes long for a reason, and few of a room's tests:
 
 - ``commands``: each test starts a Python, a command line, a type checker or a benchmark, as a user does.
-- ``schedules``: random orders of events, where one example is a whole scenario.
+- ``schedules``: random orders of events, where one example is a whole scenario, and all orders of a small world.
 
 A single test of another lane than its file has that lane as a mark: ``@pytest.mark.commands``. ``--lane=all`` runs
 every lane in one go. A file that is named on the command line runs in any lane. What needs foreign programs has folders
@@ -55,6 +55,7 @@ COMMANDS: Final = {
 SCHEDULES: Final = {
     *("auth/oauth_client/test_secrets_stay.py", "auth/oauth_client/test_token_keeper_random.py"),
     *("bridging/test_cancelled_at_random.py", "connecting/test_slow_servers.py", "fleet/test_shared_storm.py"),
+    "exhaustive/test_exhaustive.py",
     "hosting/test_group_at_random.py",
     *("interaction/test_cancel_acknowledged_random.py", "interaction/test_http_random.py"),
     "interaction/test_on_asyncio_random.py",
@@ -62,7 +63,7 @@ SCHEDULES: Final = {
     *("serving/http/test_asgi_load.py", "serving/http/test_leaks.py", "tasks/test_one_run_per_claim.py"),
     *("tasks/test_state_machine.py", "transports/http/test_against_h11.py"),
 }
-"""Files whose tests play random orders of events, or so many exchanges that one test takes seconds."""
+"""Files whose tests play random or all orders of events, or so many exchanges that one test takes seconds."""
 
 LANES: Final = {
     **dict.fromkeys((TESTS / file for file in COMMANDS), "commands"),

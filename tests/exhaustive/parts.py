@@ -1,0 +1,74 @@
+"""The parts that `python -m tests.exhaustive` explores, each with the size that CI explores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+from tests.exhaustive.connections import ConnectionWorld
+from tests.exhaustive.explorer import Report, World, explore
+from tests.exhaustive.hostile import HostileClientWorld, HostileServerWorld
+from tests.exhaustive.parties import Plan
+
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS
+
+__all__ = ["PARTS", "Part"]
+
+_ARRAYS: Final = REVISIONS["2025-03-26"]
+"""The last revision with batches."""
+
+
+@attrs.frozen
+class Part:
+    """A world, by its ``size``."""
+
+    name: str
+    size_is: str
+    make: Callable[[int], World]
+    size: int
+    """The size that CI explores."""
+
+    def explore(self, size: int | None = None, *, most_states: int = 10_000_000) -> Report:
+        chosen = self.size if size is None else size
+        return explore(lambda: self.make(chosen), most_states=most_states)
+
+
+def _of(plan: Callable[[int], Plan]) -> Callable[[int], World]:
+    return lambda size: ConnectionWorld(plan(size))
+
+
+PARTS: Final = {
+    part.name: part
+    for part in (
+        Part("calls", "calls, legacy", _of(lambda n: Plan(LATEST_LEGACY, n)), 3),
+        Part("questions", "calls, legacy, with 1 question", _of(lambda n: Plan(LATEST_LEGACY, n, questions=1)), 2),
+        Part(
+            "loss",
+            "calls, legacy, with 1 question, and the loss of the connection",
+            _of(lambda n: Plan(LATEST_LEGACY, n, questions=1, losses=1)),
+            2,
+        ),
+        Part("rounds", "calls, modern, with 2 rounds in all", _of(lambda n: Plan(LATEST_MODERN, n, rounds=2)), 2),
+        Part(
+            "connections",
+            "rounds of 1 call, modern, retried over any of 2 connections that are lost",
+            _of(lambda n: Plan(LATEST_MODERN, 1, rounds=n, links=2, losses=2)),
+            1,
+        ),
+        Part(
+            "batches",
+            "calls in one array, 2025-03-26, and the loss of the connection",
+            _of(lambda n: Plan(_ARRAYS, n, batched=True, losses=1)),
+            3,
+        ),
+        Part("hostile-client", "messages, legacy", lambda n: HostileClientWorld(LATEST_LEGACY, n), 8),
+        Part("hostile-client-modern", "messages, with parking", lambda n: HostileClientWorld(LATEST_MODERN, n), 6),
+        Part("hostile-client-arrays", "messages, 2025-03-26", lambda n: HostileClientWorld(_ARRAYS, n), 6),
+        Part("hostile-server", "messages to 2 calls, legacy", lambda n: HostileServerWorld(LATEST_LEGACY, 2, n), 5),
+        Part("hostile-server-modern", "messages to 2 calls", lambda n: HostileServerWorld(LATEST_MODERN, 2, n), 5),
+        Part(
+            "hostile-server-batches", "messages to 2 calls, 2025-03-26", lambda n: HostileServerWorld(_ARRAYS, 2, n), 5
+        ),
+    )
+}

@@ -1,0 +1,59 @@
+"""The explorer visits each state once, and finds the shortest trace of a fault."""
+
+from __future__ import annotations
+
+import attrs
+from tests.exhaustive.explorer import Action, Fault, explore
+
+
+@attrs.define
+class Counter:
+    """Two counters up to 3, of which some sums are faults."""
+
+    faulty: int = -1
+    at_end: bool = False
+    left: int = 0
+    right: int = 0
+
+    def actions(self) -> list[Action]:
+        return [("add", name) for name in ("left", "right") if getattr(self, name) < 3]
+
+    def fork(self) -> Counter:
+        return attrs.evolve(self)
+
+    def do(self, action: Action) -> None:
+        setattr(self, action[1], getattr(self, action[1]) + 1)
+        if self.left * self.right == self.faulty:
+            raise Fault(f"{self.left} times {self.right}")
+
+    def check_end(self) -> None:
+        if self.at_end:
+            raise Fault("the end")
+
+    def key(self) -> tuple[int, int]:
+        return self.left, self.right
+
+
+def test_each_state_is_visited_once() -> None:
+    report = explore(Counter)
+    assert (report.states, report.steps, report.ends, report.depth) == (16, 24, 1, 6)
+    assert report.is_complete
+    assert report.fault is None
+
+
+def test_fault_is_reported_with_a_shortest_trace() -> None:
+    fault = explore(lambda: Counter(2)).fault
+    assert fault is not None
+    assert fault.words in ("1 times 2", "2 times 1")
+    assert len(fault.trace) == 3
+
+
+def test_fault_at_the_end_is_reported_with_the_trace_to_the_end() -> None:
+    report = explore(lambda: Counter(at_end=True))
+    assert report.fault is not None
+    assert len(report.fault.trace) == 6
+    assert not report.is_complete
+
+
+def test_exploration_that_is_given_up_is_not_complete() -> None:
+    assert not explore(Counter, most_states=3).is_complete
