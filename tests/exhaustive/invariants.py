@@ -54,9 +54,10 @@ def _check_calm(world: ConnectionWorld) -> None:
             if not may_wait:
                 raise Fault(f"call {name} was {call.state}, and its handler has not heard of it")
         if call.state == "open" and not any(subject[1] == name for _, subject in world.array):
-            is_other = handler is None or handler.round != call.round or handler.phase is Phase.PARKED
-            if is_other or handler.is_cancelled or handler.is_answered:
+            if handler is None or handler.is_cancelled or handler.is_answered:
                 raise Fault(f"call {name} waits for ever")
+            if handler.round != call.round or handler.phase is Phase.PARKED:
+                raise Fault(f"call {name} waits for another round than its handler")
     for name, question in world.questions.items():
         if question.is_open and question.work != "runs":
             raise Fault(f"question {name} waits for ever")

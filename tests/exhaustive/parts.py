@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
+import trio
 from tests.exhaustive.connections import ConnectionWorld
 from tests.exhaustive.explorer import Report, World, explore
 from tests.exhaustive.hostile import HostileClientWorld, HostileServerWorld
 from tests.exhaustive.parties import Plan
+from tests.exhaustive.task_parties import TaskPlan
+from tests.exhaustive.tasks import TaskWorld
 
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS
 
@@ -31,7 +34,11 @@ class Part:
 
     def explore(self, size: int | None = None, *, most_states: int = 10_000_000) -> Report:
         chosen = self.size if size is None else size
-        return explore(lambda: self.make(chosen), most_states=most_states)
+
+        async def in_trio() -> Report:  # the records of tasks look at trio's clock
+            return explore(lambda: self.make(chosen), most_states=most_states)
+
+        return trio.run(in_trio)
 
 
 def _of(plan: Callable[[int], Plan]) -> Callable[[int], World]:
@@ -70,5 +77,13 @@ PARTS: Final = {
         Part(
             "hostile-server-batches", "messages to 2 calls, 2025-03-26", lambda n: HostileServerWorld(_ARRAYS, 2, n), 5
         ),
+        Part("task-store", "calls of the store that fail", lambda n: TaskWorld(TaskPlan(n, expiries=0, deaths=0)), 3),
+        Part(
+            "task-questions",
+            "calls of the store that fail, with 1 question of the task",
+            lambda n: TaskWorld(TaskPlan(n, expiries=0, deaths=0, questions=1)),
+            1,
+        ),
+        Part("tasks", "calls of the store that fail, 1 expiry, 1 death", lambda n: TaskWorld(TaskPlan(n)), 1),
     )
 }

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 from tests.exhaustive.parts import PARTS
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Log nothing of a store that fails."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("name", PARTS)
