@@ -312,7 +312,7 @@ class ConnectionWorld:
                     if handler.question == name:
                         self.handlers[asking] = attrs.evolve(handler, question=None)
             case _ if kind == "request":
-                raise Fault(f"the request of call {name} has no effect: {event}")
+                raise Fault(f"the request of call {name} has no effect: {type(event).__name__}")
             case _:
                 pass  # late: the checks see what is in flight
 
@@ -340,7 +340,7 @@ class ConnectionWorld:
                     raise Fault(f"the cancel of question {name} meets another request")
                 self.questions[name] = attrs.evolve(self.questions[name], work="cancelled")
             case _ if kind == "question":
-                raise Fault(f"question {name} has no effect: {event}")
+                raise Fault(f"question {name} has no effect: {type(event).__name__}")
             case _:
                 pass
 

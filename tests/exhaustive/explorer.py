@@ -3,6 +3,9 @@ one.
 
 A `World` says which events can happen now, and makes one of them happen. Two orders that lead to the same `World.key`
 are the same state from then on, and are followed once. So a key must have all that any later event depends on.
+
+From each state, some order of events must lead to an end, where nothing can happen any more: what goes round for ever
+is a fault, too.
 """
 
 from __future__ import annotations
@@ -79,9 +82,12 @@ def explore(make: Callable[[], World], *, most_states: int = 10_000_000) -> Repo
     begun = time.perf_counter()
     first = make()
     parents: list[tuple[int, Action]] = [(_ROOT, ())]
-    seen = {first.key()}
+    seen = {first.key(): 0}
+    before: list[list[int]] = [[]]
+    """The states before each state."""
+    over: list[int] = []
     level: list[tuple[int, World]] = [(0, first)]
-    steps = ends = depth = 0
+    steps = depth = 0
     fault: Found | None = None
     is_complete = True
     while level and fault is None:
@@ -91,7 +97,7 @@ def explore(make: Callable[[], World], *, most_states: int = 10_000_000) -> Repo
             try:
                 actions = world.actions()
                 if not actions:
-                    ends += 1
+                    over.append(index)
                     world.check_end()
                 for action in actions:
                     happened = (action,)
@@ -99,10 +105,12 @@ def explore(make: Callable[[], World], *, most_states: int = 10_000_000) -> Repo
                     after = world.fork()
                     after.do(action)
                     key = after.key()
-                    if key not in seen:
-                        seen.add(key)
+                    reached = seen.setdefault(key, len(parents))
+                    if reached == len(parents):
                         parents.append((index, action))
-                        following.append((len(parents) - 1, after))
+                        before.append([])
+                        following.append((reached, after))
+                    before[reached].append(index)
             except Exception as error:
                 words = str(error) if isinstance(error, Fault) else repr(error)
                 fault = Found(words, (*_trace(parents, index), *happened))
@@ -112,7 +120,21 @@ def explore(make: Callable[[], World], *, most_states: int = 10_000_000) -> Repo
             break
         depth += bool(following)
         level = following
-    return Report(len(seen), steps, ends, depth, time.perf_counter() - begun, is_complete and fault is None, fault)
+    if is_complete and fault is None and (stuck := _first_stuck(before, over)) is not None:
+        fault = Found("nothing that can happen leads to an end", _trace(parents, stuck))
+    return Report(len(seen), steps, len(over), depth, time.perf_counter() - begun, is_complete and fault is None, fault)
+
+
+def _first_stuck(before: Sequence[Sequence[int]], over: Sequence[int]) -> int | None:
+    """Return the first state from which no end can be reached."""
+    leads_to_end = [False] * len(before)
+    waiting = list(over)
+    while waiting:
+        index = waiting.pop()
+        if not leads_to_end[index]:
+            leads_to_end[index] = True
+            waiting += before[index]
+    return next((index for index, leads in enumerate(leads_to_end) if not leads), None)
 
 
 def _trace(parents: Sequence[tuple[int, Action]], index: int) -> tuple[Action, ...]:

@@ -115,25 +115,25 @@ class HostileClientWorld:
         message = self._message(request_id)
         event = self.state.receive(Batch((message, message)))
         if not isinstance(event, e.BatchReceived):
-            raise Fault(f"an array has the effect {event}")
+            raise Fault(f"an array has the effect {type(event).__name__}")
         for each in event.events:
             self._accept(request_id, each)
 
     def _accept(self, request_id: int, event: e.Event) -> None:
         if any(each.entry.id == request_id and each.state == "runs" for each in self.work):
             if not isinstance(event, e.Refused) or event.reply.id != request_id:
-                raise Fault(f"a request under an id in flight is not refused: {event}")
+                raise Fault(f"a request under an id in flight is not refused: {type(event).__name__}")
         elif isinstance(event, e.RequestReceived):
             self.work.append(Work(event.request))
         else:
-            raise Fault(f"a request under a free id has no effect: {event}")
+            raise Fault(f"a request under a free id has no effect: {type(event).__name__}")
 
     def _cancel(self, request_id: Any) -> None:
         self.left -= 1
         named, event = self._named(request_id), self.state.receive(cancel(request_id))
         if named is None:
             if not isinstance(event, e.Ignored):
-                raise Fault(f"a cancel for nothing has the effect {event}")
+                raise Fault(f"a cancel for nothing has the effect {type(event).__name__}")
             return
         number, work = named
         if not isinstance(event, e.CancelReceived) or event.request is not work.entry:
@@ -240,7 +240,8 @@ class HostileServerWorld:
         event = self.state.receive(_MESSAGES[kind](request_id))
         named = next((each for each in self.open if each.id == request_id), None)
         if isinstance(event, e.RequestReceived):
-            if kind != "ping" or any(each.id == request_id for each in self.pings):
+            named_twice = any(each.id == request_id for each in self.pings)
+            if kind != "ping" or named_twice or not self.revision.handshake:
                 raise Fault(f"{kind} under id {request_id} is accepted")
             self.pings.append(event.request)
             return
@@ -249,9 +250,11 @@ class HostileServerWorld:
                 raise Fault(f"{kind} under id {request_id} cancels {event.request.id}")
             self.pings = [each for each in self.pings if each is not event.request]
             return
+        if isinstance(event, e.Refused) and not self.revision.handshake:
+            raise Fault("a modern client answers a request of its server")
         ended = [each.request for each in _ends(event)]
         if named is not None and kind in _ENDING and len(ended) != 1:
-            raise Fault(f"{kind} does not end the call that it names, once: {event}")
+            raise Fault(f"{kind} does not end the call that it names, once: {type(event).__name__}")
         for call in ended:
             if call is not named:
                 raise Fault(f"{kind} ends a call that it does not name")

@@ -77,13 +77,14 @@ PARTS: Final = {
         Part(
             "hostile-server-batches", "messages to 2 calls, 2025-03-26", lambda n: HostileServerWorld(_ARRAYS, 2, n), 5
         ),
-        Part("task-store", "calls of the store that fail", lambda n: TaskWorld(TaskPlan(n, expiries=0, deaths=0)), 3),
+        Part("task-store", "calls of the store that fail", lambda n: TaskWorld(TaskPlan(n, expiries=0, renewals=0)), 3),
         Part(
             "task-questions",
             "calls of the store that fail, with 1 question of the task",
-            lambda n: TaskWorld(TaskPlan(n, expiries=0, deaths=0, questions=1)),
+            lambda n: TaskWorld(TaskPlan(n, expiries=0, renewals=0, questions=1)),
             1,
         ),
-        Part("tasks", "calls of the store that fail, 1 expiry, 1 death", lambda n: TaskWorld(TaskPlan(n)), 1),
+        Part("task-leases", "calls of the store that fail, 1 expiry, 1 renewal", lambda n: TaskWorld(TaskPlan(n)), 1),
+        Part("task-deaths", "deaths, 1 expiry, 1 renewal", lambda n: TaskWorld(TaskPlan(0, deaths=n)), 1),
     )
 }

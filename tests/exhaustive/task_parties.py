@@ -37,7 +37,9 @@ class TaskPlan:
     """Calls of the store that do not answer."""
     expiries: int = 1
     """Leases that expire while their holder lives."""
-    deaths: int = 1
+    renewals: int = 1
+    """Leases that are renewed after they have expired."""
+    deaths: int = 0
     cancels: int = 1
     questions: int = 0
 

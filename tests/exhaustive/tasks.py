@@ -4,7 +4,7 @@
 Events: the creation, the end of a handler, a question and its answer, a cancel by the client, a claim, a renewal, the
 expiry of a lease at any step, a process that notices the expiry or another holder, the death of a process, and each
 call of the store: it answers, fails, loses its acknowledgement, is lost, or happens later. The plan bounds how many
-calls fail, how many leases expire while their holder lives, and how many processes die.
+calls fail, how many leases expire while their holder lives or are renewed then, and how many processes die.
 
 Invariants:
 
@@ -138,13 +138,12 @@ class TaskWorld:
                     yield "notice", process
                 if record is None or record.phase.is_final or record.holder != run.holder:
                     yield "look", process
-            if run.held_until < store.now and self.left["expiries"]:
+            if run.held_until < store.now and self.left["renewals"]:
                 yield "renew", process
         for process in (0, 1):
             if self.left["deaths"] and (process in self.runs or f"process {process}" in self.operations):
                 yield "die", process
-            is_free = record is not None and record.is_open and store.leased_until < store.now
-            if is_free and f"claim of {process}" not in self.operations:
+            if self._is_free and f"claim of {process}" not in self.operations:
                 yield from (("claim", process, fate) for fate in self._fates(("answers", "loses the answer")))
 
     def _of_client(self) -> Iterator[Action]:
@@ -183,6 +182,7 @@ class TaskWorld:
     def _discard(self, fate: str) -> None:
         self._spend(fate)
         at_once(self.store.inner.discard("task", retention_ms=10**9))
+        self.store.owner = None
         self.creation = "discarded" if fate == "answers" else "unknown"
 
     def _arrive(self, number: int) -> None:
@@ -212,6 +212,8 @@ class TaskWorld:
     def _operate(self, key: str, operation: Operation) -> None:
         self.operations[key] = operation
         operation.ours = operation.holder()
+        if operation.process is not None and not (operation.ours or "").startswith(f"{operation.process}:"):
+            raise Fault("a process writes under the claim of another one")
         operation.written, operation.tries = b"", 0
         operation.running = self.records.change("task", operation.ours, operation.transition)
         operation.called = operation.running.send(None)  # type: ignore[arg-type]
@@ -291,7 +293,7 @@ class TaskWorld:
         del self.runs[process]
 
     def _renew(self, process: int) -> None:
-        self.left["expiries"] -= 1
+        self.left["renewals"] -= 1
         run = self.runs[process]
         assert run.holder is not None
         if self.store.renew({"task": run.holder}):
@@ -304,6 +306,11 @@ class TaskWorld:
             operation = self.operations.pop(key, None)
             if operation is not None and operation.running is not None:
                 operation.running.close()
+
+    @property
+    def _is_free(self) -> bool:
+        record, store = self.store.record, self.store
+        return record is not None and record.is_open and store.leased_until < store.now
 
     def _claim(self, process: int, fate: str) -> None:
         self._spend(fate)
@@ -365,6 +372,8 @@ class TaskWorld:
         record, store = self.store.record, self.store
         if record is None:
             return
+        if not self._is_free and store.claim("nobody", ("tool",)) is not None:
+            raise Fault("a task that is not free is claimed")
         if store.end is not None and store.end != (record.phase, record.outcome, record.cancel_reason):
             raise Fault("a task changes after its end")
         if self.told_cancelled and record.phase is not TaskPhase.CANCELLED:

@@ -1,4 +1,5 @@
-"""Every order of events in the worlds of `tests.exhaustive.parts`, at the sizes that CI explores."""
+"""Every order of events in the worlds of `tests.exhaustive.parts`, at the sizes that CI explores; and the defects of
+`tests.exhaustive.defects`, which the same worlds find."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from tests.exhaustive.defects import DEFECTS, Defect, changed
 from tests.exhaustive.parts import PARTS
 
 
@@ -23,3 +25,14 @@ def test_no_order_of_events_breaks_an_invariant(name: str) -> None:
     assert report.fault is None
     assert report.is_complete
     assert report.ends
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=[each.words for each in DEFECTS])
+def test_planted_defect_is_found(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = PARTS[defect.part]
+    assert defect.size <= part.size  # so that the test above shows that the code without the defect has no fault
+    for owner, name, old, new in defect.patches:
+        monkeypatch.setattr(owner, name, changed(owner, name, old, new))
+    fault = part.explore(defect.size).fault
+    assert fault is not None
+    assert "Error(" not in fault.words  # an invariant finds it, and no crash of the patched function

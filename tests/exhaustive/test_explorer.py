@@ -55,5 +55,36 @@ def test_fault_at_the_end_is_reported_with_the_trace_to_the_end() -> None:
     assert not report.is_complete
 
 
+@attrs.define
+class Circle:
+    """A place on a way of three places, with or without a circle behind the first one."""
+
+    has_circle: bool
+    place: str = "start"
+
+    def actions(self) -> list[Action]:
+        ways = {"start": ["end", *(["circle"] if self.has_circle else [])], "circle": ["back"], "back": ["circle"]}
+        return [(place,) for place in ways.get(self.place, [])]
+
+    def fork(self) -> Circle:
+        return attrs.evolve(self)
+
+    def do(self, action: Action) -> None:
+        (self.place,) = action
+
+    def check_end(self) -> None: ...
+
+    def key(self) -> str:
+        return self.place
+
+
+def test_state_that_leads_to_no_end_is_a_fault() -> None:
+    assert explore(lambda: Circle(has_circle=False)).fault is None
+    fault = explore(lambda: Circle(has_circle=True)).fault
+    assert fault is not None
+    assert fault.words == "nothing that can happen leads to an end"
+    assert fault.trace == (("circle",),)
+
+
 def test_exploration_that_is_given_up_is_not_complete() -> None:
     assert not explore(Counter, most_states=3).is_complete

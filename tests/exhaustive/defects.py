@@ -1,0 +1,240 @@
+"""Defects of the checked code, each a small change of one function or two, to see that the explored parts find them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from textwrap import dedent
+from types import ModuleType
+from typing import Any, Final, TypeAlias
+
+import attrs
+from tests.exhaustive.task_parties import Run
+
+from trio_mcp.state.connection import ConnectionState
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.tasks import transitions
+from trio_mcp.tasks.records import TaskRecords
+
+__all__ = ["DEFECTS", "Defect", "Patch"]
+
+Patch: TypeAlias = tuple[type | ModuleType, str, str, str]
+"""A function: where it is and its name; then the text that is replaced in it, and the text in its place."""
+
+
+@attrs.frozen
+class Defect:
+    """A defect, and the part that finds it at this ``size``."""
+
+    words: str
+    part: str
+    size: int
+    patches: tuple[Patch, ...]
+
+
+def changed(owner: type | ModuleType, name: str, old: str, new: str) -> Any:
+    """Return the function ``name`` of ``owner`` with ``new`` in place of ``old``, which its text must have once."""
+    member = inspect.getattr_static(owner, name)
+    function: Any = member.fget if isinstance(member, property) else member
+    text = dedent(inspect.getsource(function))
+    assert text.count(old) == 1, f"{name} has {old!r} {text.count(old)} times"
+    made: dict[str, Any] = {}
+    code = compile(f"from __future__ import annotations\n{text.replace(old, new)}", f"<defect of {name}>", "exec")
+    exec(code, vars(sys.modules[function.__module__]), made)
+    return made[name]
+
+
+_STATE, _STORE, _RECORDS = ConnectionState, MemoryTaskStore, TaskRecords
+
+
+def _one(words: str, part: str, size: int, *patch: Any) -> Defect:
+    return Defect(words, part, size, (patch,))  # type: ignore[arg-type]
+
+
+_IS_FINAL: Final = "    if record.phase.is_final:\n        return None\n"
+
+DEFECTS: Final = (
+    # Requests of the peer
+    _one("a cancelled request is answered", "calls", 1, _STATE, "finish", "return False", "return True"),
+    _one(
+        "the late end of a request ends the next one under its id",
+        *("hostile-client", 4, _STATE, "finish"),
+        *("self._inbound.get(request.id) is not request", "request.id not in self._inbound"),
+    ),
+    _one("a request that was answered stays", "calls", 1, _STATE, "finish", "    del self._inbound[request.id]\n", ""),
+    _one("a parked request stays", "rounds", 1, _STATE, "finish", "del self._parked[request.id]", "pass"),
+    _one("a cancelled request stays", "hostile-client", 2, _STATE, "_cancelled", "self.finish(entry)", "pass"),
+    _one("a parked request is forgotten", "rounds", 1, _STATE, "park", "self._parked[request.id] = request", "pass"),
+    _one("a parked request stays in flight", "rounds", 1, _STATE, "park", "if self.finish(request):", "if True:"),
+    _one(
+        "a cancel between two rounds is ignored",
+        *("rounds", 1, _STATE, "_receive_cancel", " or self._parked.get(request_id)", ""),
+    ),
+    _one(
+        "a new request leaves its id to a parked one",
+        *("hostile-client-modern", 4, _STATE, "_receive_request", "self._parked.pop(request_id, None)", "pass"),
+    ),
+    _one(
+        "a request replaces another one under its id",
+        *("hostile-client", 2, _STATE, "_receive_request", "if request_id in self._inbound:", "if False:"),
+    ),
+    _one(
+        "a request in an array replaces another one",
+        *("hostile-client-arrays", 1, _STATE, "_receive_request", "if request_id in self._inbound:", "if False:"),
+    ),
+    _one(
+        "a cancel takes the oldest request",
+        *(
+            "calls",
+            2,
+            _STATE,
+            "_receive_cancel",
+            "self._inbound.get(request_id) or",
+            "next(iter(self.inbound), None) or",
+        ),
+    ),
+    # Requests of ours
+    _one(
+        "no cancel is sent",
+        *("calls", 1, _STATE, "abandon", 'return request.method.name != "initialize"', "return False"),
+    ),
+    _one("a call that was left stays", "calls", 1, _STATE, "abandon", "del self._outbound[request.id]", "pass"),
+    _one(
+        "a call that has ended is cancelled",
+        *("hostile-server", 1, _STATE, "abandon", "        return False\n", "        return True\n"),
+    ),
+    _one("lost calls stay", "loss", 1, _STATE, "abandon_all", "    self._outbound.clear()\n", ""),
+    _one(
+        "one call never hears of the loss",
+        *("loss", 1, _STATE, "abandon_all", "list(self._outbound.values())", "list(self._outbound.values())[1:]"),
+    ),
+    _one("two calls have one id", "calls", 2, _STATE, "_fresh_id", "self._next_id = request_id + 1", "pass"),
+    _one(
+        "a call takes the id of a request of the peer",
+        *("hostile-server", 1, _STATE, "_fresh_id", "while request_id in self._inbound:", "while False:"),
+    ),
+    _one(
+        "a result comes twice",
+        *("hostile-server", 2, _STATE, "receive", "call = self._outbound.pop(message.id, None)"),
+        "call = self._outbound.get(message.id)",
+    ),
+    _one(
+        "a call that failed stays",
+        *("hostile-server", 1, _STATE, "receive", "else self._outbound.pop(message.id, None)"),
+        "else self._outbound.get(message.id)",
+    ),
+    _one(
+        "an answer to nothing ends the only call",
+        *("hostile-server", 1, _STATE, "_meant", " or _plain(named) != _plain(waiting[0].id)", ""),
+    ),
+    _one(
+        "a call with an unreadable answer stays",
+        *("hostile-server", 1, _STATE, "_receive_bad_answer", "self._outbound.pop(answer.settles, None)"),
+        "self._outbound.get(answer.settles)",
+    ),
+    _one(
+        "an unreadable answer is ignored",
+        *("hostile-server", 1, _STATE, "_receive_bad_answer", "if answer.settles is not None:", "if False:"),
+    ),
+    _one(
+        "a call that was sent back stays",
+        *(
+            "hostile-server",
+            1,
+            _STATE,
+            "_receive_request",
+            "self._outbound.pop(request_id)",
+            "self._outbound[request_id]",
+        ),
+    ),
+    _one(
+        "progress goes to the oldest call",
+        *(
+            "hostile-server",
+            1,
+            _STATE,
+            "_receive_progress",
+            "self._outbound.get(token) if is_request_id(token) else None",
+        ),
+        "next(iter(self._outbound.values()), None)",
+    ),
+    _one(
+        "a modern client answers a server's request",
+        *("hostile-server-modern", 1, _STATE, "_never_replies", "not self.revision.server_requests", "False"),
+    ),
+    _one(
+        "the first of an array is taken for all",
+        *(
+            "batches",
+            2,
+            _STATE,
+            "_receive_batch",
+            "self._receive_member(member)",
+            "self._receive_member(batch.members[0])",
+        ),
+    ),
+    # Tasks
+    _one(
+        "a write replaces what its writer has not seen",
+        *("task-leases", 0, _STORE, "change", "kept.mark != expected_mark or ", ""),
+    ),
+    _one("marks stay", "task-store", 0, _RECORDS, "change", "mark=new_mark()", "mark=record.mark"),
+    Defect(
+        "anybody may write",
+        "task-leases",
+        0,
+        (
+            (_STORE, "change", " or (holder is not None and kept.holder != holder)", ""),
+            (_RECORDS, "change", "if holder is not None and record.holder != holder and", "if False and"),
+        ),
+    ),
+    _one(
+        "a task that has ended has a holder",
+        *("task-store", 0, _STORE, "change", "holder=None if lets_go else kept.holder", "holder=kept.holder"),
+    ),
+    _one("a lease counts for nothing", "task-leases", 0, _STORE, "claim", "leased_until < now and ", ""),
+    _one(
+        "a task that has ended is claimed",
+        *("task-leases", 0, _STORE, "_put", "self._open.pop(record.id, None)", "pass"),
+    ),
+    _one("a former holder keeps its lease", "task-leases", 0, _STORE, "renew", " or record.holder != holder", ""),
+    _one("a renewal is lost", "task-leases", 0, _STORE, "renew", "self._leases[task_id] = until", "pass"),
+    _one(
+        "a creation that was given up happens",
+        *("task-store", 1, _STORE, "create", " or self._discarded.get(new.id, now) > now", ""),
+    ),
+    _one(
+        "a creation under way is not given up",
+        *("task-store", 1, _STORE, "discard", "self._discarded[task_id] = now + retention_ms", "pass"),
+    ),
+    _one(
+        "a task is not given up",
+        *("task-leases", 0, _RECORDS, "change", "following.holder is None and record.holder is not None", "False"),
+    ),
+    _one("a task that has ended is cancelled", "task-store", 0, transitions, "cancelled", _IS_FINAL, ""),
+    _one("an outcome is tried for ever", "task-store", 0, transitions, "with_outcome", _IS_FINAL, ""),
+    _one("a claimed task is begun after its end", "task-leases", 0, transitions, "reclaimed", _IS_FINAL, ""),
+    _one(
+        "an answered question waits on",
+        *("task-questions", 0, transitions, "_without", "TaskPhase.INPUT_REQUIRED if left else TaskPhase.WORKING"),
+        "TaskPhase.INPUT_REQUIRED",
+    ),
+    _one(
+        "a question does not wait",
+        *("task-questions", 0, transitions, "asked", "TaskPhase.INPUT_REQUIRED if left else TaskPhase.WORKING"),
+        "TaskPhase.WORKING",
+    ),
+    _one("questions outlive their task", "task-questions", 0, transitions, "_final", "        questions={},\n", ""),
+    _one(
+        "a task is tried for ever",
+        *("task-deaths", 1, transitions, "reclaimed", "if attempt > most_attempts:", "if False:"),
+    ),
+    _one(
+        "attempts are not counted",
+        *("task-leases", 0, transitions, "reclaimed", "attempt=attempt,", "attempt=record.attempt,"),
+    ),
+    _one(
+        "a process goes on under the claim of another",
+        *("task-leases", 0, Run, "reacquire", "_process_of(record.holder) != _process_of(self.holder)", "False"),
+    ),
+)
