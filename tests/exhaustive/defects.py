@@ -12,6 +12,7 @@ import attrs
 from tests.exhaustive.task_parties import Run
 
 from trio_mcp.state.connection import ConnectionState
+from trio_mcp.state.stateless import StatelessState
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.tasks import transitions
 from trio_mcp.tasks.records import TaskRecords
@@ -172,6 +173,18 @@ DEFECTS: Final = (
             "self._receive_member(member)",
             "self._receive_member(batch.members[0])",
         ),
+    ),
+    _one(
+        "a closed exchange is answered",
+        *("exchanges", 1, StatelessState, "finish", "return False", "return True"),
+    ),
+    _one(
+        "a cancel names a request of another exchange",
+        *("exchanges", 1, StatelessState, "receive", 'Ignored("a notification that belongs to no connection")'),
+        "self._cancelled(next(iter(self._open)), None) if self._open else Ignored('')",
+    ),
+    _one(
+        "a parked request stays open", *("exchanges", 1, StatelessState, "park", "self._open.discard(request)", "pass")
     ),
     # Tasks
     _one(

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import trio
 from tests.exhaustive.connections import ConnectionWorld
+from tests.exhaustive.exchanges import ExchangeWorld
 from tests.exhaustive.explorer import Report, World, explore
 from tests.exhaustive.hostile import HostileClientWorld, HostileServerWorld
 from tests.exhaustive.parties import Plan
@@ -61,7 +62,7 @@ PARTS: Final = {
             "connections",
             "rounds of 1 call, modern, retried over any of 2 connections that are lost",
             _of(lambda n: Plan(LATEST_MODERN, 1, rounds=n, links=2, losses=2)),
-            1,
+            2,
         ),
         Part(
             "batches",
@@ -69,6 +70,7 @@ PARTS: Final = {
             _of(lambda n: Plan(_ARRAYS, n, batched=True, losses=1)),
             3,
         ),
+        Part("exchanges", "exchanges without a session, modern, with parking", ExchangeWorld, 6),
         Part("hostile-client", "messages, legacy", lambda n: HostileClientWorld(LATEST_LEGACY, n), 8),
         Part("hostile-client-modern", "messages, with parking", lambda n: HostileClientWorld(LATEST_MODERN, n), 6),
         Part("hostile-client-arrays", "messages, 2025-03-26", lambda n: HostileClientWorld(_ARRAYS, n), 6),
