@@ -61,7 +61,7 @@ class AsyncioThread:
                     TOO_BUSY, "Too busy: earlier calls still run though they were cancelled; try again later"
                 )
         async with trio.open_nursery() as nursery:
-            calls, context = _LoopCalls(self, self._loop, self._trio_run, nursery), copy_context()
+            calls, context = LoopCalls(self, self._loop, self._trio_run, nursery), copy_context()
             context.run(loop_calls.set, calls)
             task = LoopTask[T](self._loop, partial(_contained, function), context)
             try:
@@ -156,8 +156,8 @@ async def _contained(function: Callable[[], Awaitable[T]]) -> T:
         raise RuntimeError(f"the handler raised {type(error).__name__}, which would end the server") from error
 
 
-class _LoopCalls:
-    """`LoopCalls` for the tasks of one call of `AsyncioThread.run`. What they call runs in ``nursery``."""
+class LoopCalls:
+    """The way into trio, for the tasks of one call of `AsyncioThread.run`. What they call runs in ``nursery``."""
 
     def __init__(
         self, thread: AsyncioThread, loop: asyncio.AbstractEventLoop, trio_run: TrioRun, nursery: trio.Nursery

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
 from threading import get_ident
@@ -25,23 +25,7 @@ T = TypeVar("T")
 
 
 if TYPE_CHECKING:
-
-    class LoopCalls(Protocol):
-        """The way into trio, for the tasks of an event loop of asyncio in another thread."""
-
-        @property
-        def is_here(self) -> bool:
-            """True in the thread of the loop."""
-            ...
-
-        async def checkpoint(self) -> None:
-            """Raise `asyncio.CancelledError` if the task is cancelled."""
-
-        async def call(self, function: Callable[[], Awaitable[T]]) -> T:
-            """Run ``function`` in trio for a task of the loop, and return its result. A cancel of the task cancels the
-            call, and is raised when the call has ended."""
-            ...
-
+    from .asyncio_thread import LoopCalls
 
 loop_calls: ContextVar[LoopCalls] = ContextVar("trio_mcp.loop_calls")
 """The way into trio for the task of asyncio that runs here, and its child tasks: see `loop_calls_here`."""

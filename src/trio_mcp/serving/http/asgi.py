@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import threading
 from collections.abc import AsyncGenerator
@@ -18,15 +17,13 @@ from ...concurrency.nurseries import open_service_nursery
 from ...diagnostics.log import log_in_thread
 from ...protocol.types.server_cards import CATALOG_PATH
 from ...runtime.limits import Limits
-from ...server.servable import Running, Servable, check_servable, end_tasks, running_with
+from ...server.servable import Running, Servable, check_servable, running_with
 from ...transports.host_checks import host_checks_for
-from ...transports.http.application import Admitted, Answer, DeferredDecision, UnservedBody
-from ...transports.http.heads import BadRequest, RequestHead
 from ..process import recorder_of
-from .asgi_requests import AsgiBody, AsgiResponse, ClientDisconnected, Receive, Scope, Send, client_of, fields, head_of
-from .endpoint import watch_clock
+from .asgi_front import ASGIFront
+from .asgi_requests import Receive, Scope, Send, fields
 from .responses import EndpointSettings, resource_metadata, text
-from .serve import HTTPAppOptions, bounds_of, endpoint_to, recordings_of, settings_of
+from .serve import HTTPAppOptions, recordings_of, settings_of
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
@@ -43,9 +40,6 @@ _NOT_RUNNING: Final = (
     "    right:  mcp = http_app(server, ...); app = Starlette(routes=[Mount('/', mcp)], lifespan=mcp.lifespan)\n"
     "or enter `async with mcp.lifespan():` in a lifespan of your own"
 )
-
-_LAST_WRITES: Final = 1.0
-"""Seconds that clients have to take the ends of their responses when the application ends."""
 
 
 def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
@@ -120,7 +114,7 @@ class HTTPApp:
         self._stateless = stateless
         self._shared = shared
         self._record = record
-        self._front: _AsgiFront | None = None
+        self._front: ASGIFront | None = None
         self._making = threading.Lock()
         self._loop_runs: LoopRuns | None = None
         """The runs beside event loops of asyncio; `None` where there was none."""
@@ -149,14 +143,14 @@ class HTTPApp:
             self._front = None
 
     @asynccontextmanager
-    async def _open_front(self) -> AsyncGenerator[_AsgiFront]:
+    async def _open_front(self) -> AsyncGenerator[ASGIFront]:
         async with (
             log_in_thread(),
             _open_recordings(self._record) as recordings,
             running_with(self._server, self._shared, self._limits, stateless=self._stateless) as running,
             open_service_nursery("the application has ended") as services,
         ):
-            front: _AsgiFront = await services.start(self._run, running, recordings)
+            front: ASGIFront = await services.start(self._run, running, recordings)
             yield front
             await front.close()
 
@@ -169,11 +163,11 @@ class HTTPApp:
             return self._loop_runs
 
     async def _run(
-        self, running: Running, recordings: HttpRecordings | None, *, task_status: trio.TaskStatus[_AsgiFront]
+        self, running: Running, recordings: HttpRecordings | None, *, task_status: trio.TaskStatus[ASGIFront]
     ) -> None:
         with ExitStack() as afterwards:
             async with trio.open_nursery() as nursery:
-                front = _AsgiFront(running, nursery, self._settings, recordings)
+                front = ASGIFront(running, nursery, self._settings, recordings)
                 afterwards.callback(front.cut)
                 task_status.started(front)
 
@@ -255,99 +249,3 @@ class CatalogApp:
             answer = text(HTTPStatus.FORBIDDEN, self._checks.refused_host(host))
         await send({"type": "http.response.start", "status": answer.status, "headers": fields(answer)})
         await send({"type": "http.response.body", "body": answer.body})
-
-
-class _AsgiFront:
-    """The requests that an ASGI server brings to an endpoint of ``running``. Its tasks run in ``nursery``."""
-
-    def __init__(
-        self, running: Running, nursery: trio.Nursery, settings: EndpointSettings, recordings: HttpRecordings | None
-    ) -> None:
-        self._running = running
-        self._bounds = bounds_of(running.limits)
-        self._endpoint = endpoint_to(running, settings, nursery, recordings)
-        self._context = contextvars.copy_context()
-        self._responses: dict[AsgiResponse, None] = {}
-        self._all_closed = trio.Event()
-        """Event set when, at the end, there are no responses any more."""
-        self._is_ending = False
-        nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
-
-    def _tick(self, now: float) -> None:
-        for response in tuple(self._responses):
-            response.tick(now, self._bounds.write_timeout)
-
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, until its response is over or its client is gone."""
-        hop = self._endpoint.callers.hop_at(client_of(scope))
-        response, body = AsgiResponse(send, self._context, hop), AsgiBody(receive, self._bounds)
-        self._responses[response] = None
-        try:
-            await self._answer(scope, body, response)
-        except ClientDisconnected:
-            await response.abort()
-        finally:
-            response.leave()
-            del self._responses[response]
-            if self._is_ending and not self._responses:
-                self._all_closed.set()
-
-    async def _answer(self, scope: Scope, body: AsgiBody, response: AsgiResponse) -> None:
-        head: RequestHead | None = None
-        decision: Answer | Admitted | DeferredDecision | None = None
-        try:
-            head = head_of(scope, self._bounds)
-            decision = self._endpoint.admit(head)
-            if not isinstance(decision, Answer | Admitted):
-                decision = await body.await_admission(decision, head)
-            if isinstance(decision, Answer):
-                body.refuse(head)
-            data = await self._read(head, body, decision, response) if isinstance(decision, Admitted) else b""
-        except BadRequest as bad:
-            closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
-            response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
-            may_come_again = bad.status is HTTPStatus.SERVICE_UNAVAILABLE
-            if head is not None and isinstance(decision, Admitted) and not may_come_again:
-                body.unserved = UnservedBody(head, decision.caller, bad.status, bad.reason, body.part)
-            body.part.clear()
-            try:
-                await response.write(body)
-            finally:
-                if body.unserved is not None:
-                    self._endpoint.report_unserved(body.unserved)
-            return
-        if isinstance(decision, Answer):
-            response.answer(decision)
-            await response.write(body)
-            return
-        # Handlers are started by whichever request makes room for them, so none sees the context of its own request.
-        self._context.run(self._endpoint.serve, head, data, response, decision.caller)
-        async with open_service_nursery("the response is over") as services:
-            services.start_soon(self._watch, body, response)
-            await response.write(body)
-
-    async def _read(self, head: RequestHead, body: AsgiBody, admission: Admitted, response: AsgiResponse) -> bytes:
-        held = self._endpoint.hold(head, admission.caller, response.client)
-        try:
-            return await body.read(head, held)
-        finally:
-            held.release()
-
-    async def _watch(self, body: AsgiBody, response: AsgiResponse) -> None:
-        await body.wait_for_disconnect()
-        response.cut("the client is gone")
-
-    async def close(self) -> None:
-        """Take no more requests, and wait until the accepted ones and all streams are over."""
-        self._is_ending = True
-        self._endpoint.shut_down("the application ends", hurry=False)
-        end_tasks(self._running, hurry=False)
-        await self._endpoint.wait_closed()
-        if self._responses:
-            with trio.move_on_after(_LAST_WRITES):
-                await self._all_closed.wait()
-
-    def cut(self) -> None:
-        """End the remaining responses, however little of a response is sent."""
-        for response in tuple(self._responses):
-            response.cut("the application has ended")

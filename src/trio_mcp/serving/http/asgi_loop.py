@@ -12,13 +12,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ...bridging.event_loop import AsyncBridgedContext, run_in_trio
 from ...bridging.portal import TrioPortal
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.loop_tasks import LoopTask
 from ...runtime.transport import ConnectionLost
+from .asgi_front import ASGIFront
 from .asgi_requests import Message, Receive, Scope, Send
 
 _RUNS_ALREADY: Final = (
@@ -28,19 +29,7 @@ _RUNS_ALREADY: Final = (
 _ENDED: Final = "http_app has ended: the lifespan of its framework is over, or its server has failed"
 
 
-class AppFront(Protocol):
-    """The part of an application that runs in trio's thread."""
-
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, until its response is over or its client is gone."""
-        ...
-
-    def cut(self) -> None:
-        """End all responses, however little of them is sent."""
-        ...
-
-
-OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[AppFront]]
+OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIFront]]
 
 
 class LoopRuns:
@@ -97,20 +86,20 @@ class _LoopRun:
     def __init__(self, loop: asyncio.AbstractEventLoop, open_front: OpenFront) -> None:
         self.loop = loop
         self._open_front = open_front
-        self._front: AppFront | None = None
+        self._front: ASGIFront | None = None
         self._opening: asyncio.Task[None] | None = None
         self.context = AsyncBridgedContext(self._manager, lambda front, _: front, TrioPortal.start)
         """The life of the run."""
 
     @asynccontextmanager
-    async def _manager(self) -> AsyncGenerator[AppFront]:
+    async def _manager(self) -> AsyncGenerator[ASGIFront]:
         async with self._open_front() as front:
             self._front = front
             yield front
             if self.loop.is_closed():  # and nobody takes a response any more
                 front.cut()
 
-    async def front(self) -> AppFront:
+    async def front(self) -> ASGIFront:
         """Return the front of the run, which is started if need be. A cancel of one request does not end the start, for
         which others may wait."""
         if self._front is None:
@@ -124,7 +113,7 @@ class _LoopRun:
     async def _open(self) -> None:
         await self.context.__aenter__()
 
-    async def serve(self, front: AppFront, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, front: ASGIFront, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request in trio's thread. A cancel of this task cancels the request."""
         events = _Events(self.loop, receive, send)
         try:
