@@ -4,6 +4,7 @@ The server is an ordinary one, and a fair example. Its arguments are the authori
 questions about tokens, and the name of this server there; the environment has the secret.
 """
 
+import logging
 import os
 import sys
 import time
@@ -75,4 +76,5 @@ async def main(issuer: str, endpoint: str, client_id: str) -> None:
 
 if __name__ == "__main__":
     _, issuer, endpoint, client_id = sys.argv
+    logging.basicConfig(level=logging.ERROR)  # that tokens are refused is what the demo shows
     trio.run(main, issuer, endpoint, client_id)
