@@ -119,7 +119,7 @@ CONTEXT_NAMES: Final = {
 }
 
 OPTIONS: Final = {
-    "structured_output": "a return annotation, or output_schema",
+    "structured_output": "nothing for False, and a return annotation or output_schema for True",
     "exclude_args": "Annotated[Database, Provide(connect)] for what the model must not give",
     "dependencies": "Annotated[Database, Provide(connect)]",
     "enabled": "tags=[...], and server.disable(tag)",
