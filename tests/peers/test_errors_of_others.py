@@ -202,11 +202,12 @@ def older_1(request: pytest.FixtureRequest) -> str:
     return str(python_with(request.config, "mcp-1.26.0", "mcp==1.26.0"))
 
 
-@pytest.mark.parametrize(("release", "tool"), [("1.26.0", "wait"), ("2", "block")])
+@pytest.mark.parametrize(("release", "tool"), [("1.26.0", "wait"), (SEEN, "block"), ("2", "block")])
 def test_servers_of_mcp_outlive_their_client_and_ours_does_not(
-    page: Page, older_1: str, release: str, tool: str
+    page: Page, newest_1: str, older_1: str, release: str, tool: str
 ) -> None:
-    with theirs(sys.executable if release == "2" else older_1) as other, ours("blocks") as server:
+    python = {"1.26.0": older_1, SEEN: newest_1, "2": sys.executable}[release]
+    with theirs(python) as other, ours("blocks") as server:
         other.begin(tool)
         server.begin("block")
         other.hang_up()
