@@ -54,7 +54,7 @@ SECTIONS = {
     "Call servers": ("clients", "hosts", "agent-frameworks", "groups", "proxies", "commands", "inspecting"),
     "Run": ("http", "sockets", "deployment", "limits", "observing", "errors"),
     "Understand": ("cancellation", "known-limitations", "websocket", "cancel-acknowledged", "benchmarks"),
-    "Work on trio-mcp": ("architecture", "map", "rulings", "decisions", "contributing"),
+    "Work on trio-mcp": ("architecture", "map", "proof", "rulings", "decisions", "contributing"),
     "Project": ("compatibility", "changelog"),
 }
 """The pages in the order of the navigation; `assemble` adds the public names."""

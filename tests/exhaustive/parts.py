@@ -33,6 +33,10 @@ class Part:
     size: int
     """The size that CI explores."""
 
+    def row(self, report: Report) -> str:
+        """Return the row of docs/proof.md for a report of the size that CI explores."""
+        return f"| `{self.name}` | {self.size} {self.size_is} | {report.states:,} | {report.steps:,} |"
+
     def explore(self, size: int | None = None, *, most_states: int = 10_000_000) -> Report:
         chosen = self.size if size is None else size
 
@@ -79,14 +83,14 @@ PARTS: Final = {
         Part(
             "hostile-server-batches", "messages to 2 calls, 2025-03-26", lambda n: HostileServerWorld(_ARRAYS, 2, n), 5
         ),
-        Part("task-store", "calls of the store that fail", lambda n: TaskWorld(TaskPlan(n, expiries=0, renewals=0)), 3),
+        Part("task-store", "failed store call(s)", lambda n: TaskWorld(TaskPlan(n, expiries=0, renewals=0)), 3),
         Part(
             "task-questions",
-            "calls of the store that fail, with 1 question of the task",
+            "failed store call(s), with 1 question of the task",
             lambda n: TaskWorld(TaskPlan(n, expiries=0, renewals=0, questions=1)),
             1,
         ),
-        Part("task-leases", "calls of the store that fail, 1 expiry, 1 renewal", lambda n: TaskWorld(TaskPlan(n)), 1),
-        Part("task-deaths", "deaths, 1 expiry, 1 renewal", lambda n: TaskWorld(TaskPlan(0, deaths=n)), 1),
+        Part("task-leases", "failed store call(s), 1 expiry, 1 renewal", lambda n: TaskWorld(TaskPlan(n)), 1),
+        Part("task-deaths", "death(s), 1 expiry, 1 renewal", lambda n: TaskWorld(TaskPlan(0, deaths=n)), 1),
     )
 }

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.exhaustive.defects import DEFECTS, Defect, changed
 from tests.exhaustive.parts import PARTS
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "proof.md").read_text()
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +28,11 @@ def test_no_order_of_events_breaks_an_invariant(name: str) -> None:
     assert report.fault is None
     assert report.is_complete
     assert report.ends
+    assert PARTS[name].row(report) in PAGE.splitlines()
+
+
+def test_page_has_the_number_of_planted_defects() -> None:
+    assert f"has {len(DEFECTS)} small defects" in PAGE
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=[each.words for each in DEFECTS])
