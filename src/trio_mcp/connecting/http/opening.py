@@ -190,23 +190,20 @@ async def open_http_messages(
     check_server_url(url, "http://127.0.0.1:8000/mcp")
     check_authorization(auth, headers or {}, url)
     request_headers = RequestHeaders(headers or {})
-    agent = request_headers.user_agent
     try:
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
         unix, at = split_socket_url(url) if names_socket(url) else (None, url)
         by, allows = _way_for(at, http_proxy, auth)
-        via: str | Dial | None = unix
-        if hooks is not None and hooks.dial is not None:
-            if unix is not None or isinstance(http_proxy, str):
-                raise BadTarget("dial= opens connections in place of an HTTP proxy or a Unix socket: give one of them")
-            by, via = None, hooks.dial
+        dial = None if hooks is None else hooks.dial
+        if dial is not None and (unix is not None or isinstance(http_proxy, str)):
+            raise BadTarget("dial= opens connections in place of an HTTP proxy or a Unix socket: give one of them")
         http = HttpClient(
             at,
             ssl_context=ssl_context,
-            http_proxy=by,
+            http_proxy=by if dial is None else None,
             bounds=bounds,
-            user_agent=agent,
-            via=via,
+            user_agent=request_headers.user_agent,
+            via=dial or unix,
             cookies=cookies,
             allows=allows,
         )

@@ -100,16 +100,7 @@ class UserFunction:
             fields.append(_field(name, parameter, hint, described.get(parameter.name)))
         check_foreign_classes(f"what {name} returns", hints.get("return"))
         model, schema, found = _model(name, fields)
-        called, once = function, ()
-        if provided:
-            from .provided import CONTEXT, InjectedHandler
-
-            provisions = InjectedHandler(function, provided, context_name, on_asyncio=asyncio)
-            called, context_name, once = provisions.call, CONTEXT, provisions.once
-        elif asyncio:
-            from .on_asyncio import handler_on_asyncio  # late: few servers need it
-
-            called = handler_on_asyncio(function, context_name)
+        called, context_name, once = _called(function, provided, context_name, asyncio=asyncio)
         return cls(
             called,
             inspect.iscoroutinefunction(called),
@@ -251,6 +242,23 @@ def _nameless(name: str, parameter: inspect.Parameter) -> str:
         f"    wrong:  def {function}({written})\n"
         f"    right:  def {function}({instead})"
     )
+
+
+def _called(
+    function: Callable[..., Any], provided: dict[str, Provide], context_name: str | None, *, asyncio: bool
+) -> tuple[Callable[..., Any], str | None, tuple[Provider, ...]]:
+    """Return what is called in place of ``function``, the name of its parameter for the context, and the providers for
+    all of the run."""
+    if provided:
+        from .provided import CONTEXT, InjectedHandler
+
+        provisions = InjectedHandler(function, provided, context_name, on_asyncio=asyncio)
+        return provisions.call, CONTEXT, provisions.once
+    if asyncio:
+        from .on_asyncio import handler_on_asyncio  # late: few servers need it
+
+        return handler_on_asyncio(function, context_name), context_name, ()
+    return function, context_name, ()
 
 
 def _check_async(name: str, function: Callable[..., Any]) -> None:
