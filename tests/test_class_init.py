@@ -237,3 +237,22 @@ def test_signature_of_each_class_is_that_of_attrs():
             if field.default is not attrs.NOTHING:
                 made = isinstance(field.default, attrs.Factory)  # pyright: ignore[reportArgumentType]
                 assert each.default is (attrs.NOTHING if made else field.default), name
+
+
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_class_that_a_user_derives_of_a_frozen_one_is_frozen(is_read_first: bool) -> None:
+    @frozen
+    class Base:
+        name: str = "a"
+
+    if is_read_first:
+        attrs.fields(Base)
+
+    @attrs.define
+    class Derived(Base):
+        tag: str = "x"
+
+    derived = Derived("b")
+    assert (derived.name, derived.tag, hash(derived)) == ("b", "x", hash(Derived("b")))
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        derived.tag = "y"

@@ -75,11 +75,12 @@ def _is_plain(kind: type, members: Mapping[str, Any]) -> bool:
     return True
 
 
-def _refuse_change(self: object, name: str, value: object = None) -> NoReturn:
-    raise attrs.exceptions.FrozenInstanceError
-
-
-_FROZEN: Final = {"__setattr__": _refuse_change, "__delattr__": _refuse_change}
+_FROZEN: Final[dict[str, Any]] = {
+    name: member
+    for name, member in vars(attrs.frozen(type("Frozen", (), {}), eq=False, repr=False, init=False)).items()
+    if name in ("__setattr__", "__delattr__")
+}
+"""The methods of frozen classes: attrs knows a frozen base of a user's class by these functions themselves."""
 _FEW: Final = 3
 _LATE: Final = ("__attrs_attrs__", "__init__", "__match_args__")
 _GIVEN: Final = (
@@ -165,7 +166,7 @@ class _LazyInit(_LazyMember):
         self._instances = 0
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if instance is None or self._instances == _FEW:
+        if instance is None or self._instances >= _FEW:  # threads without a GIL may count past it
             return super().__get__(instance, owner)
         self._instances += 1
 
