@@ -77,10 +77,11 @@ async def test_metrics_of_all_workers_are_on_one_page_whose_port_stays(tmp_path:
             await server.line(r"worker (\d+) serves in the place of")
         after = set[str]()
         with trio.fail_after(PATIENCE):
-            while len(after) < 2:
+            while len(after - served) < 2:  # an old worker may have accepted one connection more
                 after.add(await pid_of(url))
-        assert not after & served
-        assert after <= {re.findall(r'worker="(\d+)"', labels)[0] for labels, _ in CALLS.findall(await page(port))}
+        assert after - served <= {
+            re.findall(r'worker="(\d+)"', labels)[0] for labels, _ in CALLS.findall(await page(port))
+        }
 
 
 @pytest.mark.parametrize(

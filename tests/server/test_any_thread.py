@@ -119,7 +119,7 @@ OTHERS: dict[type, set[str]] = {
     Catalogue: {"held", "prompts", "resource_templates", "resources", "tools", "watch"},
     Watch: set(),
     Client: {
-        *("capabilities", "lost", "unreadable_messages", "server_extension", "resume_task"),
+        *("capabilities", "discovery", "lost", "unreadable_messages", "server_extension", "resume_task"),
         *("list_directory", "list_prompts", "list_resource_templates", "list_resources", "list_skills", "list_tasks"),
         *("list_tools", "listen"),  # which are iterated over, entered or awaited
     },
