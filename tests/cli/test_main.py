@@ -83,3 +83,8 @@ async def test_ctrl_c_is_no_traceback():
         terminal.type("\x03")
         assert await terminal.read_to_end() == 130
     assert "Traceback" not in terminal.shown
+
+
+def test_each_summary_fits_a_line_of_eighty_characters() -> None:
+    longest = max(map(len, SUMMARIES))
+    assert [text for text in SUMMARIES.values() if 2 + longest + 2 + len(text) > 78] == []

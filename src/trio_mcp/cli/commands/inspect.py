@@ -60,7 +60,7 @@ def inspect(
     port: int,
     connection: ConnectionOptions,
 ) -> int:
-    """Show what a server offers: its tools, resources, prompts and skills.
+    """Show the tools, resources, prompts and skills of a server.
 
     TARGET is a command ("python server.py", or the words of it after --), a URL (https://, http://, wss://, ws://,
     tcp://HOST:PORT, unix:///PATH, http+unix://SOCKET/PATH), a Python file with a server for `trio-mcp run`, or a name

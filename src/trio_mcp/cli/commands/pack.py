@@ -114,7 +114,7 @@ def _check_download(url: str) -> None:
     "--url", callback=_checked(_check_https), metavar="URL", help="The URL at which you serve it, for server.json."
 )
 def pack(**typed: Any) -> int:
-    """Write a server.json for registries, and an MCP bundle for hosts, of a server of yours.
+    """Write the server.json and the MCP bundle of your server.
 
     FILE is the Python file that makes the server, as for `trio-mcp run`; it is loaded, and not served. Version, title,
     description and icons are those of the Server.

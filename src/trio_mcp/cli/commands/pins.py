@@ -31,7 +31,7 @@ _MOST_COMPARED: Final = 500
 
 @click.group()
 def pins() -> None:
-    """Approve the tools of a gateway, and see what servers have changed since.
+    """Show and approve the changed tools of a gateway.
 
     FILE is the file that `trio-mcp gateway --pins FILE` reads.
 

@@ -42,7 +42,7 @@ _MOST_LINE = 16 * 1024 * 1024
 @click.option("--max-bytes", type=click.IntRange(min=1000), default=100_000_000, show_default=True, help="Most bytes.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: str, max_bytes: int, command: tuple[str, ...]) -> int:
-    """Record all messages between a host and a server on standard input and output.
+    """Record the messages between a host and a stdio server.
 
     Put the words of this command before the server's COMMAND in the configuration of the host. Every byte is passed on
     unchanged, in both directions, and standard error is the server's. Secrets are masked in the recording, which
@@ -141,7 +141,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def timeline(
     recordings: tuple[Path, ...], output: str | None, form: Literal["svg", "perfetto"] | None, title: str, width: int
 ) -> int:
-    """Draw recordings on one axis: calls, questions, cancels and cleanup, as seen by both sides.
+    """Draw recordings as a timeline, as seen by both sides.
 
     Each RECORDING was written by `record=` or `trio-mcp record`. Two recordings of one connection, one of each side,
     make one picture: requests are found by their ids, and the clocks of the two processes are compared by round trips.
@@ -185,7 +185,7 @@ def timeline(
     help="Seconds that each message of the other side may take.",
 )
 def replay(recording: Path, server: tuple[str, ...], as_server: bool, headers: tuple[str, ...], patience: float) -> int:
-    """Play one side of a recording again, and report each message of the other side that differs.
+    """Replay one side of a recording, and report differences.
 
     SERVER is a URL, a Python file, a name in the file of a host, or a command, which is started with your whole
     environment. It gets the messages of the recorded client. A client is tested the other way round: give it this

@@ -246,7 +246,7 @@ class GetPrompt(CommandRequest[GetPromptResult]):
 @click.option("--json", "as_json", is_flag=True, help="Print the suggestions and their total as JSON.")
 @request_options
 def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> CompleteArgument:
-    """Ask a server for the values of an argument, and print its suggestions, one a line.
+    """Print the values that a server suggests for an argument.
 
     TARGET is as for `trio-mcp inspect`; the words of a command come last, after --. NAME is a prompt, or a resource
     template as shown by `trio-mcp inspect`. The first argument is the one to complete: BEGINNING is typed already, and

@@ -50,7 +50,7 @@ def run(
     tasks: Path | None,
     reloads: bool,
 ) -> int:
-    """Serve a server of yours over standard input and output, or on an address of your choice.
+    """Serve your server over stdio, or on an address.
 
     FILE is the Python file that makes the server. MCP clients start this command themselves. Most clients
     have an entry like

@@ -31,7 +31,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print the answe
 
 @click.group()
 def tasks() -> None:
-    """Look after tasks: calls that go on in a server without their caller.
+    """List, wait for and cancel the tasks of a server.
 
     ID is the line that `trio-mcp call --task` prints. TARGET is as for `trio-mcp inspect`; the words of a command come
     last, after --.
