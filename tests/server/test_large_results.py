@@ -11,10 +11,23 @@ import trio
 from tests.serving.http.protection import bearer, issued, protected, session_of
 from tests.serving.http.raw import BASE, Endpoint, message, modern
 from tests.serving.http.scenes import in_memory
+from tests.tasks.callers import LEASE, calling, settings
+from tests.tasks.touchy_store import TouchyStore
 from trio.testing import MockClock
 
-from trio_mcp import Client, Image, PeerError, Server, ToolError, gateway, keep_large_results, open_memory
+from trio_mcp import (
+    Client,
+    Image,
+    PeerError,
+    RequestContext,
+    Server,
+    ToolError,
+    gateway,
+    keep_large_results,
+    open_memory,
+)
 from trio_mcp.hosting import MemberDescription, open_group
+from trio_mcp.stores import TaskStore
 from trio_mcp.types import (
     BlobResourceContents,
     CallToolResult,
@@ -213,6 +226,48 @@ async def test_link_is_for_its_connection_alone(era: Any) -> None:
         assert await whole(one, result)
         with pytest.raises(PeerError, match="Resource not found"):
             await whole(two, result)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_link_of_a_task_is_for_the_connection_of_its_first_request(era: Any) -> None:
+    server = Server("printer")
+
+    @server.tool(task="required")
+    async def text(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        return "0123456789" * 500
+
+    keep_large_results(server, 2000)
+    async with open_memory(server, era=era) as client:
+        result = await client.call_tool("text")
+        assert (await whole(client, result))[0].text == "0123456789" * 500
+
+
+async def test_result_of_a_task_after_a_restart_has_no_link_that_nobody_could_read(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+
+    def server_of(store: TaskStore) -> Server:
+        server = Server("printer", tasks=settings(store))
+
+        @server.tool(task="required", on_restart="again")
+        async def text(ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            await ctx.task.start()
+            await trio.sleep(LEASE if ctx.task.attempt == 1 else 0)
+            return "0123456789" * 500
+
+        keep_large_results(server, 2000, preview=20)
+        return server
+
+    async with trio.open_nursery() as nursery, calling(server_of(store)) as caller:
+        task_id = await caller.start("text")
+        store.die()
+        nursery.cancel_scope.cancel()
+    async with calling(server_of(store.store)) as caller:
+        result = (await caller.final(task_id))["result"]
+    assert [each["type"] for each in result["content"]] == ["text"]
+    assert "The rest is not kept, since the server was restarted" in result["content"][0]["text"]
 
 
 async def test_gateway_cuts_the_results_of_its_members() -> None:

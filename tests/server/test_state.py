@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import attrs
@@ -13,14 +13,19 @@ from tests.serving.http.protection import call as call_with
 from tests.serving.http.protection import issued, protected, session_of
 from tests.serving.http.raw import BASE, Answer, Endpoint, message, modern
 from tests.serving.http.scenes import in_memory, over_sockets
+from tests.tasks.callers import LEASE, calling, settings
+from tests.tasks.touchy_store import TouchyStore
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Limits, PeerError, RequestContext, Server, TaskSettings, ToolError, WorkerContext, open_memory
+from trio_mcp import Client, Limits, RequestContext, Server, ToolError, WorkerContext, open_memory
 from trio_mcp.auth import Principal
+from trio_mcp.client.opening import open_client
 from trio_mcp.jsonrpc.errors import NotSerializable
 from trio_mcp.server.context.request_context import RequestContext as PassiveContext
-from trio_mcp.stores import MemoryTaskStore, StoreFull
+from trio_mcp.server.servable import connection_to
+from trio_mcp.stores import MemoryTaskStore, StoreFull, TaskStore
 from trio_mcp.testing import RecordingContext
+from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import StateValue
 
 
@@ -73,6 +78,19 @@ async def context(**limits: Any) -> AsyncIterator[RequestContext]:
         await wait_all_tasks_blocked()
         yield contexts[0]
         over.set()
+
+
+@asynccontextmanager
+async def on_connections(server: Server, count: int, era: Any) -> AsyncIterator[list[Client]]:
+    """Clients of one running server, each on a connection of its own."""
+    async with trio.open_nursery() as nursery, server._running() as running, AsyncExitStack() as parts:
+        clients = list[Client]()
+        for _ in range(count):
+            ours, theirs = memory_transport_pair()
+            await nursery.start(connection_to(running, theirs).run)
+            clients.append(await parts.enter_async_context(open_client(ours, era=era)))
+        yield clients
+        nursery.cancel_scope.cancel()
 
 
 def text(answer: Answer) -> str:
@@ -203,19 +221,53 @@ async def test_recording_context_keeps_state_and_a_passive_one_keeps_none() -> N
 # Callers
 
 
-async def test_task_of_a_client_on_a_connection_has_no_state_once_it_has_started() -> None:
-    server = Server("s", tasks=TaskSettings(store=MemoryTaskStore()))
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_task_has_the_state_of_the_connection_of_its_first_request_and_no_other(era: Any) -> None:
+    server = keeper()
 
     @server.tool(task="required")
-    async def count(ctx: RequestContext) -> str:
-        await ctx.state.set("n", 1)
+    async def swap(ctx: RequestContext, value: str) -> str:
+        before = await ctx.state.get("a"), await ctx.state.at("prefs").get("a")
         assert ctx.task is not None
         await ctx.task.start()
-        return str(await ctx.state.get("n"))
+        assert before == (await ctx.state.get("a"), await ctx.state.at("prefs").get("a"))
+        await ctx.state.set("a", value)
+        await ctx.state.at("prefs").set("a", value)
+        return repr(before)
 
-    async with open_memory(server) as client:
-        with pytest.raises(PeerError, match="there is no state for a client that is anonymous and has no session"):
-            await client.call_tool("count")
+    async with on_connections(server, 2, era) as (one, two):
+        assert (await one.call_tool("swap", {"value": "one"})).text == "(None, None)"
+        assert (await two.call_tool("swap", {"value": "two"})).text == "(None, None)"
+        assert (await one.call_tool("swap", {"value": "more"})).text == "('one', 'one')"
+        assert (await two.call_tool("look", {"key": "a", "handle": "prefs"})).text == "two"
+
+
+@pytest.mark.parametrize("handle", [None, "prefs"])
+async def test_task_after_a_restart_has_no_state_without_a_token(handle: str | None, autojump_clock: MockClock) -> None:
+    store = TouchyStore(MemoryTaskStore())
+
+    def server_of(store: TaskStore) -> Server:
+        server = Server("s", tasks=settings(store))
+
+        @server.tool(task="required", on_restart="again")
+        async def keep(ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            await ctx.task.start()
+            await (ctx.state if handle is None else ctx.state.at(handle)).set("a", 1)
+            await trio.sleep(LEASE if ctx.task.attempt == 1 else 0)
+            return "kept"
+
+        return server
+
+    async with trio.open_nursery() as nursery, calling(server_of(store)) as caller:
+        task_id = await caller.start("keep")
+        await trio.sleep(1)
+        store.die()
+        nursery.cancel_scope.cancel()
+    async with calling(server_of(store.store)) as caller:
+        ended = await caller.final(task_id)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", -32600)
+    assert "its client had no token, and is known no longer" in ended["error"]["message"]
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -50,6 +50,8 @@ class Exchange:
     """True where each request comes with headers of its own, which may repeat arguments."""
     keeps_outcomes: ClassVar[bool] = False
     """True where replies are kept instead of sent: `keep` comes before `reply` then."""
+    forgot_client: ClassVar[bool] = False
+    """True for a task after a restart: whose it is, nobody knows any more, unless the peer has a principal."""
     related_task: str | None = None
     """Id of the task that the messages of its requests name in ``_meta``; `None` where they name none."""
 
@@ -79,6 +81,12 @@ class Exchange:
         if self.peer.principal is not None:
             return self.peer.principal
         return ANY_CLIENT if self.peer.everybody else self
+
+    @property
+    def connection(self) -> trio.Event | None:
+        """An object that is the same for all requests of the client's connection, tasks included, and that lives as
+        long as these; `None` where a request says nothing of the others on its connection."""
+        return None if self.has_headers or self.peer.everybody else self.ending
 
     @property
     def client_channel(self) -> ClientChannel:

@@ -57,7 +57,8 @@ def keep_large_results(
     session or connection, as for `RequestContext.state`. For a modern client over HTTP without a token, it's a client
     that knows the link. The whole is kept in this process, for ``ttl`` seconds. All results together have at most
     ``total_bytes`` bytes, and a caller has at most as many as it leaves for others; its oldest go first. A result for
-    which there is no room is lost but for its beginning, and its text says so.
+    which there is no room is lost but for its beginning, and its text says so; so is one of a task that runs once more
+    after a restart, unless its client had a token.
 
     Structured content and ``_meta`` are left out of an answer that was cut. So the server no longer lists output
     schemas, by which clients would check the answer. Raises `ValueError` for numbers that aren't greater than 0.
@@ -77,9 +78,14 @@ def keep_large_results(
         scope = scope_of(request.ctx)
         host = scope.runner.host
         kept = stores.setdefault(host, _KeptResults(host.alarms, ttl, total_bytes))
-        uri = kept.add(request.caller, owner_of(scope), result, size)
+        owner, uri = owner_of(scope), None
+        if owner is None and scope.exchange.forgot_client:
+            rest = "The rest is not kept, since the server was restarted, and this client had no token"
+        elif (uri := kept.add(request.caller, owner, result, size)) is None:
+            rest = "The rest was too large to be kept"
+        else:
+            rest = f"Read the whole at {uri} within {ttl:g} seconds"
         words = result.text or _json(result.structured_content)
-        rest = "The rest was too large to be kept" if uri is None else f"Read the whole at {uri} within {ttl:g} seconds"
         content: list[Any] = [TextContent(f"{words[:preview]}\n[{size:,} bytes. {rest}.]")]
         if uri is not None:
             content.append(ResourceLink(f"result of {request.offer or 'a tool'}", uri, size=size))

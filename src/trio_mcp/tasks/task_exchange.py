@@ -25,6 +25,8 @@ from .task_questions import TaskQuestions, log_before_start
 from .transitions import EMPTY_LOG
 
 if TYPE_CHECKING:
+    import trio
+
     from ..runtime.outbox import Outbox, Owner
     from ..runtime.requests.runner import RequestRunner
     from ..runtime.requests.scope import RequestScope
@@ -35,14 +37,21 @@ if TYPE_CHECKING:
 
 class TaskExchange(Exchange):
     """The exchange of one ``task``, which is on no connection: nothing but a cancel or the end of the server ends the
-    task, and its reply is kept. Notifications go to ``outbox``, and name ``related_task``."""
+    task, and its reply is kept. Notifications go to ``outbox``, and name ``related_task``. What belongs to the
+    ``connection`` of its first request belongs to the task, too."""
 
-    __slots__ = ("related_task", "task")
+    __slots__ = ("_connection", "related_task", "task")
 
     keeps_outcomes: ClassVar[bool] = True
 
     def __init__(
-        self, host: TaskHost, state: ConnectionState, outbox: Outbox, peer: Peer, related_task: str | None = None
+        self,
+        host: TaskHost,
+        state: ConnectionState,
+        outbox: Outbox,
+        peer: Peer,
+        related_task: str | None = None,
+        connection: trio.Event | None = None,
     ) -> None:
         # Nothing of an exchange that holds many requests is needed here: there may be ten thousand tasks.
         self.state = state
@@ -52,6 +61,11 @@ class TaskExchange(Exchange):
         self.task: RequestTask | None = None
         """The task that keeps the reply and learns of the end, until its end."""
         self.related_task = related_task
+        self._connection = connection
+
+    @property
+    def connection(self) -> trio.Event | None:
+        return self._connection
 
     @property
     def is_keeping(self) -> bool:
@@ -82,6 +96,14 @@ class TaskExchange(Exchange):
         """Do nothing: the outcome is kept."""
 
 
+class _RestartedExchange(TaskExchange):
+    """The exchange of a task that runs once more."""
+
+    __slots__ = ()
+
+    forgot_client: ClassVar[bool] = True
+
+
 def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
     """Return the exchange in which the request of ``task`` goes on as a task of ``host``."""
     scope = task.scope
@@ -89,9 +111,9 @@ def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
     if scope.request.revision.tasks == "core":
         way = TaskClientChannel(scope.request, scope.runner, here.client_channel)
         task.client = CoreClient(host.questions, task.id, way)
-        exchange = TaskExchange(host, here.state, way.outbox, here.peer, task.id)
+        exchange = TaskExchange(host, here.state, way.outbox, here.peer, task.id, here.connection)
     else:
-        exchange = TaskExchange(host, host.state, host.silence, here.peer)
+        exchange = TaskExchange(host, host.state, host.silence, here.peer, connection=here.connection)
     exchange.task = task
     return exchange
 
@@ -148,7 +170,7 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
     request = request_of(record, now)
     principal = PrincipalId.from_json(record.scope) if record.scope else None
     auth = None if principal is None else Auth("", Principal._known_by(principal))
-    exchange = TaskExchange(host, host.state, host.silence, Peer(principal=principal, auth=auth))
+    exchange = _RestartedExchange(host, host.state, host.silence, Peer(principal=principal, auth=auth))
     scope = runner.new_scope(request, exchange)
     task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)
     exchange.task = scope.task = task

@@ -36,6 +36,10 @@ _ANONYMOUS: Final = (
     "there is no state for a client that is anonymous and has no session; "
     'the server can keep state for those who know a secret handle: ctx.state.at(handle).set("key", value)'
 )
+_FORGOTTEN: Final = (
+    "there is no state for this task, which runs once more: its client had no token, and is known no longer; "
+    "ctx.task.checkpoint keeps a value for a further run"
+)
 _STATELESS: Final = "this server keeps nothing between requests; it needs a storage (shared=) to have state"
 
 _Values: TypeAlias = dict[str, tuple[str, msgspec.Raw]]
@@ -62,8 +66,9 @@ class CallerState:
     """The values that a server keeps for one caller between requests, by key: ``ctx.state``.
 
     The caller is the principal of the token; without a token, the legacy session, the WebSocket, or the connection over
-    stdio, TCP or a Unix socket. No caller sees the state of another. A modern HTTP client without a token is nobody in
-    particular: each method raises `CodedError` (-32600) then. See `at`.
+    stdio, TCP or a Unix socket; for a task, that of its first request. No caller sees the state of another. A modern
+    HTTP client without a token is nobody in particular: each method raises `CodedError` (-32600) then. See `at`. A task
+    that runs once more, of a client without a token, has no state: each method raises the same error, with `at`, too.
 
     Values are JSON data, or objects of attrs, dataclasses and msgspec. The state is in memory, and gone with the
     server, unless the server shares a storage (``shared=``). `Limits` bounds it: ``max_state_bytes``,
@@ -131,6 +136,9 @@ def _entry_of(scope: RequestScope, handle: str) -> _Entry:
     if state is None:
         state = _states[host] = HostState(host)
     owner = owner_of(scope)
+    if owner is None and scope.exchange.forgot_client:
+        # A handle that was one connection's would be everybody's.
+        raise CodedError(INVALID_REQUEST, _FORGOTTEN)
     if owner is None and not handle:
         raise CodedError(INVALID_REQUEST, _ANONYMOUS)
     caller = scope.ticket.caller.whole.key
@@ -165,10 +173,9 @@ def owner_of(scope: RequestScope) -> bytes | None:
         return b"principal " + peer.principal.to_json().encode()
     if peer.session_id is not None:
         return b"session " + peer.session_id.encode(errors="surrogatepass")
-    if exchange.has_headers or exchange.keeps_outcomes or peer.everybody:
+    if exchange.connection is None:
         return None
-    # The event is the same for all parts of a connection, and goes with the connection.
-    return b"connection " + _connections.setdefault(exchange.ending, secrets.token_bytes(16))
+    return b"connection " + _connections.setdefault(exchange.connection, secrets.token_bytes(16))
 
 
 _connections: Final = WeakKeyDictionary[trio.Event, bytes]()
