@@ -13,7 +13,7 @@ from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, MemoryPeer, con
 from tests.server.extension import KNOWS, NAME, about, knowing, state_of, task_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CodedError, RequestContext, Server, TaskSettings, WorkerContext
+from trio_mcp import CodedError, RequestContext, Server, TaskSettings, WorkerContext, open_memory
 from trio_mcp.stores import MemoryTaskStore, TaskRecord
 from trio_mcp.types import CallToolResult, TaskContext, TaskState, TextContent
 
@@ -112,6 +112,27 @@ def rendering(**settings: Any) -> tuple[Server, list[str]]:
         return (await ctx.caller_tasks.create_task(ttl=60)).id
 
     return server, jobs
+
+
+async def test_tasks_of_the_caller_are_there_in_any_thread_before_the_first_task() -> None:
+    def plain(ctx: WorkerContext) -> str:
+        assert ctx.caller_tasks is not None
+        return f"{len(ctx.caller_tasks.list_tasks().tasks)} {ctx.caller_tasks.create_task().status}"
+
+    async def read_in_thread(ctx: RequestContext) -> str:
+        tasks = await trio.to_thread.run_sync(lambda: ctx.caller_tasks)
+        assert tasks is not None
+        return f"{len((await tasks.list_tasks()).tasks)} {(await tasks.create_task()).status}"
+
+    async def on_asyncio(ctx: RequestContext) -> str:
+        assert ctx.caller_tasks is not None
+        return f"{len((await ctx.caller_tasks.list_tasks()).tasks)} {(await ctx.caller_tasks.create_task()).status}"
+
+    for tool, options in ((plain, {}), (read_in_thread, {}), (on_asyncio, {"asyncio": True})):
+        server, _ = rendering()
+        server.tool(name="tool", **options)(tool)
+        async with open_memory(server) as client:
+            assert (await client.call_tool("tool")).text == "0 working"
 
 
 async def test_tk_04_a_call_is_answered_with_a_task_that_somebody_else_ends(autojump_clock: MockClock) -> None:

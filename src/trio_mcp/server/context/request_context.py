@@ -135,7 +135,7 @@ class RequestContext(ContextNames[L_co]):
             return None
         from .tasks import CallerTasks  # late: most servers have no tasks
 
-        return CallerTasks(self._tasks(), self._live)
+        return CallerTasks(self._tasks, self._live)
 
     @property
     def state(self) -> CallerState:

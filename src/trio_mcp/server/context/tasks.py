@@ -160,9 +160,11 @@ class TaskPage:
 class CallerTasks(StoredTasks):
     """The tasks of one principal; where the transport knows no principal, all tasks that belong to none."""
 
-    def __init__(self, host: TaskHost, request: RequestScope) -> None:
-        super().__init__(lambda: (host.records,), scope_of(request))
+    def __init__(self, host: Callable[[], TaskHost], request: RequestScope) -> None:
+        super().__init__(lambda: (host().records,), scope_of(request))
         self._host = host
+        """Returns the host of the tasks, which may be made by that, in trio's thread: an object of this class is made
+        in any."""
         self._request = request
 
     async def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
@@ -190,23 +192,24 @@ class CallerTasks(StoredTasks):
         if own is not None and await own.delegate(own_ttl, message):
             return await self.get_task(own.id)
         self._request.request.unpack()  # the parameters are kept with the new task, too
-        settings = self._host.settings
+        host = self._host()
+        settings = host.settings
         ttl_ms = self._milliseconds(settings.ttl if ttl is None else ttl)
-        task = RequestTask(self._host, self._request, ttl_ms=ttl_ms, on_restart="fail")
+        task = RequestTask(host, self._request, ttl_ms=ttl_ms, on_restart="fail")
         if message is not None:
             task.set_message(message)
-        return state_in(await self._host.create_record(task, delegated=True))
+        return state_in(await host.create_record(task, delegated=True))
 
     def _milliseconds(self, ttl: float) -> int | None:
         if not ttl > 0:
             raise ValueError(f"ttl must be greater than 0, not {ttl!r}")
-        return milliseconds(min(ttl, self._host.settings.max_ttl))
+        return milliseconds(min(ttl, self._host().settings.max_ttl))
 
     async def list_tasks(self, cursor: str | None = None) -> TaskPage:
         """Return a page of the caller's tasks, in the order of their creation. ``cursor``: the `TaskPage.next_cursor`
         of the page before, which stays good when its tasks are gone. Raises `CodedError` (-32602) for a text that
         is no cursor."""
-        page = await self._host.records.page(self._scope or "", cursor, _PAGE)
+        page = await self._host().records.page(self._scope or "", cursor, _PAGE)
         return TaskPage([state_in(record) for record in page.records], page.next_cursor)
 
 
