@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +26,12 @@ from ..signals import run_until_interrupted
 from ..targets import SignIn
 from .options import sign_in_options
 
-_TOKEN: Final = re.compile(r"\s+|\w+|[^\w\s]")
+_PIECE: Final = re.compile(r"[^\n.,]*+(?:[\n.,]\s*+|\Z)")
+_WORD: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MOST_COMPARED: Final = 500
-"""Words of two texts that are compared one by one: more take too long, and are shown as one change."""
+"""Pieces of two texts that are compared one by one: more take too long, and are shown as one change."""
+_NARROWEST: Final = 20
+"""Columns of a terminal."""
 
 
 @click.group()
@@ -61,7 +66,8 @@ def _compared(command: Callable[..., int]) -> Callable[..., int]:
 def show(file: Path, config: Path, sign_in: SignIn) -> int:
     """Show the tools that are new or changed, with the words that have changed.
 
-    [-Words-] were approved and are gone, {+words+} are new. The servers in the file are started to see what they say.
+    Lines with - were approved and are gone, those with + are new. The servers in the file are started to see what they
+    say.
 
     Exit status: 0 when all tools are approved; 1 when some are not; 2 for wrong usage, or a file that cannot be read; 3
     when a server could not be asked.
@@ -129,43 +135,70 @@ async def _ask(members: Mapping[str, MemberDescription], pin: ToolPins) -> tuple
 def _print(held: Sequence[HeldTool]) -> None:
     for each in held:
         print(f"{name_shown(each.name)}: {each.reason}")
-        for name, words in _fields(each):
-            # Indented line by line: no description can imitate the line of another tool.
-            print(f"  {name}: " + "\n    ".join(printable(words).splitlines()))
+        for name, parts in _fields(each):
+            print(f"  {name_shown(name)}:")
+            for mark, part in parts:
+                for line in _lines(part):
+                    print(f"    {mark} {line}".rstrip())
     if not held:
         say("all tools are approved")
 
 
-def _fields(held: HeldTool) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a tool that were not approved in these words, each with the change."""
+def _lines(text: str) -> Iterator[str]:
+    """Yield ``text`` in lines that a terminal doesn't wrap: each begins with our mark, so that no text of a server can
+    imitate a mark, a field or another tool."""
+    room = max(shutil.get_terminal_size().columns, _NARROWEST) - len("    + ")
+    for line in printable(text).replace("\t", "\\t").splitlines():
+        start = width = 0
+        for at, character in enumerate(line):
+            columns = 1 if character.isascii() else 2
+            if width + columns > room:
+                yield line[start:at]
+                start, width = at, 0
+            width += columns
+        yield line[start:]
+
+
+def _fields(held: HeldTool) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
+    """Yield the fields of a tool that were not approved in these words, each with the `changed_parts`."""
     new, old = pinned_fields(held.item), held.approved or {}
     for name in {**old, **new}:
-        if name not in old:
-            yield name, _text(new[name])
-        elif old[name] != new.get(name):
-            yield name, changed_words(_text(old[name]), _text(new.get(name, "")))
+        if old.get(name) != new.get(name):
+            yield name, changed_parts(_text(old.get(name, "")), _text(new.get(name, "")))
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def changed_words(old: str, new: str) -> str:
-    """Return ``new`` with its new words as ``{+words+}``, and those that are gone as ``[-words-]``."""
-    before, after = _TOKEN.findall(old), _TOKEN.findall(new)
-    start = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
-    start = min(len(before), len(after)) if start is None else start
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
+def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """Yield the parts of two texts, each with its mark: ``-`` of ``old`` alone, ``+`` of ``new`` alone, and a blank."""
+    before, after = _PIECE.findall(old), _PIECE.findall(new)
+    start, end = _equal_ends(before, after)
     gone, come = before[start : len(before) - end], after[start : len(after) - end]
     changes = [("replace", 0, len(gone), 0, len(come))]
     if max(len(gone), len(come)) <= _MOST_COMPARED:
         changes = difflib.SequenceMatcher(None, gone, come, autojunk=False).get_opcodes()
-    parts = after[:start]
+    parts = [(" ", after[:start])]
     for kind, a, b, c, d in changes:
         if kind == "equal":
-            parts += come[c:d]
+            parts.append((" ", come[c:d]))
             continue
-        parts += [f"[-{''.join(gone[a:b])}-]"] * (a < b) + [f"{{+{''.join(come[c:d])}+}}"] * (c < d)
-    return "".join([*parts, *after[len(after) - end :]])
+        minus, plus = _WORD.findall("".join(gone[a:b])), _WORD.findall("".join(come[c:d]))
+        first, last = _equal_ends(minus, plus)
+        parts += [(" ", plus[:first]), ("-", minus[first : len(minus) - last])]
+        parts += [("+", plus[first : len(plus) - last]), (" ", plus[len(plus) - last :])]
+    parts.append((" ", after[len(after) - end :]))
+    for mark, group in itertools.groupby(parts, key=lambda part: part[0]):
+        if words := "".join(word for _, part in group for word in part):
+            yield mark, words
+
+
+def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """Return how many items are equal at the start, and how many of the others at the end."""
+    shorter = min(len(before), len(after))
+    start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
+    end = 0
+    while end < shorter - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    return start, end
