@@ -108,6 +108,50 @@ def test_the_lifespan_is_entered_once_in_an_event_loop() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["a start that succeeds", "a start that fails"])
+def test_a_request_during_the_start_of_the_lifespan_waits_for_it(fails: bool) -> None:
+    steps: list[str] = []
+    starting, may_start = threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncGenerator[None]:
+        steps.append("up")
+        starting.set()
+        await trio.to_thread.run_sync(may_start.wait, PATIENCE)
+        if fails:
+            raise OSError("no database")
+        yield
+        steps.append("down")
+
+    app = http_app(waiting_server(lifespan=lifespan)[0], **OPEN)
+
+    async def live(may_end: asyncio.Event) -> None:
+        async with app.lifespan():
+            await may_end.wait()
+
+    async def main() -> None:
+        may_end = asyncio.Event()
+        living = asyncio.create_task(live(may_end))
+        await happened_here(starting)
+        request = asyncio.create_task(LoopExchange(app, "echo", {"text": "a"}).text())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        may_start.set()
+        if fails:
+            with pytest.raises(RuntimeError, match="its server has failed"):
+                await request
+            with pytest.raises(OSError, match="no database"):
+                await living
+        else:
+            assert await request == "a"
+            may_end.set()
+            await living
+        assert not trio_threads()
+
+    asyncio.run(main())
+    assert steps == (["up"] if fails else ["up", "down"])
+
+
 def test_applications_share_one_thread() -> None:
     apps = [http_app(waiting_server()[0], **OPEN) for _ in range(3)]
 

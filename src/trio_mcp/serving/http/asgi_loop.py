@@ -49,7 +49,7 @@ class LoopRuns:
             raise RuntimeError(_RUNS_ALREADY)
         run = self._add(loop)
         try:
-            async with run.context:
+            async with run.held():
                 yield
         finally:
             self._remove(run)
@@ -87,7 +87,8 @@ class _LoopRun:
         self.loop = loop
         self._open_front = open_front
         self._front: ASGIFront | None = None
-        self._opening: asyncio.Task[None] | None = None
+        self._opening: asyncio.Future[None] | None = None
+        """The end of the start, for which requests wait; `None` before the start."""
         self.context = AsyncBridgedContext(self._manager, lambda front, _: front, TrioPortal.start)
         """The life of the run."""
 
@@ -99,15 +100,28 @@ class _LoopRun:
             if self.loop.is_closed():  # and nobody takes a response any more
                 front.cut()
 
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[None]:
+        """Start the application, in the context of this task, and hold it while inside."""
+        opening = self._opening = self.loop.create_future()
+        try:
+            async with self.context:
+                opening.set_result(None)
+                yield
+        finally:
+            if not opening.done():
+                opening.set_result(None)
+
     async def front(self) -> ASGIFront:
         """Return the front of the run, which is started if need be. A cancel of one request does not end the start, for
-        which others may wait."""
+        which others may wait. Raises `RuntimeError` if the lifespan that starts the run fails."""
         if self._front is None:
             if self._opening is None:
                 # The run is not of the request that starts it, and sees nothing of the request's context.
                 self._opening = self.loop.create_task(self._open(), context=Context())
             await asyncio.shield(self._opening)
-        assert self._front is not None
+        if self._front is None:
+            raise RuntimeError(_ENDED)
         return self._front
 
     async def _open(self) -> None:
