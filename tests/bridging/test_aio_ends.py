@@ -67,6 +67,21 @@ def test_a_call_after_the_end_of_the_client_says_so(seen: Seen) -> None:
     run(main)
 
 
+def test_a_client_that_is_entered_again_is_refused_and_harms_no_other(seen: Seen) -> None:
+    async def main() -> None:
+        async with aio.open_memory(seen.server) as other:
+            again = aio.open_memory(seen.server)
+            async with again as client:
+                with pytest.raises(RuntimeError, match="entered once"):
+                    await again.__aenter__()
+                assert (await client.call_tool("echo", {"text": "here"})).text == "here"
+            with pytest.raises(RuntimeError, match="entered once"):
+                await again.__aenter__()
+            assert (await other.call_tool("echo", {"text": "here"})).text == "here"
+
+    run(main)
+
+
 def test_a_failure_of_opening_is_raised_where_it_is_opened(seen: Seen, tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(ConnectionLost):

@@ -143,6 +143,16 @@ def test_a_closed_client_says_so_and_one_that_nobody_refers_to_is_closed(seen: S
     thread.join(10)
 
 
+def test_a_client_is_entered_once(seen: Seen) -> None:
+    opened = blocking.open_memory(seen.server)
+    with opened as client:
+        with pytest.raises(RuntimeError, match="entered once"):
+            opened.__enter__()
+        assert client.call_tool("echo", {"text": "here"}).text == "here"
+    with pytest.raises(RuntimeError, match="entered once"):
+        opened.__enter__()
+
+
 def test_changes_are_iterated_over(seen: Seen) -> None:
     with blocking.open_memory(seen.server, era="modern") as client, client.listen(tools=True) as changes:
         assert changes.acknowledged.tools_list_changed

@@ -18,6 +18,7 @@ import trio
 from ..bridging.calls import (
     CALL_HANDLERS,
     CALLBACKS,
+    ENTERED_TWICE,
     METHOD_TABLES,
     BridgedCall,
     BridgedItems,
@@ -52,6 +53,7 @@ class BridgedContext(AbstractContextManager[V]):
 
     _call: BridgedCall[None]
     _context: OpenContext[Any] | None = None
+    _was_entered = False
 
     def __init__(
         self, manager: Callable[[], AbstractAsyncContextManager[Any]], view: type[V], start: StartWork
@@ -63,6 +65,9 @@ class BridgedContext(AbstractContextManager[V]):
 
     def __enter__(self) -> V:
         check_may_block()
+        if self._was_entered:  # the end of the first time would be taken for that of the second
+            raise RuntimeError(ENTERED_TWICE)
+        self._was_entered = True
         news, ended = threading.Event(), self._finished
 
         def tell(_: Callback | None) -> None:  # without this object, which is closed when nobody else refers to it

@@ -268,6 +268,7 @@ class OpenContext(Generic[T]):
             self._nursery.start_soon(_run_work, work)
 
 
+ENTERED_TWICE: Final = "a context manager is entered once: call the function that made it again"
 _POLL_INTERVAL: Final = 1.0
 
 

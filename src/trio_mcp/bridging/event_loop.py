@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from .calls import BridgedCall, Callback, OpenContext, StartWork, reason_of, start_call
+from .calls import ENTERED_TWICE, BridgedCall, Callback, OpenContext, StartWork, reason_of, start_call
 from .portal import ThreadWork, TrioPortal
 
 T = TypeVar("T")
@@ -100,6 +100,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
     _call: BridgedCall[None]
     _context: OpenContext[Any]
     _loop_closer: AsyncGenerator[None]
+    _was_entered = False
 
     def __init__(
         self,
@@ -114,6 +115,9 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
     async def __aenter__(self) -> T:
         loop = running_loop()
+        if self._was_entered:  # the end of the first time would be taken for that of the second
+            raise RuntimeError(ENTERED_TWICE)
+        self._was_entered = True
         opened, ended = _uncancellable_future(), self._finished
 
         def tell(_: Callback | None) -> None:  # without this object, which is closed when nobody else refers to it
