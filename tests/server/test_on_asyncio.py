@@ -168,6 +168,91 @@ async def test_what_a_handler_raises_ends_its_request_and_not_the_loop(
     assert ("fails" in caplog.text) == (not isinstance(raised, ToolError))
 
 
+@pytest.mark.parametrize("raised", [SystemExit(1), KeyboardInterrupt()], ids=lambda raised: type(raised).__name__)
+async def test_a_child_task_that_would_end_the_interpreter_ends_neither_the_loop_nor_calls_in_flight(
+    raised: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("s")
+    waiting = threading.Event()
+    go_on: list[asyncio.Event] = []
+
+    async def leave() -> None:
+        raise raised
+
+    @server.tool(asyncio=True)
+    async def wait() -> str:
+        go_on.append(asyncio.Event())
+        waiting.set()
+        await go_on[0].wait()
+        return "waited"
+
+    @server.tool(asyncio=True)
+    async def fails() -> None:
+        go_on[0].set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leave())
+
+    @server.tool(asyncio=True)
+    async def stops() -> str:
+        asyncio.get_running_loop().stop()
+        return "fine"
+
+    async with open_memory(server) as client, trio.open_nursery() as nursery:
+        texts: list[str] = []
+
+        async def call_wait() -> None:
+            texts.append((await client.call_tool("wait")).text)
+
+        nursery.start_soon(call_wait)
+        await happened(waiting)
+        with trio.fail_after(PATIENCE):
+            assert (await client.call_tool("fails")).is_error
+            for _ in range(2):
+                assert (await client.call_tool("stops")).text == "fine"
+    assert texts == ["waited"]
+    assert f"a task of asyncio raised {type(raised).__name__}, which would end the server" in caplog.text
+
+
+async def test_a_loop_that_fails_ends_its_calls_and_the_next_call_starts_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = Server("s")
+    waiting = threading.Event()
+
+    @server.tool(asyncio=True)
+    async def wait() -> None:
+        waiting.set()
+        await asyncio.sleep(PATIENCE)
+
+    @server.tool(asyncio=True)
+    async def breaks() -> None:
+        def fail() -> None:
+            raise OSError("the selector was closed")
+
+        loop: Any = asyncio.get_running_loop()
+        loop._run_once = fail
+
+    @server.tool(asyncio=True)
+    async def fine() -> str:
+        return "fine"
+
+    async with open_memory(server) as client, trio.open_nursery() as nursery:
+        failed: list[bool] = []
+
+        async def call_wait() -> None:
+            failed.append((await client.call_tool("wait")).is_error)
+
+        nursery.start_soon(call_wait)
+        await happened(waiting)
+        with trio.fail_after(PATIENCE / 2):
+            assert (await client.call_tool("breaks")).is_error
+            assert (await client.call_tool("fine")).text == "fine"
+            while not failed:  # noqa: ASYNC110, until its call has ended
+                await trio.sleep(0.001)
+    assert failed == [True]
+    assert "the event loop of asyncio has failed" in caplog.text
+
+
 async def test_a_handler_that_swallows_its_cancel_is_abandoned_and_does_not_hold_the_server(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,11 +37,19 @@ class AsyncioThread:
         self._max_abandoned = max_abandoned
         self._abandoned: list[LoopTask[Any]] = []
         self._trio_run = TrioRun()
+        self._running: set[LoopTask[Any]] = set()
+        """The tasks that calls wait for."""
         self._ended = trio.Event()
+        self._is_ending = False
         self._loop = asyncio.new_event_loop()
         # A daemon: a handler that blocks the loop for ever must not hold up the end of the interpreter.
         self._thread = threading.Thread(target=self._run_loop, name="trio-mcp asyncio", daemon=True)
         self._thread.start()
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the loop runs no more, by `aclose` or since it has failed."""
+        return self._ended.is_set()
 
     @property
     def is_here(self) -> bool:
@@ -64,6 +72,7 @@ class AsyncioThread:
             calls, context = LoopCalls(self, self._loop, self._trio_run, nursery), copy_context()
             context.run(loop_calls.set, calls)
             task = LoopTask[T](self._loop, partial(_contained, function), context)
+            self._running.add(task)
             try:
                 await task.over.wait()
             except trio.Cancelled as cancelled:
@@ -82,7 +91,10 @@ class AsyncioThread:
                     abandoned()
                 raise
             finally:
+                self._running.discard(task)
                 calls.end()
+        if self.has_ended:
+            raise RuntimeError("the event loop of asyncio has ended while this ran there")
         return task.result()
 
     @asynccontextmanager
@@ -117,7 +129,7 @@ class AsyncioThread:
         """Cancel what still runs in the loop, and end the thread. Returns after ten seconds or so at the latest: a
         thread that is blocked then is left behind, and the log is told."""
         with suppress(RuntimeError):  # it has ended
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._begin_end)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * _PATIENCE + 1):
             await self._ended.wait()
         if self._ended.is_set():
@@ -125,15 +137,35 @@ class AsyncioThread:
         else:
             logger.warning("the event loop of asyncio is blocked, and its thread is left behind: a handler blocks it")
 
+    def _tell_ended(self) -> None:
+        self._ended.set()
+        for task in self._running:
+            task.over.set()
+
     # In the thread of the loop
 
     def _run_loop(self) -> None:
         try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._end_tasks())  # asyncio.Runner would wait without a limit
+            self._run_until(lambda: self._is_ending)
+            ending = self._loop.create_task(self._end_tasks())  # asyncio.Runner would wait without a limit
+            ending.add_done_callback(lambda _: self._loop.stop())
+            self._run_until(ending.done)
+        except Exception:
+            logger.exception("the event loop of asyncio has failed; the next call starts another one")
         finally:
+            self._trio_run.call_soon(self._tell_ended)
             self._loop.close()
-            self._trio_run.call_soon(self._ended.set)
+
+    def _run_until(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:  # asyncio lets them end the loop, and all calls with it
+                logger.exception("a task of asyncio raised %s, which would end the server", type(error).__name__)
+
+    def _begin_end(self) -> None:
+        self._is_ending = True
+        self._loop.stop()
 
     async def _end_tasks(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}

@@ -81,8 +81,8 @@ class RequestHost:
 
     @property
     def asyncio(self) -> AsyncioThread:
-        """The event loop of handlers on asyncio, which starts with the first use."""
-        if self._asyncio is None:
+        """The event loop of handlers on asyncio, which starts with the first use, and anew when it has failed."""
+        if self._asyncio is None or self._asyncio.has_ended:
             from ...concurrency.asyncio_thread import AsyncioThread  # late: few servers have such handlers
 
             self._asyncio = AsyncioThread(self.limits.max_abandoned_threads)
