@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, MemoryPeer, connected, connected_twice
+from tests.patience import PATIENCE
 from tests.server.extension import KNOWS, NAME, about, knowing, state_of, task_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -570,6 +572,34 @@ async def test_tk_04_a_handler_says_how_long_its_task_may_take(
             await wait_all_tasks_blocked()
             state = await about(peer, "tasks/get", task)
             assert (state["ttl"], state["statusMessage"]) == (told, "first")
+
+
+async def test_tk_04_a_run_without_tasks_in_another_thread_is_left_alone() -> None:
+    server, _ = rendering()
+    runs, over = threading.Event(), threading.Event()
+    said = list[str]()
+
+    async def run_elsewhere() -> None:
+        async with open_memory(server) as client:
+            runs.set()
+            await trio.to_thread.run_sync(over.wait, PATIENCE)
+            said.append((await client.call_tool("tidy")).text)
+
+    thread = threading.Thread(target=trio.run, args=(run_elsewhere,), daemon=True)
+    thread.start()
+    try:
+        assert await trio.to_thread.run_sync(runs.wait, PATIENCE)
+        with trio.fail_after(PATIENCE):
+            async with open_memory(server) as client:  # the other run is the first that is asked
+                with pytest.raises(CodedError, match="unknown task"):
+                    await server.tasks.get_task("none")
+                task = (await client.call_tool("tidy")).text
+                assert (await server.tasks.get_task(task)).status == "working"
+    finally:
+        over.set()
+        await trio.to_thread.run_sync(thread.join, PATIENCE)
+    assert not thread.is_alive()
+    assert len(said) == 1
 
 
 async def test_a_task_that_is_gone_meanwhile_is_unknown(autojump_clock: MockClock) -> None:

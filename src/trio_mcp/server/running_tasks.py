@@ -73,6 +73,11 @@ class RunningTasks:
         return self._host
 
     @property
+    def has_host(self) -> bool:
+        """True once anybody has asked for a task: until then, there is no record. Any thread may read it."""
+        return self._host is not None
+
+    @property
     def records(self) -> TaskRecords:
         """The records of the tasks."""
         return self.host().records

@@ -182,7 +182,8 @@ class Server(Offering):
 
     def _task_records(self) -> Sequence[TaskRecords]:
         if self._running_tasks:
-            return [tasks.records for tasks in self._running_tasks]
+            # A host is made in the thread of its run alone, and this may be another.
+            return [tasks.records for tasks in self._running_tasks if tasks.has_host]
         if self._tasks is None or self._tasks.store is None:
             return ()
         if self._stored is None:
