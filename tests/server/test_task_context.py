@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -600,6 +603,27 @@ async def test_tk_04_a_run_without_tasks_in_another_thread_is_left_alone() -> No
         await trio.to_thread.run_sync(thread.join, PATIENCE)
     assert not thread.is_alive()
     assert len(said) == 1
+
+
+async def test_what_the_first_caller_has_in_its_context_goes_with_its_call() -> None:
+    class Trace:
+        pass
+
+    current, left = ContextVar[Trace]("current"), list[weakref.ref[Trace]]()
+    server, _ = rendering()
+
+    @server.tool
+    async def first(ctx: RequestContext) -> int:
+        current.set(trace := Trace())
+        left.append(weakref.ref(trace))
+        assert ctx.caller_tasks is not None
+        return len((await ctx.caller_tasks.list_tasks()).tasks)
+
+    async with open_memory(server) as client:
+        assert (await client.call_tool("first")).text == "0"
+        await wait_all_tasks_blocked()
+        gc.collect()
+        assert left[0]() is None
 
 
 async def test_a_task_that_is_gone_meanwhile_is_unknown(autojump_clock: MockClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ class RunningTasks:
         self._lifespan = lifespan
         self._middleware = middleware
         self._services = services
+        self._context = copy_context()
+        """The context of the server, in which the host runs: that of its first caller would stay until the end."""
         self._expose_errors = expose_errors
         self._host: TaskHost | None = None
         self._shuts_down = self._hurries = False
@@ -67,7 +70,7 @@ class RunningTasks:
             outcomes, settings = OutcomeReplies(expose_errors=self._expose_errors), self._settings or DEFAULT_TASKS
             self._host = host = TaskHost(self._request_host, work, outcomes, settings, self._tools.names)
             work.tasks = lambda: host
-            self._services.start_soon(host.run)
+            self._context.run(self._services.start_soon, host.run)
             if self._shuts_down:
                 host.shut_down(hurry=self._hurries)
         return self._host
