@@ -328,6 +328,18 @@ async def test_server_without_a_storage_that_keeps_nothing_refuses_state() -> No
         assert "this server keeps nothing between requests" in text(await call_with(endpoint, "bob-1", "look", key="a"))
 
 
+async def test_caller_with_several_states_loses_one_to_a_caller_without_where_the_server_keeps_no_more() -> None:
+    async with in_memory(keeper(), max_server_states=3) as endpoint:
+        many, other, new = [await endpoint.initialize() for _ in range(3)]
+        for session, handle in ((many, "x"), (many, "y"), (other, "x"), (new, "x")):
+            assert await ask(endpoint, session, "put", key="a", value=1, handle=handle) == "True"
+        kept = [(many, "x"), (many, "y"), (other, "x"), (new, "x")]
+        assert [await ask(endpoint, session, "look", key="a", handle=handle) for session, handle in kept] == [
+            "nothing",
+            *"111",
+        ]
+
+
 @pytest.mark.parametrize(("is_one_caller", "allowed"), [(True, 2), (False, 4)])
 async def test_callers_share_how_many_states_a_server_keeps(is_one_caller: bool, allowed: int) -> None:
     sockets = over_sockets(keeper(), limits=Limits(max_server_states=4))

@@ -107,8 +107,12 @@ class CallerState:
         With ``expected``, the version of an earlier `read`, return `None`, with nothing changed, if the value was
         changed or deleted since; an empty text expects that there is no value.
 
-        Raises `StoreFull`, with nothing changed, if the state would exceed one of the `Limits`, and `NotSerializable`
-        for a value without a JSON form.
+        Where the server keeps `Limits.max_server_states` already, a new state takes the place of another, which is
+        forgotten: one of this caller, if it has any, that was written once and never used; otherwise one of the caller
+        that has the most, if it has two or more; otherwise any that was written once and never used.
+
+        Raises `StoreFull`, with nothing changed, if there is no such state, or if the state would exceed another of the
+        `Limits`; and `NotSerializable` for a value without a JSON form.
         """
         text, version = msgspec.Raw(encode_value(value)), secrets.token_urlsafe(_VERSION_BYTES)
 
