@@ -133,9 +133,9 @@ async def test_tasks_of_the_caller_are_there_in_any_thread_before_the_first_task
         assert ctx.caller_tasks is not None
         return f"{len((await ctx.caller_tasks.list_tasks()).tasks)} {(await ctx.caller_tasks.create_task()).status}"
 
-    for tool, options in ((plain, {}), (read_in_thread, {}), (on_asyncio, {"asyncio": True})):
+    for tool in (plain, read_in_thread, on_asyncio):
         server, _ = rendering()
-        server.tool(name="tool", **options)(tool)
+        server.tool(name="tool", asyncio=tool is on_asyncio)(tool)
         async with open_memory(server) as client:
             assert (await client.call_tool("tool")).text == "0 working"
 
