@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
@@ -42,6 +42,10 @@ def _no_thread_stays() -> Generator[None]:
 
 def runs_here() -> bool:
     return asyncio.current_task() is not None and threading.current_thread() is not threading.main_thread()
+
+
+async def awaited(answer: Awaitable[Any]) -> Any:
+    return await answer
 
 
 async def happened(event: threading.Event) -> None:
@@ -237,7 +241,7 @@ async def test_a_loop_that_fails_ends_its_calls_and_the_next_call_starts_another
         return "fine"
 
     async with open_memory(server) as client, trio.open_nursery() as nursery:
-        failed: list[bool] = []
+        failed: list[Any] = []
 
         async def call_wait() -> None:
             failed.append((await client.call_tool("wait")).is_error)
@@ -569,6 +573,48 @@ async def test_calls_are_refused_while_too_many_abandoned_tasks_run(monkeypatch:
                 break
         else:
             pytest.fail("it is still refused")
+
+
+async def test_middleware_that_waits_for_a_handler_that_swallows_its_cancel_is_not_abandoned(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_mcp.concurrency.asyncio_thread._PATIENCE", 0.05)
+    server = Server("s", asyncio=True, limits=Limits(cleanup_grace=0.05, max_abandoned_threads=2))
+    started, may_end = threading.Event(), threading.Event()
+
+    @server.middleware("tools/call")
+    async def outer(request: ServerRequest, next: Next) -> Any:
+        return await next(request)
+
+    @server.middleware("tools/call")
+    async def inner(request: ServerRequest, next: Next) -> Any:
+        async with asyncio.TaskGroup() as group:
+            answer = group.create_task(awaited(next(request)))
+        return answer.result()
+
+    @server.tool
+    async def stubborn() -> None:
+        started.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+
+    @server.tool
+    async def fine() -> str:
+        return "fine"
+
+    async with open_memory(server) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "stubborn")
+            await happened(started)
+            nursery.cancel_scope.cancel(reason="enough")
+        while server.statistics().in_flight:  # noqa: ASYNC110, until it is abandoned
+            await trio.sleep(0.001)
+        assert (await client.call_tool("fine")).text == "fine", "one task counts, and two may"
+        may_end.set()
+    blamed = [record.getMessage() for record in caplog.records if "is abandoned: " in record.getMessage()]
+    assert len(blamed) == 1
+    assert "stubborn swallows" in blamed[0]
 
 
 async def test_a_plain_generator_that_is_cancelled_while_it_is_entered_is_left() -> None:

@@ -79,6 +79,9 @@ class AsyncioThread:
                 task.cancel(cancelled.reason)
                 with graces.grace():
                     await task.over.wait()
+                if not task.over.is_set() and await calls.end_waiting():
+                    with graces.grace():  # what it has waited for had the first one
+                        await task.over.wait()
                 if not task.over.is_set():
                     self._abandoned.append(task)
                     called: Any = getattr(function, "func", function)  # without arguments, which may be private
@@ -200,12 +203,25 @@ class LoopCalls:
         self._nursery = nursery
         self._scopes: dict[trio.CancelScope, None] | None = {}
         """The scopes of the calls; `None` once the function has returned."""
+        self._call_ended: trio.Event | None = None
 
     def end(self) -> None:
         """Cancel all calls, of tasks that the function has left behind, in trio's thread."""
         scopes, self._scopes = self._scopes or {}, None
         for scope in scopes:
             scope.cancel(reason="the handler has returned")
+
+    async def end_waiting(self) -> bool:
+        """Cancel the calls that tasks wait for now, in trio's thread, and wait for their end, shielded, as the nursery
+        would. Return whether there were any."""
+        scopes = list(self._scopes or ())
+        for scope in scopes:
+            scope.cancel(reason="the task of asyncio was cancelled")
+        with trio.CancelScope(shield=True):
+            while any(scope in (self._scopes or ()) for scope in scopes):
+                self._call_ended = trio.Event()
+                await self._call_ended.wait()
+        return bool(scopes)
 
     @property
     def is_here(self) -> bool:
@@ -239,6 +255,8 @@ class LoopCalls:
             finally:
                 if self._scopes is not None:
                     del self._scopes[scope]
+                if self._call_ended is not None:
+                    self._call_ended.set()
                 tell(end)
                 del end  # the traceback of an exception refers to this frame
 
