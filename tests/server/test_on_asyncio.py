@@ -1,8 +1,10 @@
 """Handlers that run on asyncio: tools, resources, prompts, completers, and all that may surround them."""
 
 import asyncio
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
@@ -28,6 +30,10 @@ from trio_mcp.middleware import time_limit
 from trio_mcp.types import CreateMessageResult, PromptReference, TextContent
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+class Numbers:
+    """An argument that can be watched."""
 
 
 def loop_threads() -> list[str]:
@@ -615,6 +621,39 @@ async def test_middleware_that_waits_for_a_handler_that_swallows_its_cancel_is_n
     blamed = [record.getMessage() for record in caplog.records if "is abandoned: " in record.getMessage()]
     assert len(blamed) == 1
     assert "stubborn swallows" in blamed[0]
+
+
+async def test_the_next_call_drops_an_abandoned_task_that_has_ended_with_its_arguments() -> None:
+    server = Server("s", limits=Limits(cleanup_grace=0.01))
+    started, may_end, ended = (threading.Event() for _ in range(3))
+    arguments: list[weakref.ref[Any]] = []
+
+    @server.tool(asyncio=True)
+    async def stubborn(numbers: Annotated[Numbers, Provide(Numbers)]) -> None:
+        arguments.append(weakref.ref(numbers))
+        started.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+        ended.set()
+
+    @server.tool(asyncio=True)
+    async def fine() -> str:
+        return "fine"
+
+    async with open_memory(server) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "stubborn")
+            await happened(started)
+            nursery.cancel_scope.cancel(reason="enough")
+        while server.statistics().in_flight:  # noqa: ASYNC110, until it is abandoned
+            await trio.sleep(0.001)
+        may_end.set()
+        await happened(ended)
+        for _ in range(5):  # the first may come before trio's thread is told of the end
+            assert (await client.call_tool("fine")).text == "fine"
+        gc.collect()
+        assert [argument() for argument in arguments] == [None]
 
 
 async def test_a_plain_generator_that_is_cancelled_while_it_is_entered_is_left() -> None:

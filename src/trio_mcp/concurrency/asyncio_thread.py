@@ -62,12 +62,9 @@ class AsyncioThread:
         """Run ``function`` in a task of the loop, and return its result. A cancel cancels the task, with its reason as
         the message, and is raised when the task has ended. A task that does not end within the grace is abandoned: the
         log is told, and ``abandoned`` called. Raises `CodedError` while too many abandoned tasks run."""
+        self._abandoned = [task for task in self._abandoned if not task.over.is_set()]  # a task holds its arguments
         if len(self._abandoned) >= self._max_abandoned:
-            self._abandoned = [task for task in self._abandoned if not task.over.is_set()]
-            if len(self._abandoned) >= self._max_abandoned:
-                raise CodedError(
-                    TOO_BUSY, "Too busy: earlier calls still run though they were cancelled; try again later"
-                )
+            raise CodedError(TOO_BUSY, "Too busy: earlier calls still run though they were cancelled; try again later")
         async with trio.open_nursery() as nursery:
             calls, context = LoopCalls(self, self._loop, self._trio_run, nursery), copy_context()
             context.run(loop_calls.set, calls)
