@@ -11,9 +11,10 @@ import trio
 from tests.auth.test_fetching import named
 from tests.transports.http_client.scripted import Visitor, answering, scripted
 
-from trio_mcp import ConnectionLost, HTTPError, Server, open_http, serve_http
+from trio_mcp import Address, ConnectionLost, HTTPError, Server, open_http, serve_http
 from trio_mcp.auth import AuthorizationError, Bearer, ClientCredentials
 from trio_mcp.connecting.credentials import is_confidential
+from trio_mcp.hosting import MemberDescription, open_group
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,21 @@ async def test_bearer_token_reaches_a_trusted_host_by_no_proxy(monkeypatch: pyte
         nursery.cancel_scope.cancel(reason="the test is over")
     assert set(seen) == {"Bearer secret"}
     assert proxy.visitors == []
+
+
+async def test_member_of_a_group_gets_its_token_at_a_trusted_host() -> None:
+    named("127.0.0.1")
+    seen: list[str | None] = []
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(_serve, Server("inside"))
+        url = f"http://mcp:{listeners[0].socket.getsockname()[1]}/mcp"
+        see: Any = lambda request: seen.append(request.headers.get("Authorization"))  # noqa: E731
+        address = Address(url, auth=Bearer("secret", trusted_http_hosts=["mcp"]), on_request=see)
+        async with open_group({"inside": MemberDescription(address)}) as group:
+            await group.settled()
+            assert group.statuses["inside"].error is None
+        nursery.cancel_scope.cancel(reason="the test is over")
+    assert set(seen) == {"Bearer secret"}
 
 
 async def _serve(server: Server, *, task_status: Any) -> None:
