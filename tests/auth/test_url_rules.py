@@ -6,7 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from trio_mcp.auth.fetching import FetchFailed, UrlRules, is_public
+from trio_mcp.auth.fetching import FetchFailed, HttpFetcher, UrlRules, is_public
+from trio_mcp.auth.resource_server.verification import fetcher_for
 
 REMOTE = UrlRules.for_server("https://mcp.example.com/mcp")
 LOCAL = UrlRules.for_server("http://127.0.0.1:8000/mcp")
@@ -66,8 +67,39 @@ def test_the_scheme_is_https_or_http_where_the_server_is_on_this_machine_and_so_
 )
 def test_http_is_asked_at_trusted_hosts_alone_and_never_at_a_public_address(url: str, asked: bool) -> None:
     trusted = frozenset(("idp", "10.0.0.5", "8.8.8.8"))
-    rules = UrlRules.for_server("https://mcp.example.com/mcp", trusted_http_hosts=trusted)
+    rules = UrlRules.for_server("http://idp/mcp", trusted_http_hosts=trusted)
     assert allowed(rules, url) == asked
+
+
+@pytest.mark.parametrize("public_addresses_only", [False, True])
+@pytest.mark.parametrize(
+    "server",
+    ["https://evil.example/", "https://nas.lan/mcp", "http://evil.example/", "http://localhost/", "https://10.0.0.5/"],
+)
+def test_only_servers_asked_with_http_at_a_trusted_host_name_urls_there(
+    server: str, public_addresses_only: bool
+) -> None:
+    trusted = frozenset(("nas.lan", "10.0.0.5"))
+    rules = UrlRules.for_server(server, public_addresses_only=public_addresses_only, trusted_http_hosts=trusted)
+    assert not allowed(rules, "http://nas.lan/admin")
+    assert not allowed(rules, "http://10.0.0.5/admin")
+    assert allowed(rules, "https://10.0.0.5/admin") is not public_addresses_only
+
+
+def test_trusted_address_is_asked_with_http_and_with_https() -> None:
+    trusted = frozenset(("mcp", "10.0.0.5"))
+    rules = UrlRules.for_server("http://mcp/", public_addresses_only=True, trusted_http_hosts=trusted)
+    assert allowed(rules, "http://10.0.0.5/")
+    assert allowed(rules, "https://10.0.0.5/")
+    assert rule_of(rules, "https://mcp/", "10.0.0.9")
+    assert not allowed(rules, "https://10.0.0.6/")
+    assert not rule_of(rules, "https://as.example/", "10.0.0.5")
+
+
+def test_verifier_asks_trusted_hosts_whatever_its_issuer_is() -> None:
+    fetcher = fetcher_for("https://issuer.example", frozenset(("keys",)))
+    assert isinstance(fetcher, HttpFetcher)
+    assert allowed(fetcher.rules, "http://keys/jwks")
 
 
 @pytest.mark.parametrize(

@@ -100,17 +100,21 @@ class UrlRules:
     that is connected to, not the name."""
     trusted_http_hosts: frozenset[str] = frozenset()
     """Hosts of a private network that are asked with ``http``, too, at addresses that the public internet does not
-    reach."""
+    reach. `public_addresses_only` does not concern them."""
 
     @classmethod
     def for_server(
         cls, url: str, *, public_addresses_only: bool = False, trusted_http_hosts: frozenset[str] = frozenset()
     ) -> UrlRules:
-        """Return the rules for URLs that the server at ``url`` dictates. Raises `ValueError` for an invalid URL."""
+        """Return the rules for URLs that the server at ``url`` dictates. ``trusted_http_hosts`` count only for a server
+        that is itself asked with ``http`` at one of them: no other server has a client send anything to these hosts.
+        Raises `ValueError` for an invalid URL."""
+        origin = split_url(url)[0]
+        is_trusted = not origin.secure and origin.host in trusted_http_hosts
         return cls(
-            loopback=is_local_host(split_url(url)[0].host),
+            loopback=is_local_host(origin.host),
             public_addresses_only=public_addresses_only,
-            trusted_http_hosts=trusted_http_hosts,
+            trusted_http_hosts=trusted_http_hosts if is_trusted else frozenset(),
         )
 
     def check(self, url: str) -> Origin:
@@ -148,7 +152,7 @@ class UrlRules:
         """Return the rule for addresses of ``origin``; `None` where all are allowed."""
         if not origin.secure:  # where names are, such as localhost, is for a name server to say
             return is_private if self._trusts(origin) else _is_of_this_machine
-        if not self.public_addresses_only:
+        if not self.public_addresses_only or self._trusts(origin):
             return None
         return self._allows if self.loopback else is_public
 

@@ -355,8 +355,9 @@ class OAuthClient(ClientAuth):
     """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
     environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
-    """Hosts of a private network to which tokens may go over plain ``http``: servers, and authorization servers.
-    Whoever can read the traffic of that network can use the tokens."""
+    """Hosts of a private network to which tokens may go over plain ``http``: servers, and authorization servers of
+    servers that are themselves asked with ``http`` at one of these hosts. Whoever can read the traffic of that network can
+    use the tokens."""
 
     @asynccontextmanager
     async def _open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
