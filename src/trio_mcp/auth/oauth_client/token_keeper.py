@@ -356,8 +356,8 @@ class OAuthClient(ClientAuth):
     environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
     """Hosts of a private network to which tokens may go over plain ``http``: servers, and authorization servers of
-    servers that are themselves asked with ``http`` at one of these hosts. Whoever can read the traffic of that network can
-    use the tokens."""
+    servers that are themselves asked with ``http`` at one of these hosts. Whoever can read the traffic of that
+    network can use the tokens."""
 
     @asynccontextmanager
     async def _open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
