@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import stat
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,6 +17,7 @@ import pytest
 import trio
 from tests.hosting.members import describe
 from tests.interaction.client.raw import RawPeer
+from tests.patience import PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import Next, PeerError, Server, ServerRequest, blocking, gateway, open_memory
@@ -29,6 +31,7 @@ from trio_mcp.hosting import (
     open_group,
     tool_hash,
 )
+from trio_mcp.hosting import pins as pins_module
 from trio_mcp.types import Tool, ToolAnnotations
 
 SCHEMA: dict[str, Any] = {"type": "object"}
@@ -293,6 +296,34 @@ async def test_approvals_at_the_same_time_are_all_in_the_file(tmp_path: Path) ->
             nursery.start_soon(approve, number)
     assert set(json.loads(path.read_text())) == {f"m{number}" for number in range(8)}
     assert os.listdir(tmp_path) == ["pins.json"]
+
+
+async def test_second_reader_waits_for_the_first_and_has_the_latest_pins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pins.json"
+    path.write_text("{}")
+    pins, reading, may_read = ToolPins(path), threading.Event(), threading.Event()
+    read = pins_module._read
+
+    def slowly(path: Path) -> Any:
+        found = read(path)
+        if not reading.is_set():
+            reading.set()
+            assert may_read.wait(PATIENCE)
+        return found
+
+    monkeypatch.setattr(pins_module, "_read", slowly)
+    tool = Tool("x", SCHEMA)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.to_thread.run_sync, pins.load)
+        await trio.to_thread.run_sync(reading.wait, PATIENCE)
+        path.write_text(json.dumps({"a": {"x": tool_hash(tool)}}))
+        with trio.move_on_after(0.1):  # it waits for the first one, or would be overwritten by it
+            await trio.to_thread.run_sync(pins.load, abandon_on_cancel=True)
+        may_read.set()
+    pins.load()
+    assert not pins.held_of("a", [tool], str)
 
 
 async def test_mode_of_the_file_is_kept(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -102,6 +103,7 @@ class ToolPins:
         self._pins = _checked(source, "pin=") if isinstance(source, Mapping) else {}
         self._stamp: tuple[int, ...] | None = None
         """What tells the file that was read from a later one; `None` where there was none."""
+        self._loading = threading.Lock()
         self._logged: dict[str, frozenset[str]] = {}
         """The hashes of all tools of each member with held ones, as they were when the log was written."""
 
@@ -136,12 +138,13 @@ class ToolPins:
         """Read the file, if it has changed, and return whether it has. Blocks. Raises `ConfigError`."""
         if self.path is None:
             return False
-        stamp = _stamp(self.path)
-        if stamp == self._stamp:
-            return False
-        self._stamp = stamp  # one line in the log for a file that can't be read
-        self._pins = _read(self.path)
-        return True
+        with self._loading:  # `follow` and `approve` read in threads: none may return before the other has the pins
+            stamp = _stamp(self.path)
+            if stamp == self._stamp:
+                return False
+            self._stamp = stamp  # one line in the log for a file that can't be read
+            self._pins = _read(self.path)
+            return True
 
     async def follow(self, changed: Callable[[], object]) -> None:
         """Call ``changed`` after each change of the file, until cancelled."""
