@@ -100,6 +100,15 @@ async def test_gateway_shows_transformed_tools_and_no_preset() -> None:
     assert "secret-folder" not in repr(secret)
 
 
+async def test_view_that_names_a_tool_of_its_server_gets_no_tool_renamed_to_this_name() -> None:
+    async with open_group(described(remove=ToolTransform(name="find"))) as group:
+        await group.settled()
+        assert (await group.call_tool("a__find", {"text": "x"})).text == "removed x"
+        assert (await group.call_from_app("a", "remove", {"text": "x"})).text == "removed x"
+        with pytest.raises(NotInCatalogue, match="'a' offers no tool 'find'"):
+            await group.call_from_app("a", "find", {"text": "x"})
+
+
 async def test_star_is_for_all_other_tools() -> None:
     async with open_group(described(all=ToolTransform(hidden=True), find=ToolTransform(name="books"))) as group:
         await group.settled()

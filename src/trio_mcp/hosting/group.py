@@ -241,6 +241,8 @@ class Group:
         """
         check_keywords(Group.call_from_app, handlers)
         entry, client = await self._offered("tools", self.catalogue._tool_name(member, name))
+        if entry.item.name != name:  # another tool, which the user has given this name
+            raise NotInCatalogue(f"{member!r} offers no tool {name!r}")
         if not entry.for_app:
             raise NotInCatalogue(f"no view may call {name!r} of {member!r}")
         own = options_for_member(member, handlers)
