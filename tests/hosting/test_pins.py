@@ -271,6 +271,26 @@ async def test_pipe_and_folder_are_no_pin_files(tmp_path: Path) -> None:
                 pass
 
 
+async def test_file_that_cannot_be_looked_at_is_no_file_without_pins(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path in (tmp_path / "file" / "pins.json", tmp_path / "loop"):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            async with open_group(pin=path):
+                pass
+    server, path = offering(x="does x"), tmp_path / "pins.json"
+    await approved(server, path)
+    async with grouped(server, path) as group:
+        path.unlink()
+        path.symlink_to(path)
+        while not (told := [each for each in caplog.records if "the pins before stay" in each.getMessage()]):  # noqa: ASYNC110
+            await trio.sleep(1)
+        assert list(group.catalogue.tools) == ["a__x"]
+    assert len(told) == 1
+
+
 async def test_link_is_read_but_never_written_through(tmp_path: Path) -> None:
     server, target, link = offering(x="does x"), tmp_path / "target", tmp_path / "pins.json"
     target.write_text("{}")

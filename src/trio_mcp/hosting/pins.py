@@ -209,10 +209,13 @@ def _object(value: Any, where: str, wanted: str) -> Mapping[str, Any]:
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    with suppress(OSError):
+    try:
         status = path.stat()
-        return status.st_ino, status.st_size, status.st_mtime_ns
-    return None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return (error.errno or 0,)  # `_read` says what is wrong
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read(path: Path) -> _Pins:
