@@ -177,6 +177,11 @@ def test_wrong_numbers_are_refused(wrong: dict[str, Any]) -> None:
         keep_large_results(Server("s"), **wrong)
 
 
+def test_negative_preview_is_refused() -> None:
+    with pytest.raises(ValueError, match="preview must be 0 or more, not -1"):
+        keep_large_results(Server("s"), preview=-1)
+
+
 # Callers
 
 

@@ -61,11 +61,14 @@ def keep_large_results(
     after a restart, unless its client had a token.
 
     Structured content and ``_meta`` are left out of an answer that was cut. So the server no longer lists output
-    schemas, by which clients would check the answer. Raises `ValueError` for numbers that aren't greater than 0.
+    schemas, by which clients would check the answer. Raises `ValueError` for numbers that aren't greater than 0;
+    ``preview`` may be 0.
     """
     for name, number in (("max_bytes", max_bytes), ("ttl", ttl), ("total_bytes", total_bytes)):
         if not number > 0:
             raise ValueError(f"{name} must be greater than 0, not {number!r}")
+    if preview < 0:
+        raise ValueError(f"preview must be 0 or more, not {preview!r}")
     stores = WeakKeyDictionary[RequestHost, _KeptResults]()
 
     async def cut(request: ServerRequest, next: Next) -> Any:
