@@ -289,7 +289,8 @@ async def test_http_goes_to_a_trusted_host_where_its_address_is_private(
     assert (len(server.visitors), len(proxy.visitors)) == (int(asked), 0)
 
 
-async def test_name_below_localhost_is_this_machine_whatever_a_name_server_says() -> None:
+@pytest.mark.parametrize("name", ["as.localhost", "as.localhost.", "localhost."])
+async def test_name_below_localhost_is_this_machine_whatever_a_name_server_says(name: str) -> None:
     looked_up: list[object] = []
 
     class Resolver(trio.abc.HostnameResolver):
@@ -302,7 +303,7 @@ async def test_name_below_localhost_is_this_machine_whatever_a_name_server_says(
 
     trio.socket.set_custom_hostname_resolver(Resolver())
     async with scripted(answering(OK)) as server:
-        fetched = await HttpFetcher(HERE).fetch(get(f"http://as.localhost:{server.port}/"))
+        fetched = await HttpFetcher(HERE).fetch(get(f"http://{name}:{server.port}/"))
     assert fetched.body == b"hello"
     assert looked_up == [b"localhost"]
 

@@ -240,15 +240,19 @@ def is_local_host(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return host.removesuffix(".").rpartition(".")[2] == "localhost"
+        return _is_localhost(host)
     inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (inner or address).is_loopback
 
 
 def looked_up(host: str) -> str:
-    """Return the name to look up for ``host``: ``localhost`` for the names below it, which many resolvers don't know,
-    and which must not be asked of a name server (RFC 6761 section 6.3)."""
-    return "localhost" if host.removesuffix(".").endswith(".localhost") else host
+    """Return the name to look up for ``host``: ``localhost`` for ``localhost.`` and the names below it, which many
+    resolvers don't know, and which must not be asked of a name server (RFC 6761 section 6.3)."""
+    return "localhost" if _is_localhost(host) else host
+
+
+def _is_localhost(name: str) -> bool:
+    return name.removesuffix(".").rpartition(".")[2] == "localhost"
 
 
 def _is_exempt(origin: Origin, exceptions: str) -> bool:
