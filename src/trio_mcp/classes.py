@@ -166,7 +166,8 @@ class _LazyInit(_LazyMember):
         self._instances = 0
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if instance is None or self._instances >= _FEW:  # threads without a GIL may count past it
+        # `inspect.signature` binds it to the class (CPython 3.13); threads without a GIL may count past the limit.
+        if instance is None or isinstance(instance, type) or self._instances >= _FEW:
             return super().__get__(instance, owner)
         self._instances += 1
 
