@@ -104,11 +104,6 @@ class Credentials(Protocol):
 class ClientAuth(Protocol):
     """A way to authorize the requests of a client: the argument ``auth`` of `open_http`."""
 
-    @property
-    def trusted_http_hosts(self) -> Collection[str]:
-        """Hosts to which tokens may go over plain ``http``."""
-        ...
-
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for the server at ``server_url``, whose tasks end with the block. Inside
         ``user_is_asked`` no limit of a call runs."""

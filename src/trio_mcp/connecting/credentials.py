@@ -33,7 +33,7 @@ def check_authorization(auth: ClientAuth | None, headers: Mapping[str, str], url
 
 def trusted_http_hosts(auth: ClientAuth | None) -> Collection[str]:
     """Return the hosts to which ``auth`` may send tokens over plain HTTP."""
-    return () if auth is None else auth.trusted_http_hosts
+    return getattr(auth, "trusted_http_hosts", ())
 
 
 @asynccontextmanager

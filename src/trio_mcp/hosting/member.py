@@ -28,6 +28,7 @@ from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.nurseries import sole_exception
 from ..connecting.bad_target import BadTarget
+from ..connecting.credentials import trusted_http_hosts
 from ..connecting.stdio import Command, NotReady
 from ..connecting.targets import Address, Target
 from ..diagnostics.log import peer_log_share
@@ -296,7 +297,7 @@ class _ObservedAuth(ClientAuth):
 
     @property
     def trusted_http_hosts(self) -> Collection[str]:
-        return self.auth.trusted_http_hosts
+        return trusted_http_hosts(self.auth)
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         def asking() -> AbstractContextManager[None]:
