@@ -1,4 +1,4 @@
-"""The examples of a page of the documentation as modules: each block of Python whose first line is ``# name.py``."""
+"""The pages of the documentation, and their examples: each block of Python whose first line is ``# name.py``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,39 @@ from types import ModuleType
 
 import pytest
 
-__all__ = ["Page"]
+__all__ = ["ROOT", "USER_PAGES", "Page", "examples_in"]
 
 ROOT = Path(__file__).parent.parent
+_CONTRIBUTED = {"architecture", "decisions", "map", "proof", "reference", "rulings"}
+USER_PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if page.parent.name != "reference"
+        and page.relative_to(ROOT / "docs").with_suffix("").as_posix() not in _CONTRIBUTED
+    ),
+]
+"""The pages for users, without the API reference."""
+
+
+def examples_in(text: str) -> dict[str, str]:
+    """The code of each example in ``text``, by its file name. Raises `ValueError` for a repeated name."""
+    found: list[tuple[str, str]] = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, flags=re.DOTALL)
+    names = [name for name, _ in found]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"two examples of one name: {sorted(twice)}")
+    return dict(found)
 
 
 class Page:
-    """The page ``docs/NAME``."""
+    """The page ``docs/NAME``, or all pages in the folder ``docs/NAME``."""
 
     def __init__(self, name: str) -> None:
-        self.text = (ROOT / "docs" / name).read_text()
+        path = ROOT / "docs" / name
+        self.text = (
+            "\n".join(page.read_text() for page in sorted(path.rglob("*.md"))) if path.is_dir() else path.read_text()
+        )
         self.blocks: dict[str, str] = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", self.text, flags=re.DOTALL))
         """The text of each example, by the name of its module."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.pages import ROOT, USER_PAGES, examples_in
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = {name: code for page in USER_PAGES for name, code in examples_in(page.read_text()).items()}
 LIMIT = 150
 """Seconds after which the type checker hangs; no measure of speed."""
 
@@ -22,32 +21,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mypy")
 
 
-def examples_in(page: Path) -> dict[str, str]:
-    """The files of a page, by the names in their first lines."""
-    return dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page.read_text(), flags=re.DOTALL))
-
-
-def together(pages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The examples of all pages in few folders, in each of which a name stands for one file: most of the time of a
-    checker is its start."""
-    folders: list[dict[str, str]] = []
-    for files in pages:
-        fitting = (each for each in folders if all(each.get(name, code) == code for name, code in files.items()))
-        if (folder := next(fitting, None)) is None:
-            folders.append(folder := {})
-        folder.update(files)
-    return folders
-
-
 @pytest.fixture(scope="module")
 def checked_by_pyright(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What pyright says of the files of a folder, by the name of the folder: the examples of each page, with those of
-    the README, and the files below. One run checks all, since most of the time of a run is its start."""
+    """What pyright reports for the examples of all pages, and for each of the files below. One run checks all of them,
+    since most of its time is the start."""
     pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
     project = tmp_path_factory.mktemp("pyright")
-    readme = examples_in(PAGES[0])
-    pages = {page.stem: readme | examples for page in PAGES if (examples := examples_in(page))}
-    folders = {page: {file: f"# {file}\n{code}" for file, code in files.items()} for page, files in pages.items()}
+    folders = {"pages": {file: f"# {file}\n{code}" for file, code in EXAMPLES.items()}}
     folders |= {name: {"handler.py": code} for name, code in OWN.items()}
     for name, files in folders.items():
         (project / name).mkdir()
@@ -81,13 +61,9 @@ def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page
 
 def test_mypy_finds_nothing_wrong_with_the_examples_of_any_page_and_of_the_folder(tmp_path: Path, cache: Path) -> None:
     pytest.importorskip("mypy", reason="needs the type checker: pip install -e '.[dev]'")
-    runs: list[tuple[Path, list[str]]] = [(ROOT, ["examples"])]
-    for number, files in enumerate(together([examples_in(page) for page in PAGES])):
-        folder = tmp_path / f"pages {number}"
-        folder.mkdir()
-        for name, code in (examples_in(PAGES[0]) | files).items():
-            (folder / name).write_text(code)
-        runs.append((folder, sorted(files)))
+    for name, code in EXAMPLES.items():
+        (tmp_path / name).write_text(code)
+    runs: list[tuple[Path, list[str]]] = [(ROOT, ["examples"]), (tmp_path, sorted(EXAMPLES))]
     for folder, names in runs:
         mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), *names]
         checked = subprocess.run(mypy, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False)

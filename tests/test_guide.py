@@ -16,36 +16,20 @@ from typing import Any
 import attrs
 import pytest
 from tests.forked import forked_command
+from tests.pages import ROOT, USER_PAGES, Page, examples_in
 from tests.patience import PATIENCE
 
 from trio_mcp import Limits, open_stdio
 
-ROOT = Path(__file__).parent.parent
-PAGES = {
-    name: (ROOT / f"docs/{name}.md").read_text()
-    for name in (
-        "asking",
-        "caching",
-        "changes",
-        "clients",
-        "commands",
-        "groups",
-        "limits",
-        "observing",
-        "proxies",
-        "sockets",
-    )
-}
-EXAMPLE = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", flags=re.DOTALL)
-OWN = [example for page in PAGES.values() for example in EXAMPLE.findall(page)]
-KITCHEN = [example for example in EXAMPLE.findall((ROOT / "docs/servers.md").read_text()) if example[0] == "kitchen.py"]
-BLOCKS = [*EXAMPLE.findall((ROOT / "README.md").read_text()), *KITCHEN, *OWN]
+PAGES = {page.relative_to(ROOT).as_posix(): page.read_text() for page in USER_PAGES}
+BLOCKS = {name: code for page in reversed(PAGES.values()) for name, code in examples_in(page).items()}
+"""The examples of all pages, by the names of their files."""
 
 
 def run_example(folder: Path, name: str) -> tuple[int, str, str]:
     """Run an example among all others, in a Python that has imported trio-mcp. Return its exit status and what it has
     printed, on both streams."""
-    for other, code in BLOCKS:
+    for other, code in BLOCKS.items():
         (folder / other).write_text(code)
     command = forked_command([name])
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -85,21 +69,23 @@ def test_the_client_with_limits_sees_progress_and_gives_up(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_example_that_asks_serves_both_eras(tmp_path: Path, era: Any) -> None:
-    (tmp_path / "shop.py").write_text(dict(BLOCKS)["shop.py"])
+    (tmp_path / "shop.py").write_text(BLOCKS["shop.py"])
     command = forked_command(["-m", "trio_mcp.cli", "run", str(tmp_path / "shop.py")])
     async with open_stdio(command, era=era, elicitation=lambda _: {"street": "Elm"}) as client:
         assert (await client.call_tool("order", {"item": "tea"})).text == "tea to Elm 1"
 
 
-def test_each_example_is_a_whole_file_with_a_name_of_its_own() -> None:
-    assert sum(page.count("```python") for page in PAGES.values()) == len(OWN)
-    assert len(BLOCKS) == len(dict(BLOCKS))
+def test_one_file_name_means_one_program_on_all_pages() -> None:
+    places = [(name, page) for page, text in PAGES.items() for name in examples_in(text)]
+    names = [name for name, _ in places]
+    assert [place for place in places if names.count(place[0]) > 1] == []
 
 
-@pytest.mark.parametrize(("name", "code"), [*KITCHEN, *OWN])
-def test_an_example_is_about_ten_lines(name: str, code: str) -> None:
-    statements = [line for line in code.splitlines() if line.strip()]
-    assert len(statements) <= 13, name
+@pytest.mark.parametrize("page", PAGES)
+def test_code_on_a_page_is_at_most_76_columns_wide(page: str) -> None:
+    blocks = re.findall(r"^( *)```\w+\n(.*?)```", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+    lines = [line.removeprefix(indent) for indent, block in blocks for line in block.splitlines()]
+    assert [line for line in lines if len(line) > 76] == []
 
 
 # The commands, as they are printed
@@ -110,7 +96,7 @@ class Shell:
 
     def __init__(self, path: Path) -> None:
         self._home, self._path = path / "home", path / "examples"
-        for name, code in BLOCKS:
+        for name, code in BLOCKS.items():
             self._path.mkdir(exist_ok=True)
             (self._path / name).write_text(f"# {name}\n{code}")
         self._home.mkdir()
@@ -150,7 +136,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_the_command_line_does_as_printed_and_in_this_order(shell: Shell) -> None:
-    (block,) = re.findall(r"```sh\n(.*?)```", PAGES["commands"], flags=re.DOTALL)
+    (block,) = re.findall(r"```sh\n(.*?)```", Page("commands.md").text, flags=re.DOTALL)
     lines = [line.split("  #")[0].strip() for line in block.splitlines()]
     at = lines.index("trio-mcp run batch.py --websocket 8765 &")
     shown = [shell.run(line) for line in lines[:at]]
@@ -177,6 +163,10 @@ def test_the_command_line_does_as_printed_and_in_this_order(shell: Shell) -> Non
 
 def test_the_table_of_limits_is_the_truth() -> None:
     defaults = {field.name: field.default for field in attrs.fields(Limits)}
-    table = [line.strip("|").split("|") for line in PAGES["limits"].splitlines() if line.startswith("| `")]
+    table = [
+        line.strip("|").split("|")
+        for line in PAGES.get("docs/guarantees/limits.md", PAGES.get("docs/limits.md", "")).splitlines()
+        if line.startswith("| `")
+    ]
     told = {re.match(r" `(\w+)`", row[0])[1]: float(row[1]) for row in table}  # type: ignore[index]
     assert told == defaults

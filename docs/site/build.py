@@ -17,50 +17,37 @@ import tempfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path, PurePosixPath
-from posixpath import normpath
+from posixpath import normpath, relpath
 from types import ModuleType
 from typing import Any
 
+from contents import NOT_SEARCHED, SECTIONS, TERMS
 from sphinx.cmd.build import main as sphinx_build
 
 SITE = Path(__file__).parent
 ROOT = SITE.parent.parent
 
-FILES = {
-    "index": "docs/index.md",
-    "overview": "README.md",
-    **{page.stem: f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))},
-    "testing": "src/trio_mcp/testing/README.md",
+CONTRIBUTED = {
     "websocket": "src/trio_mcp/transports/WEBSOCKET.md",
     "cancel-acknowledged": "src/trio_mcp/transports/CANCEL_ACKNOWLEDGED.md",
     "benchmarks": "benchmarks/README.md",
     "contributing": "CONTRIBUTING.md",
     "changelog": "CHANGELOG.md",
 }
-"""The file of each page, by the name of the page."""
+"""The pages that are outside of the folder ``docs``."""
 
-SECTIONS = {
-    "Begin": ("overview", "tutorial", "coming-from-python-sdk", "coming-from-fastmcp", "errors-of-others"),
-    "Write servers": (
-        "servers",
-        "asking",
-        "changes",
-        "caching",
-        "tasks",
-        "authorization",
-        "identity-providers",
-        "testing",
-    ),
-    "Call servers": ("clients", "hosts", "agent-frameworks", "groups", "proxies", "commands", "inspecting"),
-    "Run": ("http", "sockets", "deployment", "limits", "observing", "errors"),
-    "Understand": ("cancellation", "known-limitations", "websocket", "cancel-acknowledged", "benchmarks"),
-    "Work on trio-mcp": ("architecture", "map", "proof", "rulings", "decisions", "contributing"),
-    "Project": ("compatibility", "changelog"),
+GENERATED = ROOT / "docs" / "reference"
+"""The pages of the API as they are in the repository."""
+
+FILES = {
+    **{
+        page.relative_to(ROOT / "docs").with_suffix("").as_posix(): page.relative_to(ROOT).as_posix()
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if GENERATED not in page.parents
+    },
+    **CONTRIBUTED,
 }
-"""The pages in the order of the navigation; `assemble` adds the public names."""
-
-NOT_SEARCHED = ("architecture", "map", "rulings", "decisions")
-"""The pages about the code. They have most words that users search for, and would come before the pages for users."""
+"""The file of each page, by the name of the page."""
 
 AGAIN = ("trio_mcp.aio", "trio_mcp.blocking")
 """The groups whose classes have the names of other classes, between which links could not choose. Their pages list the
@@ -77,19 +64,18 @@ def pages() -> dict[str, str]:
 def with_links_to_pages(text: str, file: PurePosixPath) -> str:
     """Return the ``text`` of ``file``, with links to other pages in place of links to their files. Other files, such
     as pictures, are in the folder ``files`` of the site."""
-    names = {path: f"{page}.md" for page, path in FILES.items()}
-    names |= {
-        f"docs/reference/{page.stem}.md": f"api/{page.stem}.md" for page in (ROOT / "docs/reference").glob("*.md")
-    }
+    names = {path: f"{page}.md" for page, path in FILES.items()} | {"README.md": "index.md"}
+    names |= {f"docs/reference/{page.stem}.md": f"api/{page.stem}.md" for page in GENERATED.glob("*.md")}
+    here = {path: page for page, path in FILES.items()}[file.as_posix()].rpartition("/")[0] or "."
 
     def target(link: re.Match[str]) -> str:
         if ":" in link[1]:
             return link[1]
         path = normpath(file.parent / link[1])
         if path in names:
-            return names[path]
+            return relpath(names[path], here)
         if not path.endswith(".md") and (ROOT / path).is_file():
-            return f"files/{path}"
+            return relpath(f"files/{path}", here)
         raise ValueError(f"{file}: the link {link[1]} leads to no page of the site")
 
     parts = re.split(r"(^ *```.*?^ *```)", text, flags=re.DOTALL | re.MULTILINE)
@@ -101,11 +87,6 @@ def groups() -> Iterator[tuple[str, dict[str, str]]]:
     for section in (ROOT / "docs" / "reference.md").read_text().split("\n## ")[1:]:
         rows = re.findall(r"^\| \[`(\w+)`\]\(\S+\) \| (.*) \|$", section, flags=re.MULTILINE)
         yield section.partition("\n")[0], {name: sentence.replace("\\|", "|") + "." for name, sentence in rows}
-
-
-def entry(page: str) -> str:
-    """The line of a page in the navigation, which has the title of the page; that of the overview is the project's."""
-    return "Overview <overview>" if page == "overview" else page
 
 
 def page_of(group: str) -> str:
@@ -181,28 +162,32 @@ def assemble(source: Path, twins: Path) -> None:
     """Write what Sphinx reads into ``source``, and the texts for readers of Markdown into ``twins``."""
     texts = pages()
     api = {page_of(group): (documented(group, names), as_markdown(group, names)) for group, names in groups()}
-    sections = {**SECTIONS, "Reference": ("reference", *api)}
-    in_navigation = {page for section in sections.values() for page in section}
-    if missing := (texts.keys() - {"index"}) - in_navigation:
-        raise ValueError(f"in no section of the navigation: {sorted(missing)}")
+    sections = {**SECTIONS, "Reference": ("reference", *api, *SECTIONS["Reference"])}
+    in_navigation = {page for section in sections.values() for page in section} | {"index"}
+    if strange := texts.keys() ^ (in_navigation - api.keys()):
+        raise ValueError(f"in no section of the navigation, or no page: {sorted(strange)}")
     for folder in (source, twins):
-        (folder / "api").mkdir(parents=True)
-        for file in {link for text in texts.values() for link in re.findall(r"(?<=\]\(files/)[^)#]+", text)}:
+        for page in in_navigation:
+            (folder / page).parent.mkdir(parents=True, exist_ok=True)
+        for file in {link for text in texts.values() for link in re.findall(r"\]\((?:\.\./)*files/([^)#]+)", text)}:
             (folder / "files" / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, folder / "files" / file)
     trees = (
-        f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(map(entry, section)) + "\n```\n"
+        f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(section) + "\n```\n"
         for title, section in sections.items()
     )
     for page, text in texts.items():
         (twins / f"{page}.md").write_text(text)
         options = "---\nno-search: true\n---\n\n" if page in NOT_SEARCHED else ""
-        (source / f"{page}.md").write_text(options + text + ("".join(trees) if page == "index" else ""))
+        terms = "".join(f"```{{index}} ! {term}\n```\n" for term in TERMS.get(page, ()))
+        title, _, rest = text.partition("\n")
+        tree = "".join(trees) if page == "index" else ""
+        (source / f"{page}.md").write_text(f"{options}{title}\n\n{terms}{rest}{tree}")
     for page, (text, twin) in api.items():
         (source / f"{page}.md").write_text(text)
         (twins / f"{page}.md").write_text(twin)
     everything = texts | {page: twin for page, (_, twin) in api.items()}
-    lines = [f"# trio-mcp\n\n> {first_sentence(texts['overview'])}\n"]
+    lines = [f"# trio-mcp\n\n> {first_sentence(texts['index'])}\n"]
     for title, section in sections.items():
         lines.append(f"\n## {title}\n\n")
         for page in section:
