@@ -25,7 +25,7 @@ FACE = [import_module(f"trio_mcp{each}") for each in ("", ".types", ".auth", ".s
 project = "trio-mcp"
 author = "The trio-mcp authors"
 version = release = version_of("trio-mcp")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx"]
+extensions = ["myst_parser", "notfound.extension", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx_copybutton"]
 
 myst_heading_anchors = 4
 autodoc_default_options = {"members": True, "show-inheritance": True}
@@ -48,7 +48,13 @@ nitpick_ignore_regex = [
 ]
 
 html_theme = "furo"
-html_title = "trio-mcp"
+html_title = f"trio-mcp {version}"
+html_logo = "static/logo.svg"
+html_favicon = "static/logo.svg"
+html_show_copyright = False
+html_show_sphinx = False
+notfound_urls_prefix = "/"  # the page for a wrong address is served from anywhere, so its links begin at the root
+copybutton_exclude = ".linenos, .gp, .go"  # in a console session, the commands are copied without prompts and output
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False  # `build.py` puts the text of each page beside it
