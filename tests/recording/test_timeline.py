@@ -176,10 +176,8 @@ async def test_a_picture_is_as_wide_as_asked_for(tmp_path: Path, width: int, aut
     assert tree.attrib["width"] == str(width)
     texts = list(tree.iter("{http://www.w3.org/2000/svg}text"))
     assert all(0 <= float(each.attrib["x"]) < width for each in texts)
-    legend = [
-        each for each in texts if each.text in ("call", "handler", "cleanup", "cancel sent", "cancel read", "finally")
-    ]
-    assert len(legend) == 6
+    legend = [each for each in texts if each.text in ("call", "handler", "cleanup", "cancel", "finally")]
+    assert len(legend) == 5
     assert {float(each.attrib["y"]) for each in legend} <= set(range(int(tree.attrib["height"])))
 
 
@@ -256,6 +254,41 @@ def test_a_recording_of_any_length_is_drawn_within_bounds(tmp_path: Path, monkey
     assert picture.count("<g>") == 20
     assert "and 40 more requests" in picture
     assert len(picture) < 20 * 3000
+
+
+def drawn(tmp_path: Path, lines: list[dict[str, Any]]) -> ET.Element:
+    return ET.fromstring(svg(timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, lines))])))
+
+
+def parts_of(tree: ET.Element, kind: str, tag: str) -> list[ET.Element]:
+    return [each for each in tree.iter(f"{{http://www.w3.org/2000/svg}}{tag}") if each.attrib.get("class") == kind]
+
+
+def test_picture_cuts_a_long_idle_time_and_keeps_the_widths_of_short_calls(tmp_path: Path) -> None:
+    lines = [call(0, "out", 1), reply(10_000, "in", 1), call(250_000_000, "out", 2), reply(250_010_000, "in", 2)]
+    tree = drawn(tmp_path, lines)
+    widths = [float(each.attrib["width"]) for each in parts_of(tree, "call", "rect")]
+    assert widths[0] == pytest.approx(widths[1], abs=0.1)
+    assert widths[0] > 300
+    (cut,) = parts_of(tree, "cut", "path")
+    assert [each.text for each in cut] == ["idle for 250 s"]
+
+
+def test_picture_keeps_an_idle_time_that_is_short(tmp_path: Path) -> None:
+    lines = [call(0, "out", 1), reply(10_000, "in", 1), call(15_000, "out", 2), reply(25_000, "in", 2)]
+    assert parts_of(drawn(tmp_path, lines), "cut", "path") == []
+
+
+def test_two_calls_of_one_tool_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    tree = drawn(tmp_path, [call(0, "out", 1, "bake"), reply(10, "in", 1), call(20, "out", 2, "bake")])
+    texts = {each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"bake #1", "bake #2"} <= texts
+
+
+async def test_cancel_is_one_line_from_the_caller_to_the_handler(tmp_path: Path, autojump_clock: MockClock) -> None:
+    tree = ET.fromstring(svg(await recorded(tmp_path)))
+    (line,) = [each for each in parts_of(tree, "cancel", "path") if "L" in each.attrib["d"]]
+    assert line.attrib["d"].count("m") == 1, "one arrow head"
 
 
 def test_an_empty_recording_is_an_empty_picture(tmp_path: Path) -> None:

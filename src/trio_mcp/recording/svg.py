@@ -7,8 +7,9 @@ and without characters that an XML reader, a terminal or the direction of text w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,11 @@ _MOST_LABEL: Final = 38
 _MOST_TOLD: Final = 8
 """Rows beside whose marks there is room for words."""
 
+_CUT: Final = 0.04
+"""The width of an idle gap on the axis, as a part of the time with requests."""
+_LONG_GAP: Final = 0.5
+"""An idle gap is cut if it is longer than this part of the time with requests."""
+
 _STYLE: Final = Path(__file__).with_name("timeline.css").read_text("utf-8")
 
 
@@ -34,8 +40,7 @@ _LEGEND: Final = (
     ('<rect class="handler" width="18" height="9" rx="2"/>', "handler"),
     ('<rect class="cleanup" width="18" height="9" rx="2"/>', "cleanup"),
     ('<path class="finally" d="M9 -2v13"/>', "finally"),
-    ('<path class="cancel" d="M9 -1v11m-3 -4l3 4l3 -4"/>', "cancel sent"),
-    ('<path class="cancel" d="M9 -1v11m-3 -11h6"/>', "cancel read"),
+    ('<path class="cancel" d="M9 -1v11m-3 -4l3 4l3 -4"/>', "cancel"),
     ('<path class="asks" d="M9 0l4 5l-4 5l-4 -5z"/>', "asks its client"),
     ('<rect class="handler" width="18" height="9" rx="2"/><path class="tick" d="M9 .5v8"/>', "progress"),
     ('<rect class="handler" width="18" height="9" rx="2"/><circle class="log" cx="9" cy="4.5" r="2"/>', "log"),
@@ -61,14 +66,35 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.4g} ms" if abs(seconds) < 1 else f"{seconds:.4g} s"
 
 
+def _busy(rows: Sequence[TimedRequest]) -> list[tuple[float, float]]:
+    """Return the times in which requests run, with the idle times between them that are too short to be cut."""
+    times = sorted((row.started_at, row.ended_at) for row in rows) or [(0.0, 1.0)]
+    merged = [times[0]]
+    for begin, end in times[1:]:
+        if begin > merged[-1][1]:
+            merged.append((begin, end))
+        else:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+    longest = _LONG_GAP * sum(end - begin for begin, end in merged)
+    segments = [merged[0]]
+    for begin, end in merged[1:]:
+        if begin - segments[-1][1] > longest:
+            segments.append((begin, end))
+        else:
+            segments[-1] = (segments[-1][0], end)
+    return segments
+
+
 class _Drawing:
     def __init__(self, timeline: Timeline, title: str, width: int) -> None:
         self._timeline = timeline
         self._title = title
         self._rows = timeline.requests[:MOST_ROWS]
-        self._begin = min((row.started_at for row in self._rows), default=0.0)
-        end = max((row.ended_at for row in self._rows), default=1.0)
-        self._span = max(end - self._begin, 1e-6)
+        self._segments = _busy(self._rows)
+        self._begin = self._segments[0][0]
+        self._cut = _CUT * sum(end - begin for begin, end in self._segments)
+        """Seconds that an idle gap takes on the axis."""
+        self._span = max(self._on_axis(self._segments[-1][1]), 1e-6)
         self._width = max(width, _LEAST_WIDTH)
         self._is_narrow = self._width < _NARROW
         """Names stand above their bars then, not before them."""
@@ -78,8 +104,19 @@ class _Drawing:
         self._left = 12 if self._is_narrow else min(_LABELS, longest + 24)
         self._bar = 14 if self._is_told else 9
 
+    def _on_axis(self, at: float) -> float:
+        """Return the seconds from the beginning of the axis, on which idle gaps are cut."""
+        passed = 0.0
+        for begin, end in self._segments:
+            if at < begin:
+                return passed - self._cut / 2 if passed else at - begin
+            if at <= end:
+                return passed + at - begin
+            passed += end - begin + self._cut
+        return passed - self._cut + at - self._segments[-1][1]
+
     def _x(self, at: float) -> float:
-        return round(self._left + (at - self._begin) / self._span * (self._width - self._left - _RIGHT), 2)
+        return round(self._left + self._on_axis(at) / self._span * (self._width - self._left - _RIGHT), 2)
 
     def parts(self) -> Iterator[str]:
         heights = [self._height(row) for row in self._rows]
@@ -120,17 +157,25 @@ class _Drawing:
         told = " · ".join(self._timeline.sides)
         if self._timeline.offset is None:
             return told
-        apart = f"{duration(self._timeline.offset)} apart" if self._timeline.offset else "as they are"
-        return f"{told} · clocks {apart}, ± {duration(self._timeline.uncertainty)}"
+        bound = duration(self._timeline.uncertainty)
+        apart = f"clock offset below {bound}, not corrected"
+        if self._timeline.offset:
+            apart = f"clock offset {duration(self._timeline.offset)} ± {bound}, corrected"
+        return f"{told} · {apart}"
 
     def _axis(self, top: int, bottom: int) -> Iterator[str]:
         room = (self._width - self._left - _RIGHT) / 90  # numbers that stand side by side
         step = 10 ** math.floor(math.log10(self._span / room))
         step *= next(factor for factor in (1, 2, 5, 10) if self._span / (step * factor) <= room)
-        for number in range(int(self._span / step) + 1):
-            x = self._x(self._begin + number * step)
-            yield f'<path class="grid" d="M{x} {top - 6}V{bottom}"/>'
-            yield f'<text class="small" x="{x + 3}" y="{top - 8}">{duration(number * step) if number else "0"}</text>'
+        for begin, end in self._segments:
+            first, last = ((at - self._begin) / step for at in (begin, end))
+            for number in range(math.ceil(first - 1e-9), int(last + 1e-9) + 1):
+                x, words = self._x(self._begin + number * step), duration(number * step) if number else "0"
+                yield f'<path class="grid" d="M{x} {top - 6}V{bottom}"/>'
+                yield f'<text class="small" x="{x + 3}" y="{top - 8}">{words}</text>'
+        for (_, end), (begin, _) in pairwise(self._segments):
+            x, idle = round((self._x(end) + self._x(begin)) / 2, 2), duration(begin - end)
+            yield f'<path class="cut" d="M{x} {top - 6}V{bottom}"><title>idle for {idle}</title></path>'
 
     # Rows
 
@@ -177,13 +222,15 @@ class _Drawing:
         for tick in row.ticks:
             yield _mark(tick, self._x(tick.at), (upper if began is None else lower) + self._bar / 2)
         sent, read = row.cancel_sent or row.left, row.cancel_read
-        if sent is not None and read is not None:
-            yield f'<path class="way" d="M{self._x(sent)} {upper + self._bar}L{self._x(read)} {lower}"/>'
-        if sent is not None:
+        if sent is not None and read is not None:  # one line, from the caller to the handler
+            way = f"V{upper + self._bar}L{self._x(read)} {lower}V{lower + self._bar + 1}"
+            yield f'<path class="cancel" d="M{self._x(sent)} {upper - 1}{way}m-3 -4l3 4l3 -4"/>'
+        elif sent is not None:
             yield f'<path class="cancel" d="M{self._x(sent)} {upper - 1}v{self._bar + 2}m-3 -4l3 4l3 -4"/>'
+        elif read is not None:
+            yield f'<path class="cancel" d="M{self._x(read)} {lower - 1}v{self._bar + 2}m-3 -4l3 4l3 -4"/>'
+        if sent is not None:
             yield from self._text(above, sent, upper - 4)
-        if read is not None:
-            yield f'<path class="cancel" d="M{self._x(read)} {lower - 1}v{self._bar + 2}m-3 -{self._bar + 2}h6"/>'
         if below:
             yield from self._text(below, read or turned or row.ended_at, lower + self._bar + 11)
         if row.ended_at > row.started_at:
@@ -222,7 +269,8 @@ class _Drawing:
 
 
 def _label(row: TimedRequest) -> str:
-    return f"{row.method} {row.name}".strip() if row.method != "tools/call" or not row.name else row.name
+    name = f"{row.method} {row.name}".strip() if row.method != "tools/call" or not row.name else row.name
+    return f"{name} #{row.id}"
 
 
 def _indent(row: TimedRequest) -> int:
@@ -237,10 +285,8 @@ def _seen(row: TimedRequest) -> Iterator[str]:
         yield "handler"
     if row.finally_began is not None:
         yield from ("finally", "cleanup")
-    if row.cancel_sent is not None or row.left is not None:
-        yield "cancel sent"
-    if row.cancel_read is not None:
-        yield "cancel read"
+    if row.cancel_sent is not None or row.left is not None or row.cancel_read is not None:
+        yield "cancel"
     for tick in row.ticks:
         yield "asks its client" if tick.kind == "asks" else tick.kind
 
