@@ -416,9 +416,45 @@ async def test_messages_are_kept_without_secrets_and_drawn() -> None:
         frame = await opened.heard("frame", words="tools/call", dir="out")
         message = await opened.do("frame", frame=frame["n"])
         assert message["params"]["arguments"]["password"].startswith("masked:")
-        assert ">sign<" in await opened.inspection.picture(run)
+        assert ">sign #" in await opened.inspection.picture(run)
         assert "server/discover" in await opened.inspection.picture(None)
         assert "server/discover" not in await opened.inspection.picture(run)
+
+
+async def test_summary_of_a_response_has_the_method_of_its_request() -> None:
+    made = Server("shop")
+    started = trio.Event()
+
+    @made.tool
+    async def wait() -> None:
+        started.set()
+        await trio.sleep_forever()
+
+    async with inspected(made, "legacy") as opened:
+        run = await opened.start("call", "wait")
+        await started.wait()
+        asked = await opened.heard("frame", words="tools/call", dir="out")
+        await opened.do("cancel", run=run)
+        cancelled = await opened.heard("frame", words="notifications/cancelled", dir="out")
+        assert cancelled["id"] == asked["id"], "the request that it cancels"
+        answered = await opened.heard("frame", words="initialize", dir="in")
+        assert answered["kind"] == "result"
+
+
+@eras
+async def test_question_names_the_run_whose_tool_asks(era: str) -> None:
+    made = Server("shop")
+
+    @made.tool
+    async def order(ctx: RequestContext) -> str:
+        return (await ctx.elicit("Sure?", {"type": "object", "properties": {}})).action
+
+    async with inspected(made, era) as opened:
+        run = await opened.start("call", "order")
+        question = await opened.heard("question", kind="form")
+        assert question["run"] == run
+        await opened.do("answer", question=question["id"], answer={"action": "decline"})
+        await opened.ended(run)
 
 
 async def test_hostile_names_are_escaped_in_pictures() -> None:
@@ -473,10 +509,10 @@ async def test_messages_are_searched_for_secrets_in_a_thread(monkeypatch: pytest
         for unit in ("eyJ-", "eyJ.", "://a:b/", "token=a "):
             await opened.ended(await opened.start("call", "repeat", {"text": unit * 60_000}))
         frames = [thing for thing in opened.told if thing["what"] == "frame" and thing["bytes"] > 200_000]
-        assert {thing["words"] for thing in frames} == {"tools/call", ""}
+        assert {thing["words"] for thing in frames} == {"tools/call"}
         for thing in frames:
             await opened.do("frame", frame=thing["n"])
-        assert ">repeat<" in await opened.inspection.picture(None)
+        assert ">repeat #" in await opened.inspection.picture(None)
     assert here not in threads
     assert len(set(threads)) > 1
 

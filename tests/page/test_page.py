@@ -96,7 +96,7 @@ async def test_arguments_are_edited_as_json_and_as_a_form_again(browser: Browser
         assert "42" in await page.shows(".card .result")
         await page.click(".card summary", "As JSON")
         assert "structuredContent" in await page.shows(".card .raw .json", "42")
-        await page.click("#detail summary", "As the server tells it")
+        await page.click("#detail summary", "Raw definition")
         await page.shows("#detail .raw .json", "inputSchema")
 
 
@@ -121,7 +121,7 @@ async def test_progress_and_logs_are_live_and_a_cancel_stops_the_handler(browser
         assert await page.run("[one('progress').value, one('progress').max]") == [2, 4]
         await page.click("#tabs button", "Logs")
         assert "warning" in await page.shows(".line", "it grows")
-        await page.click(".card button", "Cancel")
+        await page.click(".card button", "Cancel call")
         await ended.wait()
         await page.shows(".card .status", "cancelled")
     assert causes[0].reason == "cancelled in the page"
@@ -160,7 +160,7 @@ async def test_questions_of_each_kind_are_answered_in_the_page(browser: Browser,
     async with inspected(browser, server, era) as page:
         await chosen(page, "form")
         await page.click("#detail button.main")
-        await page.shows(".question .message", HOSTILE)
+        await page.shows(".card .question .message", HOSTILE)  # the card of the call that asks
         await page.type(".question [name=name]", "Ann")
         await page.click(".question button", "Send")
         await page.shows(".question .bad", "size: choose one")
@@ -426,9 +426,9 @@ async def test_each_tab_begins_with_what_is_its_own(browser: Browser) -> None:
             await page.click("#tabs button", "Logs")
             await page.shows("#detail .label", "Lowest level")
             await page.click("#tabs button", "Messages")
-            await page.shows("#detail h2", "All requests on one axis")
+            await page.shows("#detail h2", "Timeline")
             await page.click("#tabs button", "Tools")
-            await page.shows("#detail", "Choose something from the list.")
+            await page.shows("#detail", "Select an item.")
             await page.shows(".offer", "hello")
             assert await page.count("[aria-current]") == 0
 

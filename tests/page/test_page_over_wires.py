@@ -98,7 +98,7 @@ async def test_call_by_a_form_reports_and_is_cancelled_with_the_reason(
         await page.click("#detail button.main")
         await page.shows(".news", "2 of 4: Rosa in 7 green, True")
         assert await page.run("[one('progress').value, one('progress').max]") == [2, 4]
-        await page.click(".card button", "Cancel")
+        await page.click(".card button", "Cancel call")
         assert (await ended.receive_some()).decode() == f"{reason_over(wire, era)}\n"
         await page.shows(".card .status", "cancelled")
         assert await page.seen() == []

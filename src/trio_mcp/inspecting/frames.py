@@ -38,6 +38,13 @@ class _FrameHead(msgspec.Struct):
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
     method: str | None = None
     error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _CancelHead(msgspec.Struct):
+    """The request that ``notifications/cancelled`` cancels."""
+
+    requestId: int | str | None = None
 
 
 _heads: Final = msgspec.json.Decoder(list[_FrameHead] | _FrameHead)
@@ -46,11 +53,13 @@ _heads: Final = msgspec.json.Decoder(list[_FrameHead] | _FrameHead)
 class LoggedFrame:
     """A message or an event, with its number. ``summary`` is its line in the list."""
 
-    def __init__(self, number: int, job: WriteJob, wall: float) -> None:
+    def __init__(
+        self, number: int, job: WriteJob, wall: float, methods: dict[tuple[str | None, int | str], str]
+    ) -> None:
         self.number = number
         self.t = job.t
         self.size = job.size
-        self.summary = _summary(number, job, wall)
+        self.summary = _summary(number, job, wall, methods)
         self._job: WriteJob | None = job
         self._line = b""
 
@@ -83,11 +92,14 @@ class FrameLog(Recorder):
         self._bytes = 0
         self._number = 0
         self._looking = trio.CapacityLimiter(1)
+        self._methods: dict[tuple[str | None, int | str], str] = {}
+        """Methods of the requests without a response yet, by direction and id, oldest first."""
 
     def _start(self, role: str, network: str | None = None) -> Recording | None:
         """Begin with the messages of a new connection: see `Recorder._start`."""
         self._header = header = new_header(role, network)
         self._frames.clear()
+        self._methods.clear()
         self._bytes = 0
         return Recording(self._put, self._written, Path(os.devnull), header)
 
@@ -97,7 +109,7 @@ class FrameLog(Recorder):
         if header is None or job.recording.header is not header:  # the last words of an older connection
             return True
         self._number += 1
-        frame = LoggedFrame(self._number, job, header.wall)
+        frame = LoggedFrame(self._number, job, header.wall, self._methods)
         self._frames.append(frame)
         self._bytes += frame.size
         while len(self._frames) > MOST_FRAMES or self._bytes > _MOST_BYTES:
@@ -135,8 +147,8 @@ class FrameLog(Recorder):
         return await trio.to_thread.run_sync(drawn, limiter=self._looking)
 
 
-def _summary(number: int, job: WriteJob, wall: float) -> JSONObject:
-    """Return the line for the list. Reads only the head of a message."""
+def _summary(number: int, job: WriteJob, wall: float, methods: dict[tuple[str | None, int | str], str]) -> JSONObject:
+    """Return the line for the list. Reads only the head of a message. ``methods`` names the method of a response."""
     kind, words, given = "event", "", None
     if job.entry is not None:
         words, given = job.entry.event or "", job.entry.id
@@ -146,11 +158,19 @@ def _summary(number: int, job: WriteJob, wall: float) -> JSONObject:
             kind = "unreadable"
         elif head.method is not None:
             kind, words = ("notification" if head.id is msgspec.UNSET else "request"), head.method
+            if isinstance(head.id, int | str) and len(str(head.id)) <= _MOST_NAME:
+                methods[job.dir, head.id] = words[:_MOST_NAME]
+                if len(methods) > MOST_FRAMES:
+                    del methods[next(iter(methods))]
         elif head.error is not msgspec.UNSET:
             kind = "error"
         else:
             kind = "unreadable" if head.id is msgspec.UNSET else "result"
         given = None if head is None or head.id is msgspec.UNSET else head.id
+        if kind in ("result", "error") and isinstance(given, int | str):
+            words = methods.pop(("in" if job.dir == "out" else "out", given), "")
+        elif words == "notifications/cancelled" and head is not None:
+            given = _cancelled_id(head)
     masked = job.recording.masking.masked
     return {
         "what": "frame",
@@ -172,3 +192,10 @@ def _head(job: WriteJob) -> _FrameHead | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return (found[0] if found else None) if isinstance(found, list) else found
+
+
+def _cancelled_id(head: _FrameHead) -> int | str | None:
+    try:
+        return msgspec.json.decode(head.params, type=_CancelHead).requestId
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -20,7 +20,7 @@ from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.content import TextContent
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_form_size, check_url
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, Root
-from .runs import PageFeed
+from .runs import PageFeed, run_number
 
 MOST_QUESTIONS: Final = 32
 """Questions of one kind that wait for the user at the same time."""
@@ -38,12 +38,14 @@ class _Question:
     number: int
     kind: str
     data: JSONObject
-    """The question in the words of the specification."""
+    """The question as the specification defines it."""
+    run: int | None
+    """The number of the run that the server asks for; `None` if that is unknown."""
     answered: trio.Event = attrs.field(factory=trio.Event)
     answer: JSONObject = attrs.field(factory=dict[str, Any])
 
     def as_json(self) -> JSONObject:
-        return {"what": "question", "id": self.number, "kind": self.kind, "data": self.data}
+        return {"what": "question", "id": self.number, "kind": self.kind, "data": self.data, "run": self.run}
 
 
 class PageQuestions:
@@ -105,7 +107,7 @@ class PageQuestions:
     async def _answer_to(self, kind: str, data: JSONObject) -> JSONObject:
         if len(self._open) >= 3 * MOST_QUESTIONS:
             raise CodedError(INTERNAL_ERROR, "too many questions wait for the user")
-        question = _Question(next(self._numbers), kind, data)
+        question = _Question(next(self._numbers), kind, data, run_number.get())
         self._open[question.number] = question
         self._feed.publish(("question", question.number), question.as_json())
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Sequence
+from contextvars import ContextVar
 from itertools import count
 from typing import Any, Final, Literal
 
@@ -112,6 +113,10 @@ _MOST_WORDS: Final = 4000
 Outcome = tuple[Any, bool]
 """A result as plain data, and true where the result tells of a failure."""
 Work = Callable[["Run", OnProgress], Awaitable[Outcome]]
+
+
+run_number: Final = ContextVar[int | None]("run_number", default=None)
+"""The number of the run that the current task makes, and of the run whose question a handler answers."""
 
 
 class TooManyRuns(Exception):
@@ -241,6 +246,7 @@ class Runs:
             run.reports += 1
             self.publish(run)
 
+        run_number.set(run.number)
         try:
             with run.scope:
                 result, run.is_error = await work(run, progressed)

@@ -21,9 +21,9 @@ export const messagesTab = {
 
 function drawMessages() {
   const shown = messages.latest((frame) => matches(frame.words, frame.kind, frame.id), MOST_ROWS);
-  say(shown.length ? "" : "No message has passed yet.");
+  say(shown.length ? "" : "No messages yet.");
   list.replaceChildren(...shown.map((frame) => {
-    const words = `${frame.words || frame.kind}${frame.id === null ? "" : ` #${frame.id}`}`;
+    const words = `${summaryOf(frame)}${frame.id === null ? "" : ` #${frame.id}`}`;
     const row = el("button", { type: "button", className: `frame ${frame.kind}`, onclick: () => choose(frame, row) },
       el("span", { className: "faint" }, clock(frame.at)),
       el("span", { className: "way" }, ARROWS[frame.dir] ?? "·"),
@@ -34,12 +34,18 @@ function drawMessages() {
   }));
 }
 
+/** What the message is: its method, and for a response the method of its request. */
+function summaryOf({ kind, words }) {
+  if (kind === "event") return `local: ${words}`;
+  return kind === "result" || kind === "error" ? `${kind} ${words}`.trim() : words || kind;
+}
+
 function showPicture() {
   chosen = null;
   draw();
   show(
-    el("h2", {}, "All requests on one axis"),
-    hint("Secrets are masked. Choose a message to see it."),
+    el("h2", {}, "Timeline"),
+    hint("Secrets are masked. Select a message to see it."),
     button("Draw again", showPicture),
     timelineImage(""),
   );
@@ -52,10 +58,10 @@ function choose(frame, row) {
 }
 
 async function about(frame) {
-  const way = WAYS[frame.dir] ?? "an event, which was not on the wire";
+  const way = WAYS[frame.dir] ?? "a local event, which isn't a message";
   const head = [
-    button("The picture", showPicture, "plain"),
-    el("h2", {}, shortName(frame.words || frame.kind)),
+    button("Timeline", showPicture, "plain"),
+    el("h2", {}, shortName(summaryOf(frame))),
     hint(`${frame.kind}, ${way} at ${clock(frame.at)}`),
   ];
   try {

@@ -14,7 +14,7 @@ export const offersTab = (kind, title) => ({
   count: () => countOf(lists[kind]),
   open() {
     chosen = null;
-    show(hint("Choose something from the list."));
+    show(hint("Select an item."));
     if (!lists[kind]) load(kind);
   },
   draw: () => drawOffers(kind, title),
@@ -75,7 +75,7 @@ function choose(kind, one, row) {
     title ? el("p", { className: "faint" }, shortName(title, 300)) : null,
     about === null ? null : el("p", { className: "message" }, about),
     ...ASKING[kind](one),
-    folded("As the server tells it", one),
+    folded("Raw definition", one),
   );
   scrollToDetail();
 }

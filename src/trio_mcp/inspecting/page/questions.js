@@ -1,15 +1,16 @@
-// Questions of the server, answered here.
+// Questions of the server, answered in the card of their request. Other questions stand at the top of the page.
 
 import { ask, button, el, shortName, visible } from "./elements.js";
 import { formFor } from "./forms.js";
 import { blockElement } from "./results.js";
+import { questionsOf } from "./runs.js";
 import { complaint } from "./view.js";
 
 const place = document.getElementById("questions");
 const open = new Map();
 
 /** Show a question, until `questionOver` or its answer. */
-export function question({ id, kind, data }) {
+export function question({ id, kind, data, run }) {
   if (open.has(id)) return;
   const { element: wrong, tell } = complaint();
   const answer = async (given) => {
@@ -25,7 +26,8 @@ export function question({ id, kind, data }) {
   card.addEventListener("unfit", (event) => tell(event.detail));
   card.dataset.question = id;
   open.set(id, card);
-  place.append(card);
+  (questionsOf(run) ?? place).append(card);
+  card.scrollIntoView({ block: "nearest" });
   document.title = "(?) trio-mcp inspect";
 }
 
@@ -47,13 +49,13 @@ const SHOWN = {
   form(data, answer) {
     const form = formFor(data.requestedSchema);
     return [
-      heading("The server asks you"),
+      heading("The server has a question"),
       el("p", { className: "message" }, visible(data.message)),
       form.element,
       buttons(
         button("Send", () => answer(() => ({ action: "accept", content: form.value() })), "main"),
         button("Decline", () => answer(plain("decline"))),
-        button("Cancel", () => answer(plain("cancel"))),
+        button("Dismiss", () => answer(plain("cancel"))),
       ),
     ];
   },
@@ -66,24 +68,24 @@ const SHOWN = {
     };
     const odd = /[^\x00-\x7f]|xn--/.test(data.url.split("/")[2] ?? "") || address.hostname.includes("xn--");
     return [
-      heading("The server asks you to visit a page"),
+      heading("The server wants you to open a page"),
       el("p", { className: "message" }, visible(data.message)),
       el("p", {}, "The page is on the host ", el("strong", { className: "host" }, address.host), "."),
-      odd ? el("p", { className: "bad" }, "Its name has letters that can be mistaken for others.") : null,
+      odd ? el("p", { className: "bad" }, "The host name has letters that look like others.") : null,
       el("p", {}, el("code", {}, shortName(address.href, 2000))),
-      buttons(button("Open the page", visit, "main"), button("Decline", () => answer(plain("decline"))), button("Cancel", () => answer(plain("cancel")))),
+      buttons(button("Open the page", visit, "main"), button("Decline", () => answer(plain("decline"))), button("Dismiss", () => answer(plain("cancel")))),
     ].filter(Boolean);
   },
 
   sampling(data, answer) {
-    const control = el("textarea", { rows: 3, name: "text", "aria-label": "Answer of the model" });
+    const control = el("textarea", { rows: 3, name: "text", "aria-label": "Model response" });
     const messages = (Array.isArray(data.messages) ? data.messages : []).slice(-50).map((message) => {
       const content = Array.isArray(message.content) ? message.content : [message.content];
       return el("div", { className: "turn" }, el("h4", {}, shortName(message.role, 20)), ...content.map((block) => blockElement(block)));
     });
     return [
-      heading("The server asks a model"),
-      el("p", { className: "faint" }, `You answer in its place. At most ${Number(data.maxTokens)} tokens are wanted.`),
+      heading("The server requests a model response"),
+      el("p", { className: "faint" }, `Write the response yourself. The server allows ${Number(data.maxTokens)} tokens.`),
       ...(data.systemPrompt ? [el("div", { className: "turn" }, el("h4", {}, "system"), el("pre", { className: "text" }, visible(data.systemPrompt)))] : []),
       ...messages,
       control,
@@ -101,8 +103,8 @@ const SHOWN = {
       }),
     });
     return [
-      heading("The server asks which folders it may know of"),
-      el("p", { className: "faint" }, "One a line: a file:// URI, and a name if you like. No line: none."),
+      heading("The server requests your roots"),
+      el("p", { className: "faint" }, "One root per line: a file:// URI and optionally a name. Leave empty to share no folder."),
       control,
       buttons(button("Send", () => answer(given), "main")),
     ];

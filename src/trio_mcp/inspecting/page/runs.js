@@ -26,6 +26,9 @@ export function run(told) {
   cards.get(told.id).update(told);
 }
 
+/** The place for the questions of a request, or `null` if the request has no card. */
+export const questionsOf = (id) => cards.get(id)?.questions ?? null;
+
 export function runForgotten(id) {
   cards.get(id)?.element.remove();
   cards.delete(id);
@@ -44,7 +47,8 @@ class Card {
   constructor(told) {
     this.status = el("span", { className: "status" });
     this.time = el("span", { className: "faint time" });
-    this.cancel = button("Cancel", () => this.leave(), "danger");
+    this.cancel = button(told.kind === "call" ? "Cancel call" : "Cancel request", () => this.leave(), "danger");
+    this.questions = el("div", { className: "questions" });
     this.bar = el("progress", { hidden: true });
     this.news = el("p", { className: "news", hidden: true });
     this.warning = el("p", { className: "bad", hidden: true });
@@ -57,7 +61,7 @@ class Card {
       { className: "card" },
       el("div", { className: "top" }, el("h3", {}, `${KINDS[told.kind] ?? told.kind} `, el("span", { className: "name" }, ...breakable(shortName(told.name)))), this.status, this.time, this.cancel),
       told.given && told.given !== "{}" ? el("pre", { className: "given" }, visible(told.given)) : null,
-      this.bar, this.news, this.warning, this.body, el("div", { className: "buttons" }, this.show, this.draw), this.pictures,
+      this.bar, this.news, this.questions, this.warning, this.body, el("div", { className: "buttons" }, this.show, this.draw), this.pictures,
     );
     this.element.dataset.run = told.id;
   }

@@ -13,7 +13,7 @@ export const tasksTab = {
   count: () => 0,
   open() {
     chosen = null;
-    show(hint("Choose something from the list."));
+    show(hint("Select an item."));
     load();
   },
   draw: drawTasks,
