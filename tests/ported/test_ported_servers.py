@@ -1,5 +1,5 @@
-"""Five servers of other people, ported by `docs/coming-from-python-sdk.md` and `docs/coming-from-fastmcp.md` alone:
-each tool does what the original's does. `originals.json` has the tools of the originals, as they list them."""
+"""Five existing servers, ported with the migration pages of `docs/get-started` only: each tool does what the
+original's does. `originals.json` has the tools of the originals, as they list them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What the client of the TypeScript SDK reports of answers to calls that it has cancelled, as told by
-`docs/errors-of-others.md`."""
+`docs/get-started/sdk-errors.md`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.pages import Page
 from tests.patience import PATIENCE
-from tests.peers.test_errors_of_others import LEAVING, PAGE, newest_1, page
+from tests.peers.test_sdk_errors import LEAVING, PAGE, newest_1, page
 
 __all__ = ["newest_1", "page"]
 

@@ -1,4 +1,4 @@
-"""The examples of `docs/errors-of-others.md`. `tests/peers/test_errors_of_others.py` runs them beside other SDKs."""
+"""The examples of `docs/get-started/sdk-errors.md`. `tests/peers/test_sdk_errors.py` runs them beside other SDKs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.pages import Page
 
-PAGE = Page("errors-of-others.md")
+PAGE = Page("get-started/sdk-errors.md")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The errors of `docs/errors-of-others.md`: each happens in the versions that the page names, and not here."""
+"""The errors of `docs/get-started/sdk-errors.md`: each happens in the versions that the page names, and not here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.peers.installed import python_with
 
 from trio_mcp import aio
 
-PAGE = Page("errors-of-others.md")
+PAGE = Page("get-started/sdk-errors.md")
 LEAVING = Path(__file__).parent / "servers" / "leaving.py"
 CLOSING = Path(__file__).parent / "clients" / "closing_elsewhere.py"
 IDLE = 20

@@ -1,4 +1,4 @@
-"""The examples of `docs/coming-from-python-sdk.md` and `docs/coming-from-fastmcp.md`: ours run, theirs are Python."""
+"""The examples of the migration pages in `docs/get-started`: those on trio-mcp run, the others are valid Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.pages import Page
 from trio.testing import MockClock
 
-PAGES = {name: Page(f"{name}.md") for name in ("coming-from-python-sdk", "coming-from-fastmcp")}
+PAGES = {name: Page(f"get-started/{name}.md") for name in ("from-python-sdk", "from-fastmcp")}
 OURS = [(page, name) for page in PAGES for name in PAGES[page].blocks]
 
 
@@ -27,9 +27,9 @@ async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: 
         await module.main()
 
 
-@pytest.mark.parametrize("page", ["coming-from-python-sdk"], indirect=True)
+@pytest.mark.parametrize("page", ["from-python-sdk"], indirect=True)
 async def test_the_client_sees_what_the_first_server_offers(page: Page) -> None:
-    assert await page.load("client").ask(sys.executable, "greeting.py") == ["greet", "Hello Ann", "Hallo"]
+    assert await page.load("greeting_client").ask(sys.executable, "greeting.py") == ["greet", "Hello Ann", "Hallo"]
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -1,5 +1,5 @@
-"""The servers of `docs/coming-from-python-sdk.md` and `docs/coming-from-fastmcp.md`, each as it is there and as it is
-here: a client sees the same of both."""
+"""The servers of the migration pages in `docs/get-started`: a client sees the same of the other SDK's server and of
+trio-mcp's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trio_mcp.types import CallToolResult, CreateMessageResult, ElicitResult, Lo
 
 FASTMCP = "3.4.11"
 SERVES = Path(__file__).parent / "servers" / "of_a_page.py"
-PAGES = {name: Page(f"{name}.md") for name in ("coming-from-python-sdk", "coming-from-fastmcp")}
+PAGES = {name: Page(f"get-started/{name}.md") for name in ("from-python-sdk", "from-fastmcp")}
 THEIRS = re.compile(r"```python\n# (?:python-sdk 1|fastmcp 3)\.x: (\w+)\n(.*?)```", flags=re.DOTALL)
 
 STEPS: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -31,17 +31,19 @@ STEPS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("prompt", {"name": "praise", "arguments": {"dish": "soup"}}),
     ],
     "weather": [("forecast", {"city": "Bern"}), ("rain", {"days": 2}), ("radar", {}), ("sentence", {"city": "Bern"})],
-    "library": [("read_all", {})],
-    "table": [("book", {}), ("poem", {"topic": "tea"}), ("folders", {})],
-    "kitchen": [
+    "bookshelf": [("read_all", {})],
+    "reading_list": [("read_all", {})],
+    "reservation": [("book", {}), ("poem", {"topic": "tea"}), ("folders", {})],
+    "restaurant": [("book", {}), ("poem", {"topic": "tea"}), ("folders", {})],
+    "recipes": [
         ("find", {"name": "soup"}),
         ("find", {"name": "soup", "style": "slow"}),
         ("find", {"name": "stone"}),
         ("prompt", {"name": "praise", "arguments": {"dish": "soup"}}),
     ],
-    "notes": [("latest", {})],
+    "notepad": [("latest", {})],
     "office": [("files_delete", {"path": "/tmp/a"}), ("files_delete", {"path": "/etc/hosts"})],
-    "shop": [("buy-tea", {"count": 2}), ("buy-tea", {"count": 9})],
+    "grocer": [("buy-tea", {"count": 2}), ("buy-tea", {"count": 9})],
 }
 """What a client asks of each server: tools by their names, resources and prompts."""
 
@@ -130,9 +132,9 @@ async def test_a_client_sees_the_same_of_both_servers(page: Page, name: str, pyt
         assert await here.take(client, name) == expected
 
 
-@pytest.mark.parametrize("page", ["coming-from-python-sdk"], indirect=True)
-def test_their_client_sees_of_our_first_server_what_ours_sees(page: Page, python: Path) -> None:
-    program = "import sys, anyio, their_client; print(anyio.run(their_client.ask, *sys.argv[1:]))"
+@pytest.mark.parametrize("page", ["from-python-sdk"], indirect=True)
+def test_their_greeting_client_sees_of_our_first_server_what_ours_sees(page: Page, python: Path) -> None:
+    program = "import sys, anyio, their_greeting_client; print(anyio.run(their_greeting_client.ask, *sys.argv[1:]))"
     command = [str(python), "-W", "ignore", "-c", program, sys.executable, "greeting.py"]  # -c finds modules beside it
     asked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert asked.stdout == "['greet', 'Hello Ann', 'Hallo']\n", asked.stderr
