@@ -12,13 +12,13 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.pages import ROOT, Page
 from tests.patience import PATIENCE
 
 from trio_mcp.testing import SharedStorageSuite, TaskStoreSuite
 
-ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "src/trio_mcp/testing/README.md").read_text()
-BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL)
+BLOCKS = {f"{name}.py": code for name, code in Page("testing").blocks.items()}
+"""The examples of the pages `docs/testing`, by the names of their files."""
 
 SERVER = """
 import pytest
@@ -144,29 +144,30 @@ def test_the_seed_is_told_when_a_test_fails_and_can_be_given(tmp_path: Path) -> 
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    """The examples of the page, as files."""
-    for name, code in BLOCKS:
+    """The examples of the pages, as files."""
+    for name, code in BLOCKS.items():
         (tmp_path / name).write_text(code)
     return tmp_path
 
 
-def test_the_examples_of_the_page_run_as_they_stand(page: Path) -> None:
+def test_examples_of_the_pages_pass(page: Path) -> None:
     ran = run_pytest(page)
-    tests = sum(code.count("async def test_") for _, code in BLOCKS)
+    tests = sum(code.count("async def test_") for code in BLOCKS.values())
     tests += sum(name.startswith("test_") for suite in (TaskStoreSuite, SharedStorageSuite) for name in dir(suite))
-    assert f"{tests + 1} passed" in ran.stdout, ran.stdout  # the first one runs in two eras
+    assert f"{tests + 1} passed" in ran.stdout, ran.stdout  # the one with mcp_client runs in two eras
     assert ran.returncode == 0
 
 
-def test_the_examples_of_the_page_notice_what_they_are_there_for(page: Path) -> None:
-    (page / "reports.py").write_text((page / "reports.py").read_text().replace("locked.discard(name)", "pass"))
+def test_examples_of_the_pages_fail_for_a_server_without_cleanup(page: Path) -> None:
+    server = page / "report_server.py"
+    server.write_text(server.read_text().replace("locked.discard(name)", "pass"))
     ran = run_pytest(page, "test_cancellation.py", "test_faults.py")
     assert "4 failed" in ran.stdout, ran.stdout
 
 
-def test_the_test_without_the_kit_and_the_type_checker_do_as_printed(page: Path) -> None:
+def test_commands_of_the_first_page_pass(page: Path) -> None:
     pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
-    (block,) = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
+    (block,) = re.findall(r"```sh\n(.*?)```", Page("testing/in-memory.md").text, flags=re.DOTALL)
     _, test, check = block.splitlines()
     for line, words in ((test, "1 passed"), (check, "0 errors")):
         ran = subprocess.run(
@@ -181,9 +182,11 @@ def test_the_test_without_the_kit_and_the_type_checker_do_as_printed(page: Path)
         assert words in ran.stdout, ran.stdout + ran.stderr
 
 
-def test_the_test_of_a_cancellation_is_ten_lines() -> None:
-    code = dict(BLOCKS)["test_cancellation.py"]
-    assert len([line for line in code.splitlines() if line.strip()]) <= 11
+def test_table_of_fixtures_names_each_fixture_of_the_plugin() -> None:
+    named = re.findall(r"^\| `(mcp_\w+)` \|", Page("testing/in-memory.md").text, flags=re.MULTILINE)
+    plugin = (ROOT / "src/pytest_trio_mcp.py").read_text()
+    fixtures = re.findall(r"^@pytest\.fixture.*\n(?:async )?def (\w+)", plugin, flags=re.MULTILINE)
+    assert sorted(named) == sorted(fixtures)
 
 
 # Projects with other plugins beside it
