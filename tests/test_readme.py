@@ -1,25 +1,27 @@
-"""The README's examples, commands and table hold."""
+"""The README's examples, commands and tables, and those of the site's home page."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from tests.pages import ROOT, Page
 from tests.patience import PATIENCE
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+HOME = Page("index.md")
 BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_the_page_has_less_than_200_lines() -> None:
+def test_readme_has_less_than_200_lines() -> None:
     assert len(README.splitlines()) < 200
 
 
-def test_the_two_examples_run_together_as_they_stand(tmp_path: Path) -> None:
+def test_client_of_the_readme_calls_its_server(tmp_path: Path) -> None:
     for name, code in BLOCKS:
         (tmp_path / name).write_text(code)
     ran = subprocess.run(
@@ -30,33 +32,71 @@ def test_the_two_examples_run_together_as_they_stand(tmp_path: Path) -> None:
     assert "Progress(progress=" in ran.stdout
 
 
-def test_each_example_is_a_whole_file_with_a_name_of_its_own() -> None:
+def test_each_readme_example_is_a_file_with_its_own_name() -> None:
     assert README.count("```python") == len(BLOCKS) == len(dict(BLOCKS))
 
 
 @pytest.mark.parametrize(("name", "code"), BLOCKS)
-def test_an_example_is_about_ten_lines(name: str, code: str) -> None:
+def test_readme_example_has_at_most_seventeen_lines(name: str, code: str) -> None:
     statements = [line for line in code.splitlines() if line.strip()]
-    assert len(statements) <= 13, name
+    assert len(statements) <= 17, name
 
 
-def test_what_is_printed_to_try_it_begins_with_a_clone_and_ends_with_the_demo() -> None:
+def test_readme_has_one_command_for_the_demo_and_one_for_the_tests() -> None:
     demo, tests = re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL)
-    assert demo.splitlines()[1:] == ["pip install '.[cli]'", "trio-mcp demo"]
-    assert tests.splitlines() == ["pip install -e '.[dev]'", "pytest -n 3"]
-    assert README.index("`git clone`") < README.index("```sh")
+    assert demo == "python3 -m venv .venv && .venv/bin/pip install '.[cli]' && .venv/bin/trio-mcp demo\n"
+    assert tests == "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest -n 3\n"
+
+
+def test_demo_ends_with_the_printed_lines() -> None:
+    (shown,) = re.findall(r"```text\n(.*?)```", README, flags=re.DOTALL)
+    demo = [sys.executable, "-m", "trio_mcp.cli", "demo"]
+    ran = subprocess.run(demo, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert without_numbers(ran.stdout).endswith(without_numbers(shown))
+
+
+def without_numbers(text: str) -> str:
+    """The words of ``text``, on one line, with each number replaced by 0."""
+    return re.sub(r"\d+(\.\d+)?", "0", " ".join(text.split()))
+
+
+def test_client_of_the_home_page_gives_up_and_exits(tmp_path: Path) -> None:
+    for name, code in HOME.blocks.items():
+        (tmp_path / f"{name}.py").write_text(code)
+    ran = subprocess.run(
+        [sys.executable, "timer_client.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "two seconds later, both processes are free\n"), ran.stderr
+
+
+def table_below(heading: str, text: str) -> list[list[str]]:
+    """The cells of the first table below ``heading``."""
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return [cells(line) for line in section.splitlines() if line.startswith("|")]
+
+
+def test_readme_and_home_page_compare_the_same_features() -> None:
+    assert table_below("Features", README) == table_below("Features", HOME.text)
+
+
+def test_features_are_compared_with_the_installed_versions() -> None:
+    head = table_below("Features", README)[0]
+    for name in ("trio-mcp", "mcp", "fastmcp"):
+        (compared,) = (column.split()[1] for column in head if column.split()[0] == name)
+        assert version(name).startswith(f"{compared}."), name
 
 
 def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_the_table_beside_peers_has_the_figures_of_the_benchmarks() -> None:
+def test_speed_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
     results = (ROOT / "benchmarks" / "README.md").read_text().split("<!-- results -->")[1]
     measured = [cells(line) for line in results.split("### Stdio")[1].split("###")[0].splitlines() if line[:1] == "|"]
     columns = [measured[0].index(name) for name in ("trio-mcp", "mcp, asyncio", "fastmcp")]
     figures = {row[0]: [row[column] for column in columns] for row in measured[2:]}
-    head, _, *rows = [cells(line) for line in README.splitlines() if line.startswith("|")]
+    head, _, *rows = table_below("Speed", README)
     assert rows
     assert {row[0]: row[1:] for row in rows} == {row[0]: figures[row[0]] for row in rows}
     taken = re.search(r"Taken ([\d-]+)T", results)
