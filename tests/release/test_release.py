@@ -170,7 +170,7 @@ def test_links_of_the_page_lead_to_other_hosts_alone_and_its_code_is_that_of_the
     assert links
     assert {link for link in links if not link.startswith("https://")} == set()
     assert "![" not in page
-    assert "\nA call in one process and its handler in another" in page  # what the picture shows
+    assert "\nTimeline of two processes. The client leaves a call" in page  # the alternative text of the picture
 
 
 def test_the_installed_wheel_runs_the_demo_without_the_source(wheel: Path, tmp_path: Path) -> None:
