@@ -132,4 +132,4 @@ def report(results: Results) -> str:
         text += f"\n\n### {_HEADINGS.get(suite, suite.capitalize())}\n\n"
         text += f"{_rounds(samples.rounds(suite))}\n\n{table(samples, suite)}"
     reached = goals(samples)
-    return f"{text}\n\n### What was to be reached\n\n{reached}\n" if reached else f"{text}\n"
+    return f"{text}\n\n### Targets\n\n{reached}\n" if reached else f"{text}\n"
