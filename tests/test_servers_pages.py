@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.pages import Page
 from tests.serving.http.memory_listener import listening
 from trio.testing import MockClock
 
-from trio_mcp import RequestContext, RouteRequest, ServerRequest, open_memory
+from trio_mcp import RequestContext, RouteRequest, Server, ServerRequest, open_memory
 from trio_mcp.types import ElicitFormParams, ElicitResult, LogParams, PromptOptions, ResourceOptions, Root, ToolOptions
 
 PAGES = {
@@ -62,6 +63,12 @@ def test_table_of_tool_options_has_each_option() -> None:
     assert sorted(options) == sorted(ToolOptions.__annotations__)
     # "Resources, resource templates and prompts accept the first nine options too."
     assert options[:9] == [*PromptOptions.__annotations__]
+
+
+def test_table_of_server_options_has_each_parameter() -> None:
+    options = names_in_table("tools", "accepts these options:\n")
+    parameters = inspect.signature(Server).parameters.values()
+    assert sorted(options) == sorted(each.name for each in parameters if each.kind is not each.VAR_KEYWORD)
 
 
 def test_table_of_resource_options_has_each_option_that_prompts_lack() -> None:
