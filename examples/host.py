@@ -16,11 +16,15 @@ import trio
 
 from trio_mcp import MCPError, Progress, cancel_on_interrupt, fail_after_work
 from trio_mcp.auth import OAuth
-from trio_mcp.cli.printable import printable
-from trio_mcp.cli.questions import terminal_options
+from trio_mcp.cli import terminal_options
 from trio_mcp.hosting import Group, RestartPolicy, open_group, read_config
 
 WIDTH = 30
+
+
+def printable(text: str) -> str:
+    """Return the text of a server without characters that control the terminal."""
+    return "".join(each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def show(progress: Progress) -> None:

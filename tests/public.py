@@ -13,6 +13,7 @@ NAMESPACES = (
     "trio_mcp.testing",
     "trio_mcp.aio",
     "trio_mcp.blocking",
+    "trio_mcp.cli",
     "trio_mcp.otel",
     "trio_mcp.prometheus",
 )

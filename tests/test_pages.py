@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.public import NAMESPACES, module
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"])
@@ -38,6 +39,21 @@ def test_each_table_has_a_head_and_as_many_cells_in_each_row(page: Path) -> None
         rows = lines[number : next(i for i in range(number, len(lines) + 1) if i == len(lines) or not lines[i])]
         cells = {len(re.sub(r"\\\\.|\\\||`[^`]*`", "", row).split("|")) for row in rows}
         assert len(cells) == 1, line
+
+
+IMPORT = re.compile(r"from (trio_mcp[\w.]*) import (\([^)]*\)|\w+(?: as \w+)?(?:, \w+(?: as \w+)?)*)")
+
+
+@each
+def test_each_imported_name_is_public(page: Path) -> None:
+    imported = {
+        (space, name)
+        for space, names in IMPORT.findall(page.read_text())
+        for name in re.findall(r"(?:^|[,(])\s*(\w+)", names)
+    }
+    public = {(space, name) for space in NAMESPACES for name in module(space).__all__}
+    modules = {tuple(space.rsplit(".", 1)) for space in NAMESPACES if "." in space}
+    assert imported - public - modules == set()
 
 
 def test_table_of_extras_names_each_extra() -> None:

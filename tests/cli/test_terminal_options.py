@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tests.cli.terminals import answer, in_terminal, plain
 
-from trio_mcp.cli.questions import terminal_options
+from trio_mcp.cli import terminal_options
 
 _HOST = """
 import signal
 import trio
 from trio_mcp import RequestContext, Server, cancel_on_interrupt
 from trio_mcp.hosting import MemberDescription, open_group
-from trio_mcp.cli.questions import terminal_options
+from trio_mcp.cli import terminal_options
 
 server = Server("desk")
 

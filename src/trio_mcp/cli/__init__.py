@@ -1,12 +1,17 @@
-"""The command line: `commands` holds each command in a file of its own, and the modules here hold the shared parts. The
-names here are the exit statuses of the commands that use a server.
+"""The command line, and the handlers for questions at the terminal, which hosts of your own can use.
 
-The command line needs the extra ``trio-mcp[cli]``.
+Needs the extra ``trio-mcp[cli]``. `commands` holds each command in a file of its own, and the modules here hold the
+shared parts. The constants here are the exit statuses of the commands that use a server.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .questions import terminal_options
+
+__all__ = ["terminal_options"]
 
 ENDED_WELL: Final = 0
 TOOL_FAILED: Final = 1
@@ -27,3 +32,8 @@ SIGNALLED: Final = 128
 """Added to the signal's number, the exit status that shells expect of a program ended by a signal."""
 INTERRUPTED: Final = SIGNALLED + 2
 """The exit status after Ctrl-C, which is SIGINT."""
+
+if not TYPE_CHECKING:  # type checkers know the names, and report others
+    from ..lazy import lazy_names
+
+    __getattr__, __dir__ = lazy_names(globals(), {".questions": "terminal_options"})

@@ -1,0 +1,115 @@
+"""The examples of the pages on clients run and print what the pages show, and the tables have the defaults of the code."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from tests.forked import forked_command
+from tests.pages import ROOT, Page
+from tests.patience import PATIENCE
+from tests.serving.http.raw import served
+from trio.testing import MockClock
+
+from trio_mcp import Command, Limits, RouteRequest, Server, confirm_cancels, gateway
+from trio_mcp.types import ClientSettings
+
+PAGE = Page("clients")
+PROGRAMS = {name for name, code in PAGE.blocks.items() if re.search(r"^trio\.run\(", code, flags=re.MULTILINE)}
+"""The examples that run when they are imported."""
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    yield from PAGE.write(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", sorted(PAGE.blocks.keys() - PROGRAMS - {"saved_discovery"}))
+async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: str, autojump_clock: MockClock) -> None:
+    module = page.load(name)
+    if hasattr(module, "main"):
+        await module.main()
+
+
+@pytest.mark.commands
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_each_program_prints_what_its_page_shows(page: Page, name: str) -> None:
+    command = forked_command([f"{name}.py"])
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == 0, ran.stderr
+    shown = re.search(r"^It prints (.*?)\.(?:\s|$)", page.text.split(f"# {name}.py\n")[1], flags=re.MULTILINE)
+    assert shown is not None
+    assert re.findall(r"`(.*?)`", shown[1]) == ran.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", ["delivery_host", "answers_per_user"])
+async def test_answered_question_is_printed_as_the_page_shows(
+    page: Page, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await page.load(name).main()
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in page.text
+
+
+def test_asyncio_host_places_an_order_after_a_cancelled_call(page: Page) -> None:
+    printed = asyncio.run(page.load("asyncio_host").program())
+    assert printed == "accept: {'number': 3}"
+    assert f"It prints `{printed}`." in page.text
+
+
+def test_script_places_an_order(page: Page) -> None:
+    assert page.load("order_script").run() == "accept: {'number': 3}"
+
+
+async def test_server_is_found_by_its_domain(page: Page) -> None:
+    async def catalog(request: RouteRequest) -> dict[str, Any]:
+        remote = {"type": "streamable-http", "url": "https://example.com/mcp"}
+        card = {"name": "com.example/weather", "version": "1", "description": "Weather", "remotes": [remote]}
+        return {"entries": [{"identifier": "urn:x", "type": "application/mcp-server-card+json", "data": card}]}
+
+    async with served(Server("weather"), routes={"/.well-known/ai-catalog.json": catalog}) as endpoint:
+        found = await page.load("find_servers").find(f"http://127.0.0.1:{endpoint.port}")
+    assert found == {"com.example/weather": "https://example.com/mcp"}
+
+
+# Tables
+
+
+def timeouts() -> dict[str, str]:
+    """The defaults in the tables of time limits, by the code in their first columns."""
+    text = (ROOT / "docs/clients/timeouts.md").read_text().split("## All time limits\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]*)`.*? \| ([^|]*) \| [^|]*(?:\|[^|]*)*\|$", text, flags=re.MULTILINE)
+    return dict(rows)
+
+
+def seconds(default: str) -> float:
+    return float("inf") if default == "none" else float(default.removesuffix(" s").replace(",", ""))
+
+
+def test_table_of_time_limits_has_the_defaults_of_the_code() -> None:
+    table = {name: seconds(default) for name, default in timeouts().items()}
+    settings = attrs.fields_dict(ClientSettings)
+    for name in ("call_timeout", "connect_timeout", "probe_timeout"):
+        assert table[f"{name}="] == settings[name].default
+    assert settings["keep_alive"].default is None
+    assert table["Command(close_grace=...)"] == attrs.fields_dict(Command)["close_grace"].default
+    assert table["gateway(patience=...)"] == inspect.signature(gateway).parameters["patience"].default
+    assert table["confirm_cancels(within=...)"] == inspect.signature(confirm_cancels).parameters["within"].default
+    limits = {name: value for name, value in table.items() if name.startswith("Limits.")}
+    assert len(limits) >= 8
+    assert limits == {name: getattr(Limits(), name.removeprefix("Limits.")) for name in limits}
+
+
+def test_number_of_questions_at_once_is_the_default() -> None:
+    assert f"({attrs.fields_dict(ClientSettings)['max_questions'].default} by default)" in PAGE.text
+
+
+@pytest.mark.parametrize("name", sorted(PAGE.blocks))
+def test_an_example_fits_on_a_screen(name: str) -> None:
+    assert len([line for line in PAGE.blocks[name].splitlines() if line.strip()]) <= 40

@@ -1,0 +1,64 @@
+"""The examples of the pages on observability run, and the table of metrics has each metric of the code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.forked import forked_command
+from tests.pages import ROOT, Page
+from tests.patience import PATIENCE
+from trio.testing import MockClock
+
+from trio_mcp import Recorder
+
+PAGE, CLIENTS = Page("observability"), Page("clients")
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    (tmp_path / "word_server.py").write_text(CLIENTS.blocks["word_server"])
+    yield from PAGE.write(tmp_path, monkeypatch)
+
+
+async def test_recording_replays_against_the_server_and_the_client(page: Page, autojump_clock: MockClock) -> None:
+    await page.load("record_calls").main()
+
+
+@pytest.mark.commands
+def test_traced_call_prints_its_result(page: Page) -> None:
+    pytest.importorskip("opentelemetry")
+    command = forked_command(["traced_words.py"])
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "2\n"), ran.stderr
+    assert "It prints `2`." in page.text
+
+
+def test_metrics_page_and_logged_server_can_be_imported(page: Page) -> None:
+    pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
+    assert page.load("metrics_page").server.name == "batch"
+    assert page.load("logged_server").server.name == "logged"
+
+
+def test_table_of_metrics_has_each_metric_of_the_code() -> None:
+    source = (ROOT / "src/trio_mcp/metrics.py").read_text()
+    made = set(re.findall(r'"((?:trio_mcp|mcp\.server|mcp\.client)\.[a-z_.]+)"', source))
+    page = (ROOT / "docs/observability/metrics.md").read_text()
+    table = page.split("| metric | meaning |\n")[1].split("\n\n")[0]
+    named = {name for cell in re.findall(r"^\| (.*?) \|", table, flags=re.MULTILINE) for name in named_in(cell)}
+    assert named == made - {"trio_mcp.cancel.cause"}
+
+
+def named_in(cell: str) -> list[str]:
+    return re.findall(r"`([a-z_.]+)`", cell)
+
+
+def test_bounds_of_recordings_are_those_of_the_code() -> None:
+    options = inspect.signature(Recorder).parameters
+    page = (ROOT / "docs/observability/recording.md").read_text()
+    assert f"at most {options['max_bytes'].default // 1_000_000} MB\n(`Recorder.max_bytes`)" in page
+    assert f"`Recorder.max_line_bytes` ({options['max_line_bytes'].default // 1_000_000} MB\nby default)" in page
