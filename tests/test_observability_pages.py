@@ -15,6 +15,10 @@ from tests.patience import PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import Recorder
+from trio_mcp.diagnostics.log import _MOST_CHARACTERS, _MOST_WAITING
+from trio_mcp.diagnostics.log_shares import BURST, LONGEST, OVERALL, WINDOW
+from trio_mcp.recording.reading import MOST_REQUESTS
+from trio_mcp.recording.svg import MOST_ROWS
 
 PAGE, CLIENTS = Page("observability"), Page("clients")
 
@@ -59,6 +63,14 @@ def named_in(cell: str) -> list[str]:
 
 def test_bounds_of_recordings_are_those_of_the_code() -> None:
     options = inspect.signature(Recorder).parameters
-    page = (ROOT / "docs/observability/recording.md").read_text()
-    assert f"at most {options['max_bytes'].default // 1_000_000} MB\n(`Recorder.max_bytes`)" in page
-    assert f"`Recorder.max_line_bytes` ({options['max_line_bytes'].default // 1_000_000} MB\nby default)" in page
+    page = " ".join((ROOT / "docs/observability/recording.md").read_text().split())
+    assert f"at most {options['max_bytes'].default // 1_000_000} MB (`Recorder.max_bytes`)" in page
+    assert f"`Recorder.max_line_bytes` ({options['max_line_bytes'].default // 1_000_000} MB by default)" in page
+    assert f"at most {MOST_REQUESTS:,} requests of a recording and draws the first {MOST_ROWS}." in page
+
+
+def test_bounds_of_the_log_are_those_of_the_code() -> None:
+    page = " ".join((ROOT / "docs/observability/logging.md").read_text().split())
+    assert f"at most {BURST} log records of a kind in {WINDOW:g} seconds, and all peers together {OVERALL}." in page
+    assert f"more than {LONGEST:,} characters" in page
+    assert f"At most {_MOST_WAITING:,} log records, or {_MOST_CHARACTERS // 2**20} Mi characters, wait" in page

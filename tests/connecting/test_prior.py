@@ -39,7 +39,7 @@ from trio_mcp.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
 from trio_mcp.protocol.types.lifecycle import DiscoverResult
 from trio_mcp.types import ClientCapabilities, Extension
 
-PAGE = Page("clients.md")
+PAGE = Page("clients/discovery.md")
 PLAIN = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
 """A plain answer, as another SDK might save it."""
 
@@ -334,10 +334,10 @@ async def test_example_of_the_page_asks_in_its_first_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pages = PAGE.write(tmp_path, monkeypatch)
-    quick = next(pages).load("quick")
+    saving = next(pages).load("saved_discovery")
     async with serving(modern(call)) as server:
-        await quick.main(server.url)
-        await quick.main(server.url)
+        await saving.main(server.url)
+        await saving.main(server.url)
         assert server.names == ["server/discover", "tools/call", "tools/call"]
     assert capsys.readouterr().out == "done\ndone\n"
     assert next(pages, None) is None

@@ -21,7 +21,7 @@ from trio_mcp.hosting import Group, MemberDescription, MemberStatus, open_group
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="/proc")
 
 PER_MEMBER = 256 * 1024
-"""Bytes of ours that one may take; docs/groups.md states less than a third of it."""
+"""Bytes of ours that one may take; docs/clients/groups.md states less than a third of it."""
 
 OURS = """
 import os, trio

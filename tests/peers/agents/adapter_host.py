@@ -1,4 +1,4 @@
-"""An agent of a framework calls a server of ours with the tools of an adapter of `docs/agent-frameworks.md`, over
+"""An agent of a framework calls a server of ours with the tools of an adapter of `docs/clients/agent-frameworks.md`, over
 `trio_mcp.aio`: python adapter_host.py FOLDER MODULE COMMAND...
 
 Each function below runs a whole agent of its framework, with a model that calls one tool and then is done, and returns

@@ -1,4 +1,4 @@
-"""A recipe of `docs/agent-frameworks.md` answers a server that samples: python model_host.py FOLDER MODULE
+"""A recipe of `docs/clients/agent-frameworks.md` answers a server that samples: python model_host.py FOLDER MODULE
 
 The provider is a server of HTTP in this process, which answers as the provider's interface does. The client of the
 provider is the real one.

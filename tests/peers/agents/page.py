@@ -1,4 +1,4 @@
-"""The examples of `docs/agent-frameworks.md`, whose first lines name the package that they need. That package is in no
+"""The examples of `docs/clients/agent-frameworks.md`, whose first lines name the package that they need. That package is in no
 environment of ours, so no type checker of ours reads them."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["blocks_of_the_page"]
 
-PAGE = Path(__file__).parents[3] / "docs" / "agent-frameworks.md"
+PAGE = Path(__file__).parents[3] / "docs" / "clients" / "agent-frameworks.md"
 
 
 def blocks_of_the_page() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The adapters of `docs/agent-frameworks.md` run with the real frameworks: what their models are given, and whether a
+"""The adapters of `docs/clients/agent-frameworks.md` run with the real frameworks: what their models are given, and whether a
 cancelled run of an agent cancels the handler in the other process."""
 
 from __future__ import annotations
