@@ -43,28 +43,16 @@ def run_example(folder: Path, name: str) -> tuple[int, str, str]:
         ("over_channels.py", "processed 1 items\n"),
         ("changes.py", "resource note://a\n"),
         ("shared.py", "['config://limits']\n" * 2),
-        ("traced.py", "processed 1 items\n"),
-        ("many.py", "['batch__process_batch'] failed\nprocessed 2 items\n"),
-        ("transformed.py", "processed 2 items\n"),
         (
             "pinned.py",
             "'batch__process_batch' is held back: it hasn't been approved. `trio-mcp pins approve` approves tools "
             "Process the items one by one.\n['batch__process_batch']\n",
         ),
-        ("front.py", "processed 2 items\n"),
-        ("users.py", "tea to Bob Street 1\n"),
     ],
 )
 def test_an_example_runs_as_it_stands(tmp_path: Path, name: str, printed: str) -> None:
     status, output, errors = run_example(tmp_path, name)
     assert (status, output) == (0, printed), errors
-
-
-def test_the_client_with_limits_sees_progress_and_gives_up(tmp_path: Path) -> None:
-    status, output, errors = run_example(tmp_path, "patient.py")
-    assert status == 0, errors
-    assert output.endswith("processed 100 items\n")
-    assert "Progress(progress=" in output
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
