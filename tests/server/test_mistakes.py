@@ -44,7 +44,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "unknown option": ("Server('s', colour='red')  # !", "no option 'colour'. Its options: name, version, title"),
     "lifespan": (
         "async def lifespan(server):\n    yield {}\nServer('s', lifespan=lifespan)  # !",
-        "the lifespan lifespan needs @asynccontextmanager",
+        "the lifespan lifespan is a generator function: put @asynccontextmanager above",
     ),
     "lifespan called": (
         "@asynccontextmanager\nasync def lifespan(server):\n    yield {}\nServer('s', lifespan=lifespan(None))  # !",

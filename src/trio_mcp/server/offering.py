@@ -1,6 +1,6 @@
-"""Offering: the tools, resources and prompts for clients, and the methods with which authors register each.
+"""The tools, resources and prompts of a server, and the decorators that register them.
 
-The scopes that a request needs are those of all offers that the request names: see `required_scopes`.
+`required_scopes` returns the OAuth scopes that a request needs: those of every tool, resource or prompt it names.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ RootsChanged: TypeAlias = Callable[[ConnectedClient], Any]
 
 
 class Offering:
-    """The offers of a server, and the clients that are notified of changes. All methods may be called from any thread.
-    While the server runs, offers only change in trio's thread."""
+    """The tools, resources and prompts of a server, and the clients to notify of changes.
+
+    All methods may be called from any thread. While the server runs, changes are made in trio's thread only.
+    """
 
     limits: Limits
 
@@ -45,9 +47,9 @@ class Offering:
         self, page_size: int | None, hints: CacheHints, encoders: Encoders | None, *, asyncio: bool = False
     ) -> None:
         self._asyncio = asyncio
-        """True when async functions run on asyncio by default."""
+        """If true, async functions run on asyncio by default."""
         self._active_runs = ActiveRuns()
-        """The runs of trio that serve the server now."""
+        """The runs of trio that currently serve this server."""
         self._tools = Tools(page_size, encoders)
         self._resources = Resources(page_size, hints, encoders)
         self._prompts = Prompts(page_size)
@@ -56,72 +58,99 @@ class Offering:
         self._roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""
         self._extension_handlers: ExtensionHandlers | None = None
-        """The handlers of the methods of the extensions; `None` where there are no extensions."""
+        """Handlers of extension methods; `None` if the server has no extensions."""
         self._middleware: list[tuple[frozenset[str], MiddlewareFunction]] = []
-        """Functions given to `middleware`, outermost first, each with its methods."""
+        """The middleware functions, outermost first, each with its methods."""
 
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
     def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
     def tool(self, function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
-        """Offer a function as a tool. `ToolOptions` documents the keywords.
+        """Register a function as a tool. See `ToolOptions` for the keywords.
 
-        The function's parameters, checked before each call, give the input schema: attrs classes, dataclasses,
-        TypedDicts, models of pydantic, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``
-        or ``Field(ge=1)``; a plain string in ``Annotated`` describes a parameter. A parameter annotated
-        `RequestContext` (`WorkerContext` in a plain ``def``) gets the context.
+            @server.tool
+            async def add(a: int, b: int) -> int:
+                "Add two numbers."
+                return a + b
 
-        ``Annotated[str, Header("Region")]`` has modern clients repeat the argument in a header over HTTP: see `Header`.
+        Parameters: the input schema is generated from the function's parameters, and arguments are validated before
+        each call. Annotations may use attrs classes, dataclasses, TypedDicts, pydantic models, Literal, Enum and
+        unions. Write constraints as ``Annotated[int, msgspec.Meta(ge=1)]`` or ``Field(ge=1)``. A plain string in
+        ``Annotated`` is the description of the parameter. Two kinds of parameters are special:
 
-        The return annotation gives the output schema, and the returned value is structured content, repeated as JSON
-        text. Text, content blocks, `Image`, `Audio` and `File`, alone or in a list or tuple, are content and have no
-        schema; `None` and an empty list of blocks give empty content. Without an annotation a list or tuple is content
-        when there is a block inside.
+        - A parameter annotated `RequestContext` (`WorkerContext` in a plain ``def``) gets the context.
+        - ``Annotated[str, Header("Region")]`` makes modern clients repeat the argument in an HTTP header: see `Header`.
 
-        ``replay=True``: the handler is safe to run again. A question to a modern client then stops the handler, its
-        cleanup runs, and the handler runs from the top when the client comes back, with all answers so far at once.
-        Nothing is kept in between, so the client may come back to another process that shares a secret. Ask the same
-        questions in the same words each time. Without ``replay``, a handler that asks is parked: the handler waits at
-        its question.
+        Results: the output schema is generated from the return annotation. The returned value is structured content,
+        repeated as JSON text. Text, content blocks, `Image`, `Audio` and `File`, alone or in a list or tuple, are
+        content without a schema. `None` and an empty list of blocks give empty content. Without an annotation, a list
+        or tuple that contains a block is content.
 
-        ``task="optional"``: a call may be a task, which outlives its request, where the client knows tasks: in revision
-        2025-11-25 where the client asks for a task, later where the call takes longer than `TaskSettings.grace`, or the
-        handler calls `TaskContext.start`. The handler is the same for both, and for ordinary calls, in which
-        ``ctx.task`` is `None`. ``"required"``: always a task; other clients are refused. ``on_restart``: the fate of a
-        task whose process ends before the task, where `TaskSettings.store` outlives the process. With ``"fail"`` a
-        handler runs at most once. With ``"again"`` and ``"resume"``, which need ``task``, it runs at least once.
+        ``replay=True`` declares that the handler is safe to run again. When it asks a modern client a question, it is
+        stopped and cleans up. When the client returns with the answer, the handler runs from the top, with all answers
+        so far. Nothing is kept in between, so the client may return to another process that shares a secret. Ask the
+        same questions with identical text each time. Without ``replay``, the handler is parked: it waits at its
+        question.
 
-        Raises `ValueError` when the name is taken or not allowed (2025-11-25 tools, Tool Names: up to 128 letters,
-        digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is invalid, `TypeError` for a signature that
-        cannot be used. Clients are told of a tool that is added at run time.
+        ``task="optional"`` lets calls become tasks, which outlive their request, if the client supports tasks. In
+        revision 2025-11-25, a call becomes a task if the client requests one. In later revisions, it becomes a task if
+        it takes longer than `TaskSettings.grace` or the handler calls `TaskContext.start`. The same handler serves
+        ordinary calls, in which ``ctx.task`` is `None`. ``task="required"`` makes every call a task, and refuses
+        clients without task support.
+
+        ``on_restart`` decides what happens to a task whose process ends before the task does, if `TaskSettings.store`
+        outlives the process. With ``"fail"``, a handler runs at most once. With ``"again"`` and ``"resume"``, which
+        need ``task``, it runs at least once.
+
+        Clients are notified of a tool that is added while the server runs.
+
+        Raises:
+            ValueError: If the name is taken or not allowed (2025-11-25 tools, Tool Names: up to 128 letters, digits,
+                ``_``, ``-`` and ``.``), or if a schema or a key of ``meta`` is invalid.
+            TypeError: If the function's signature cannot be used.
         """
         check_options("@server.tool", options, ToolOptions)
         register = self._registration("tools", self._adding(self._tools.add, options))
         return register if function is None else register(function)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Offer a function as the resource ``uri``, or as a family of resources if ``uri`` is a template.
-        `ResourceOptions` documents the keywords.
+        """Register a function as the resource ``uri``, or as a resource template if ``uri`` has parameters in braces.
 
-        ``{name}`` in a template is one path segment, ``{+name}`` may hold slashes; ``{?name,other}`` at the end are
-        query parameters, each of which may be missing. The function's parameters are the names of the template, with
-        values converted from text; further parameters have defaults. A URI is found by its normal form (RFC 3986,
-        6.2.2): case of the scheme and the host, and needless percent-encodings, make no difference. The function may
-        rely on these rules: the text of a value is not empty, was percent-decoded once, after the match, and holds no
-        control characters; ``{name}`` is no ``.`` or ``..`` and holds no slash or backslash; the others do not begin
-        with a slash or backslash, and ``..`` is none of their segments; a query parameter may be empty. A URI that does
-        not fit is not found. Links in a file system are the handler's own business.
+            @server.resource("note://{name}")
+            async def note(name: str) -> str:
+                return await read_note(name)
 
-        The function returns text, bytes, JSON data, `ResourceContents` or a list of `ResourceContents`, or a complete
-        `ReadResourceResult`, with cache hints of its own if need be. Raises as `tool`, and `ValueError` for an invalid
-        URI, one that is declared in another spelling, and a template that is ambiguous: between two names there must be
-        a ``/``, ``?`` or ``#``, or, behind a ``{name}``, one of ``:@!$&'()*+,;=[]``, which then ends the name; and at
-        most one name can be a ``{+name}``.
+        See `ResourceOptions` for the keywords. The function returns text, bytes, JSON data, `ResourceContents` or a
+        list of them, or a complete `ReadResourceResult`, which can have its own cache hints.
+
+        The function's parameters are the names in the template; values are converted from text. Further parameters need
+        defaults. The template may contain:
+
+        - ``{name}``: one path segment.
+        - ``{+name}``: a path that may contain slashes. At most one name can have this form.
+        - ``{?name,other}``, at the end: query parameters, each of which may be missing.
+
+        URIs are compared in normal form (RFC 3986, 6.2.2): the case of the scheme and host, and needless
+        percent-encodings, make no difference. A URI that doesn't match is answered as "not found". The function can
+        rely on these rules:
+
+        - A value is percent-decoded exactly once, after the match, and contains no control characters.
+        - A value is not empty, except that of a query parameter.
+        - ``{name}`` isn't ``.`` or ``..`` and contains no slash or backslash.
+        - The other forms don't begin with a slash or backslash, and have no ``..`` segment.
+
+        The handler itself must check links in a file system.
+
+        Raises:
+            ValueError: As `tool`, and if the URI is invalid, is already registered in another spelling, or is an
+                ambiguous template. Between two names there must be a ``/``, ``?`` or ``#``. After a ``{name}``, one of
+                ``:@!$&'()*+,;=[]`` is also allowed, and ends the name.
+            TypeError: As `tool`.
         """
         if callable(uri):
             raise TypeError(
-                "a resource has a URI of its own, and its decorator takes it:\n"
+                "@server.resource needs the URI of the resource:\n"
                 "    wrong:  @server.resource\n"
                 '    right:  @server.resource("note://{name}")'
             )
@@ -133,21 +162,25 @@ class Offering:
     @overload
     def prompt(self, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
     def prompt(self, function: F | None = None, /, **options: Unpack[PromptOptions]) -> F | Callable[[F], F]:
-        """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; the function
-        returns text, a content block, `PromptMessage`, a list of texts, blocks and messages, or a `GetPromptResult`.
-        `PromptOptions` documents the keywords. Raises as `tool`."""
+        """Register a function as a prompt. See `PromptOptions` for the keywords.
+
+        The function's parameters are the prompt's arguments, converted from text. It returns text, a content block, a
+        `PromptMessage`, a list of strings, blocks and messages, or a `GetPromptResult`. Raises the same errors as
+        `tool`.
+        """
         check_options("@server.prompt", options, PromptOptions)
         register = self._registration("prompts", self._adding(self._prompts.add, options))
         return register if function is None else register(function)
 
     def _adding(self, add: Callable[..., None], options: PromptOptions) -> Callable[[Callable[..., Any]], None]:
-        """Return the function that has ``add`` register a function with ``options``."""
+        """Return a function that passes a handler and ``options`` to ``add``, with the server's default for
+        ``asyncio``."""
         if not self._asyncio or "asyncio" in options:
             return partial(add, options=options)
         return lambda function: add(function, options={**options, "asyncio": iscoroutinefunction(function)})
 
     def _registration(self, kind: str, add: Callable[[Callable[..., Any]], None]) -> Callable[[F], F]:
-        """Return the decorator that has ``add`` register a function, and tells the clients that a list changed."""
+        """Return a decorator that registers a function with ``add``, and notifies clients that the list changed."""
 
         def change(function: F) -> None:
             add(function)
@@ -162,15 +195,17 @@ class Offering:
     def completion(
         self, *, argument: str, prompt: str | None = None, resource: str | None = None, asyncio: bool | None = None
     ) -> Callable[[F], F]:
-        """Offer a function as the completer of one ``argument`` of a ``prompt`` or of a ``resource`` template.
+        """Register a function that completes one ``argument`` of a ``prompt`` or of a ``resource`` template.
 
-        The function takes ``value``, the text typed so far, and, as an option, ``arguments``, the arguments settled
-        already. The function returns suggestions, best first, of which 100 at most are sent, numbers and enums as text.
-        ``asyncio``: as for a tool.
+        The function takes ``value``, the text typed so far. It may also take ``arguments``, the arguments that are
+        already filled in. It returns suggestions, best first; at most 100 are sent. Numbers and enums are sent as text.
+        ``asyncio`` has the same meaning as for a tool.
 
-        Raises `TypeError` for both or neither of ``prompt`` and ``resource`` and for other parameters, and `ValueError`
-        when the argument has a completer already. The start of the server raises `ValueError` if the prompt, the
-        template or its argument doesn't exist by then.
+        Raises:
+            TypeError: If both or neither of ``prompt`` and ``resource`` are given, or if the function has other
+                parameters.
+            ValueError: If the argument already has a completion function. The server raises it at its start if the
+                prompt, the template or the argument doesn't exist.
         """
 
         def register(function: F) -> F:
@@ -183,24 +218,29 @@ class Offering:
 
     @property
     def _offers(self) -> tuple[Tools, Resources, Prompts, Completions]:
-        """The registrations of the things that clients can name."""
+        """The registries of everything that clients can name."""
         return self._tools, self._resources, self._prompts, self._completions
 
     @in_active_run
     def on_roots_changed(self, function: F) -> F:
-        """Have ``function`` called with the `ConnectedClient` when a legacy client tells that its roots changed.
+        """Register a function that is called with the `ConnectedClient` when a legacy client reports that its roots
+        changed.
 
             @server.on_roots_changed
             async def changed(client: ConnectedClient) -> None:
                 watch(client.session_id, await client.list_roots())
 
-        The function is async, or a plain ``def`` that is quick, since a plain function runs in trio's thread. For each
-        client one call runs at a time, beside the requests, and one more call follows for all changes told meanwhile;
-        the end of the connection cancels the call. Exceptions of the function are logged. Modern clients tell nothing:
-        ask with `RequestContext.list_roots` each time. Raises `ValueError` when there is such a function already.
+        The function is async, or a fast plain ``def``: a plain function runs in trio's thread. For each client, only
+        one call runs at a time, concurrently with requests. If more changes are reported meanwhile, one further call
+        follows for all of them. The call is cancelled when the connection closes. Exceptions in the function are
+        logged.
+
+        Modern clients don't report changes: call `RequestContext.list_roots` each time you need the roots.
+
+        Raises `ValueError` if the server already has such a function.
         """
         if self._roots_changed is not None:
-            raise ValueError("this server has a function for changed roots already: let that one call both")
+            raise ValueError("on_roots_changed already has a function on this server: call both from that function")
         self._roots_changed = function
         return function
 
@@ -209,8 +249,7 @@ class Offering:
     @overload
     def middleware(self, /, *methods: str) -> Callable[[A], A]: ...
     def middleware(self, *methods: Any) -> Any:
-        """Have a function run around each request of these ``methods``, by default of all: to check, to change, or to
-        observe.
+        """Register middleware: a function that runs around each request, to check, change or observe it.
 
             @server.middleware("tools/call")
             async def logged(request: ServerRequest, next: Next) -> Any:
@@ -218,20 +257,29 @@ class Offering:
                 print(request.params.name, result.is_error)
                 return result
 
-        ``next`` gives the result, a `CallToolResult` for example, or raises the handler's exception. The function
-        refuses a request by raising `CodedError`, or `ToolError` in a call; hands on other arguments by
-        ``next(request.with_arguments({...}))``; answers by itself when ``next`` is not called; and returns the result,
-        changed by `attrs.evolve` or not. The first declaration is outermost. The function runs in the scope of the
-        request: a cancel reaches the function, and the time of the function is time of the request. Around a handler
-        that is parked, the function waits as well; where a handler runs again (``replay``, a task after a restart), so
-        does the function. A round that asks the client is a result, too: an `InputRequiredResult`.
+        ``methods`` are the methods that it applies to, by default all. The middleware declared first is outermost.
+        ``await next(request)`` returns the result, for example a `CallToolResult`, or raises the handler's exception.
+        The function can:
 
-        Methods are all with a task for each request, listings, streams, ``tasks/...`` and those of the extensions of
-        the server included; around these, results are objects of the classes that the extension names.
-        Functions are composed when the server starts: a later declaration counts from the next start on. Raises
-        `ValueError` for any other method, `TypeError` for a function that is not ``async def`` of two parameters.
+        - return the result unchanged, or changed with `attrs.evolve`;
+        - refuse the request by raising `CodedError`, or `ToolError` in a tool call;
+        - pass other arguments with ``next(request.with_arguments({...}))``;
+        - return a result without calling ``next``.
+
+        The function runs in the request's cancel scope: a cancelled request cancels it, and its time counts as part of
+        the request. While a handler is parked, its middleware waits too. If a handler runs again (``replay``, or a task
+        after a restart), so does the middleware. A round that asks the client a question also has a result: an
+        `InputRequiredResult`.
+
+        Middleware applies to every method that runs in a task of its own, including listings, streams, ``tasks/...``
+        and the methods of the server's extensions. For an extension, results are instances of the extension's classes.
+        The functions are composed when the server starts, so middleware that you add later is used from the next start.
+
+        Raises:
+            ValueError: If a method is unknown, or has no task of its own.
+            TypeError: If the function isn't an ``async def`` with two parameters.
         """
-        from .middleware import check_middleware, methods_of  # late: only servers with arounds need it
+        from .middleware import check_middleware, methods_of  # late: only servers with middleware need it
 
         is_bare = len(methods) == 1 and callable(methods[0])
         extended = self._extension_handlers
@@ -240,40 +288,43 @@ class Offering:
 
         def register(function: A) -> A:
             check_middleware(function)
-            self._middleware.append((names, function))  # only read at the next start
+            self._middleware.append((names, function))  # read at the next start of the server
             return function
 
         return register(cast("Any", methods[0])) if is_bare else register
 
     @in_active_run
     def remove_tool(self, name: str) -> None:
-        """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
+        """Remove a tool and notify clients. Running calls continue. Raises `KeyError` if there is no such tool."""
         self._tools.registry.remove(name)
         self._observers.list_changed("notifications/tools/list_changed")
 
     @in_active_run
     def remove_resource(self, uri: str) -> None:
-        """Withdraw a resource or template and tell the clients. Raises `KeyError`."""
+        """Remove a resource or template and notify clients. Raises `KeyError` if there is no such URI."""
         self._resources.remove(uri)
         self._observers.list_changed("notifications/resources/list_changed")
 
     @in_active_run
     def remove_prompt(self, name: str) -> None:
-        """Withdraw a prompt and tell the clients. Raises `KeyError`."""
+        """Remove a prompt and notify clients. Raises `KeyError` if there is no such prompt."""
         self._prompts.registry.remove(name)
         self._observers.list_changed("notifications/prompts/list_changed")
 
     def disable(self, *tags: str) -> None:
-        """Withdraw all tools, resources, templates and prompts that have one of ``tags``, and tell the clients.
+        """Hide all tools, resources, templates and prompts that have one of ``tags``, and notify clients.
 
-        From then on they are in no listing and are unknown to requests, until all their tags are enabled again, also
-        those that are added later. Calls under way go on, rounds of parked handlers and tasks included; a handler that
-        would run from the top is not found. Raises `ValueError`, with nothing changed, for a tag that nothing has had.
+        Hidden offers are left out of listings, and requests for them are answered as for unknown names. They stay
+        hidden until all their tags are enabled again. Offers with these tags that you add later are hidden as well.
+        Running calls continue, including tasks and the further rounds of parked handlers. A handler that would run
+        again from the top isn't found. Raises `ValueError`, with nothing changed, if no offer has ever had one of the
+        tags.
         """
         self._switch(tags, enabled=False)
 
     def enable(self, *tags: str) -> None:
-        """Offer again what `disable` has withdrawn for ``tags``, and tell the clients. Raises as `disable`."""
+        """Show the offers again that `disable` hid for ``tags``, and notify clients. Raises the same error as
+        `disable`."""
         self._switch(tags, enabled=True)
 
     @in_active_run
@@ -287,13 +338,11 @@ class Offering:
             self._observers.list_changed(f"notifications/{kind}/list_changed")
 
     def resource_updated(self, uri: str) -> None:
-        """Notify the clients that subscribed to ``uri``, or listen for its changes, that the resource changed. Never
-        waits."""
+        """Notify clients that subscribed to ``uri`` that the resource changed. Never waits."""
         self._observers.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Tell the clients that all that they are told of may have changed: each list, and each resource. Never
-        waits."""
+        """Notify clients that every list and every resource they subscribed to may have changed. Never waits."""
         self._observers.everything_changed()
 
 
@@ -301,8 +350,8 @@ NO_SCOPES: Final = frozenset[str]()
 
 
 def required_scopes(offering: Offering, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the scopes that a request to a server needs: those of all that the request names, and that exists for
-    this caller. Nothing is known here of whether the request makes sense."""
+    """Return the OAuth scopes that a request needs: those of every offer that it names and that exists for this caller.
+    The request itself isn't validated here."""
     if method not in _NAMING or not isinstance(params, dict):
         extended = offering._extension_handlers
         return NO_SCOPES if extended is None else extended.scopes.get(method, NO_SCOPES)
@@ -316,26 +365,26 @@ _NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "reso
     "skills/get",
     "resources/directory/read",
 }
-"""The methods that name what a server offers."""
+"""The methods whose requests name a tool, resource, template or prompt."""
 
 
 def _named(
     offering: Offering, method: str, params: JSONObject, auth: Auth | None
 ) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
-    """Return what a request names; `None` for each name that does not exist for this caller. What is disabled counts:
-    a handler that is parked goes on, and its rounds need the scopes."""
+    """Return the offers that a request names; `None` for each name that doesn't exist for this caller. Disabled offers
+    are included: a parked handler continues, and its further rounds need the scopes."""
     match method:
         case "tools/call":
             return (offering._tools.named(params, auth),)
         case "prompts/get":
             return (offering._prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
-        case "completion/complete":  # the suggestions tell of the thing whose argument is completed
+        case "completion/complete":  # suggestions reveal something about their prompt or template
             ref = as_object(params.get("ref"))
             uri = _text(ref.get("uri"))
             prompt = offering._prompts.registry.get_for(auth, _text(ref.get("name")))
             template = offering._resources.templates.get_for(auth, offering._resources.name_of(uri))
             return prompt, template or _resource(offering, uri, auth)
-        case "subscriptions/listen":  # the resources of which changes are told
+        case "subscriptions/listen":  # the resources whose changes are reported
             uris = as_object(params.get("notifications")).get("resourceSubscriptions")
             if not isinstance(uris, list) or not offering._resources.has_scopes:
                 return ()
@@ -351,7 +400,7 @@ def _resource(offering: Offering, uri: str, auth: Auth | None) -> RegisteredReso
 
 
 def all_exist(offering: Offering, request: InboundRequest, peer: Peer) -> bool:
-    """Return whether everything that a retry names exists for its caller still."""
+    """Return whether everything that a retry names still exists for its caller."""
     name = request.method.name
     return name not in _NAMING or None not in _named(offering, name, request.params, peer.auth)
 

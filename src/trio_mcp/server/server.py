@@ -1,4 +1,4 @@
-"""Server: what is offered under one name, alone or with other servers, and how it runs."""
+"""`Server`: a collection of tools, resources and prompts, its lifespan, and mounted servers."""
 
 from __future__ import annotations
 
@@ -54,41 +54,68 @@ F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P")
 
 FROM_LIFESPAN: Final = "the lifespan of the server failed"
-"""Note of an `OSError` from a lifespan, which would look like one of an address."""
+"""Added as a note to an `OSError` from a lifespan, which otherwise looks like a failure to bind an address."""
 
 Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
-"""A function that returns the context manager around the life of a server."""
+"""A function that takes the server and returns an async context manager, entered once per run of the server."""
 
 
 class Server(Offering):
-    """Tools, resources and prompts under one name. A server holds nothing of any connection, so one server may serve
-    many connections.
+    """An MCP server: tools, resources and prompts under one name.
 
-    Methods may be called from any thread, for example a file watcher's. While the server runs, a change waits until
-    trio's thread has made it. If trio's thread doesn't begin the change within 10 seconds, the call raises
-    `RuntimeError`, and nothing changes. `resource_updated`, `everything_changed` and `notify` never
-    wait. While two threads serve one server, each in its own ``trio.run``, changes raise `RuntimeError`.
+        server = Server("demo")
 
-    ``name``, ``version``, ``title``, ``description``, ``icons`` and ``website_url`` are shown to people;
-    ``instructions`` to the model. ``lifespan`` takes the server and gives an async context manager, entered once before
-    the first request and left after the last; the yielded value is ``ctx.lifespan``. ``limits`` bound each connection.
-    ``page_size`` is the number of things in a page of a listing, `None` for all. ``logging=False``: the logs of
-    handlers are never sent. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
-    ``tracing``: the observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example.
-    ``expose_errors``, for development: error replies give the type and text of unexpected exceptions, instead of
-    "internal error" alone.
-    ``secrets``, of 32 bytes or more each, seal the state that modern clients carry from round to round: the first
-    seals, all open. Processes that serve the same clients share a secret; without ``secrets``, a random secret is made.
-    ``cache``: how modern clients may cache the results of discovering, listing and reading, by default not at all;
-    ``cache_by_method`` overrides ``cache`` for single methods, ``{"tools/list": CacheHints(60_000, "public")}``.
-    ``tasks``: the store and the bounds of tasks.
-    ``encoders`` write values of classes without a JSON form in results: ``{Frame: rows_of}``, where the annotation of
-    what the function returns gives the schema. An encoder holds for subclasses, too, and goes before what is known of
-    pydantic and numpy. Raises `TypeError` for a class that has a JSON form, such as a dataclass.
-    ``extensions`` are declared to clients; `handles` registers the handlers of their methods. The extensions of a
-    mounted server are not offered. Raises `ValueError` for two extensions of one name, or with one method.
-    ``asyncio=True``: async handlers, with what is provided for them, the lifespan and the author's own middleware run
-    on asyncio, in one event loop in a thread of the server's, unless an offer says ``asyncio=False``.
+        @server.tool
+        async def add(a: int, b: int) -> int:
+            return a + b
+
+        run(serve_stdio, server)
+
+    A server holds no state of any connection, so one server can serve many connections.
+
+    Args:
+        name: Name of the server, shown to people.
+        version: Version of the server, shown to people.
+        title: Display name, shown to people instead of ``name``.
+        description: Description of the server, shown to people.
+        instructions: Instructions for the model on how to use the server.
+        icons: Icons, shown to people.
+        website_url: Address of a web page, shown to people.
+        lifespan: Function that takes the server and returns an async context manager. The server enters it once before
+            the first request and closes it after the last. The value that it yields is ``ctx.lifespan``.
+        limits: Limits of each connection.
+        page_size: Number of entries in each page of a listing. `None` puts all entries in one page.
+        logging: If false, clients never get the log messages of handlers.
+        require_initialized: If true, the server refuses legacy requests before the handshake is complete (error
+            -32002).
+        tracing: Observer that is notified of requests, for example `trio_mcp.otel.OpenTelemetry`.
+        expose_errors: For development: if true, error responses contain the type and text of unexpected exceptions. By
+            default they contain only "internal error".
+        secrets: Keys, of at least 32 bytes each, that encrypt the state that modern clients carry between rounds. The
+            first key encrypts, all keys decrypt. Processes that serve the same clients must share a key. By default,
+            the server generates a random key.
+        cache: How long modern clients may cache the results of discovery, listings and reads. By default, they may not
+            cache them.
+        cache_by_method: Overrides ``cache`` for single methods, for example ``{"tools/list": CacheHints(60_000,
+            "public")}``.
+        tasks: The store and the limits of tasks.
+        encoders: Functions that convert results of classes without a JSON form, by class: ``{Frame: rows_of}``. The
+            return annotation of the function gives the schema. An encoder also applies to subclasses, and takes
+            precedence over the built-in support for pydantic and numpy.
+        extensions: Extensions that the server declares to clients. Register their handlers with `handles`. A mounted
+            server's extensions are not offered.
+        asyncio: If true, these run on asyncio, in one event loop in a thread of the server: async handlers with their
+            dependencies, the lifespan, and your middleware. A tool, resource or prompt declared with ``asyncio=False``
+            stays on trio.
+
+    Raises:
+        TypeError: If a class in ``encoders`` already has a JSON form, for example a dataclass.
+        ValueError: If two ``extensions`` have the same name or define the same method.
+
+    You can call the methods from any thread, for example from a file watcher. While the server runs, a change made in
+    another thread waits until trio's thread has applied it. If trio's thread doesn't start on the change within 10
+    seconds, the call raises `RuntimeError`, and nothing changes. `resource_updated`, `everything_changed` and `notify`
+    never wait. While two threads serve one server, each in its own ``trio.run``, changes raise `RuntimeError`.
     """
 
     def __init__(
@@ -135,27 +162,28 @@ class Server(Offering):
         self._state_cipher = StateCipher(name, secrets)
         self._secrets = tuple(secrets)
         self._load = Load()
-        """Counters that all connections share, read by `statistics`."""
+        """Counters shared by all connections, read by `statistics`."""
         self._lifespan, self._tasks = lifespan, tasks
         self._stored: TaskRecords | None = None
-        """The records in `TaskSettings.store`, between runs; `None` until they are asked for."""
+        """The records in `TaskSettings.store`, used while the server isn't running; `None` until they are first
+        needed."""
         self._running_tasks: list[RunningTasks] = []
-        """The tasks of each run of this server, or of one that this server is mounted in."""
+        """The tasks of each run of this server, and of each run of a server that mounts it."""
         self._mounted: list[Server] = []
         self._lifespans: dict[RequestHost, Any] = {}
-        """The values of the lifespan, by the home of the handlers, which there may be several of."""
+        """The values that the lifespan yielded, by the host of the run: the server may run several times at once."""
 
     def __repr__(self) -> str:
         return f"<Server {self.info.name} {self.info.version}>"
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities that are declared to modern clients: the kinds of things that exist at this moment, disabled
-        ones included."""
+        """The capabilities that modern clients see: one for each kind of offer that exists now, including disabled
+        offers."""
         return self._capabilities_in(LATEST_MODERN)
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the capabilities that are declared to clients of ``revision``."""
+        """Return the capabilities that the server declares to clients of ``revision``."""
         methods = self._extension_handlers
         extensions: JSONObject = {} if methods is None else methods.declared_in(revision)
         has_resources = self._resources.is_used
@@ -174,15 +202,15 @@ class Server(Offering):
 
     @property
     def tasks(self) -> StoredTasks:
-        """The tasks of all callers, for code outside of handlers that ends tasks: see `StoredTasks`. Between runs of
-        the server there are only the tasks in `TaskSettings.store`."""
+        """The tasks of all callers, for code outside handlers that completes, fails or cancels tasks: see
+        `StoredTasks`. While the server isn't running, only the tasks in `TaskSettings.store` are available."""
         from .context.tasks import StoredTasks  # late: most servers have no tasks
 
         return StoredTasks(self._task_records)
 
     def _task_records(self) -> Sequence[TaskRecords]:
         if self._running_tasks:
-            # A host is made in the thread of its run alone, and this may be another.
+            # A host must be created in the thread of its own run, and this may be another thread.
             return [tasks.records for tasks in self._running_tasks if tasks.has_host]
         if self._tasks is None or self._tasks.store is None:
             return ()
@@ -206,65 +234,84 @@ class Server(Offering):
             extension._register(self)
 
     def _acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
-        """Remember how calls end, for clients that have left them. For the extension, when the server is made."""
+        """Record how calls end, so that clients that cancelled them can find out. Called by the extension when the
+        server is created."""
         self._acknowledges = extension
 
     def handles(self, row: ExtensionRequest[Any, Any] | ExtensionNotification[Any]) -> Callable[[F], F]:
-        """Register a function for a method of one of the extensions: ``@server.handles(query)``.
+        """Register a handler for a method of one of the server's extensions: ``@server.handles(query)``.
 
-        The function takes the parameters, an object of the class of the method, and, if wanted, a `RequestContext`
-        (`WorkerContext` in a plain ``def``), and returns the result. A handler is one like the handler of a tool: with
-        progress, logs, questions, `Provide`, bounds, and a cancel scope. The function for a notification takes the
-        parameters and, if wanted, a `ConnectedClient`, and is called as the function of `on_roots_changed` is.
+        The handler of a request takes the parameters, as an instance of the method's parameter class, and returns the
+        result. It can also take a `RequestContext` (`WorkerContext` in a plain ``def``). It has everything that the
+        handler of a tool has: progress, logging, questions to the client, `Provide`, limits and a cancel scope.
 
-        Raises `ValueError` for a method of no extension of this server, for one that clients do not send, and for one
-        that has a function; `TypeError` for a signature that does not fit.
+        The handler of a notification takes the parameters and, optionally, a `ConnectedClient`. It is called under the
+        same rules as the function of `on_roots_changed`.
+
+        Raises:
+            ValueError: If the method belongs to no extension of this server, isn't one that clients send, or already
+                has a handler.
+            TypeError: If the function's signature doesn't fit the method.
         """
         if self._extension_handlers is None:
-            raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
+            raise ValueError(f"{row.name} belongs to an extension that {self!r} lacks: use Server(extensions=[...])")
         register = self._extension_handlers.registration(row, asyncio=self._asyncio)
         return lambda function: self._active_runs.call_in_run(lambda: register(function))
 
     def notify(self, row: ExtensionNotification[P], params: P) -> None:
-        """Tell all clients that have declared the extension: legacy clients at once, and modern clients on the streams
-        that ask for the extension, as clients of this package with ``on_notification`` do. Where replicas share a
-        storage, the clients of all are told, soon after those of this one: sealed, about 3 KiB long at most, and as
-        long as no more than 1,000 wait for the storage. Others are logged, and told to the clients of this process.
+        """Send an extension notification to all clients that have declared the extension.
 
-        Never waits: a client that reads so slowly that its outbox is full is not told. Raises `ValueError` for a
-        notification of no extension of this server, for one that servers do not send, and for one that belongs to a
-        request, for which there is `RequestContext.send_notification`.
+        - Legacy clients get it at once.
+        - Modern clients get it on the streams that subscribe to the extension. Clients of this package subscribe when
+          you pass them ``on_notification``.
+        - If replicas share a storage, clients of the other replicas get it soon afterwards. The sealed notification
+          may be about 3 KiB long, and at most 1,000 may be waiting for the storage. Beyond either limit, only the
+          clients of this process get the notification, and that is logged.
+
+        Never waits: a client whose outbox is full, because it reads slowly, doesn't get the notification.
+
+        Raises:
+            ValueError: If the notification belongs to no extension of this server, isn't one that servers send, or is
+                tied to a request. For the last, use `RequestContext.send_notification`.
         """
         if self._extension_handlers is None:
-            raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
+            raise ValueError(f"{row.name} belongs to an extension that {self!r} lacks: use Server(extensions=[...])")
         self._extension_handlers.check_broadcast(row)
         self._observers.send_extension_notification(row, params)
 
-    # The whole, of several servers
+    # Composition of several servers
 
     @in_active_run
     def mount(self, other: Server, *, prefix: str) -> None:
-        """Offer what another server offers, now and at any later time, besides what this server has.
+        """Compose servers: offer everything that the server ``other`` offers, now and later, as part of this one.
 
-            server.mount(git, prefix="git")  # the tool "log" of the other server is "git_log" here
+            server.mount(git, prefix="git")  # the other server's tool "log" is "git_log" here
 
-        Names of tools and prompts get ``prefix`` and an underscore before them; an empty ``prefix`` leaves the names.
-        URIs stay as they are, since handlers, texts and links name them. What comes to ``other`` or goes from it later
-        comes and goes here, too, and clients are told. All keywords of an offer hold here. Its handlers get the
-        lifespan of ``other``, which is entered after that of this server, once, and left before. All else is the
-        business of this server: instructions, limits, tasks, secrets, `on_roots_changed`.
+        Args:
+            other: The server to mount. If it gains or loses a tool, resource or prompt later, so does this server, and
+                clients are notified.
+            prefix: Put before the names of tools and prompts, with an underscore. An empty prefix leaves the names
+                unchanged. URIs never change, because handlers, texts and links contain them.
 
-        Raises `ValueError`, with nothing mounted, for a name or URI that is taken or not allowed here, and for a server
-        that would be mounted in itself; `RuntimeError` while this server runs, since its lifespan has begun. A later
-        addition to ``other`` raises `ValueError`, too, and adds nothing anywhere.
+        All options of the mounted tools, resources and prompts still apply. Their handlers get the lifespan value of
+        ``other``. Its lifespan is entered once, after this server's, and closed before it. This server's own
+        instructions, limits, tasks, secrets and `on_roots_changed` apply; those of ``other`` are not used.
+
+        Raises:
+            ValueError: If a name or URI is already taken or not allowed here, or if a server would be mounted in
+                itself. Nothing is mounted then. If something added to ``other`` later conflicts, the addition raises
+                this error too, and is added nowhere.
+            RuntimeError: If this server is running, since its lifespan has already begun.
         """
         if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance] - as authors call it
-            raise TypeError(f"a server is mounted, not {repr(other)[:200]}")
+            raise TypeError(f"server.mount(other, prefix=...) takes a Server, not {repr(other)[:200]}")
         if self in other._all_servers():
             raise ValueError(f"{self!r} cannot be mounted in itself")
         if self._lifespans:
-            raise RuntimeError(f"{self!r} runs already, and {other!r} would have no lifespan: mount before serving")
-        from .offers.mounting import mount_offers  # late: most servers stand alone
+            raise RuntimeError(
+                f"{self!r} is already running, so the lifespan of {other!r} could not start: mount before serving"
+            )
+        from .offers.mounting import mount_offers  # late: most servers mount no other
 
         mount_offers(other._offers, self._offers, prefix, other._lifespan_in)
         self._mounted.append(other)
@@ -272,9 +319,12 @@ class Server(Offering):
 
     @in_active_run
     def searchable(self, *, pinned: Sequence[str] = ()) -> None:
-        """List two tools in the place of all: ``search_tools``, which finds tools by what they do, and ``call_tool``,
-        which calls one of them; besides the ``pinned`` ones, by their names, also those that come later. All tools can
-        still be called by their names. Raises `ValueError` when one of the two names is taken, now or later."""
+        """Enable tool search: listings have only the tools ``search_tools`` and ``call_tool``, and the ``pinned`` ones.
+
+        ``search_tools`` finds tools by what they do; ``call_tool`` calls one of them. All tools can still be called by
+        name. ``pinned`` lists further tools by name, including tools that you add later. Raises `ValueError` if a tool
+        is already called ``search_tools`` or ``call_tool``; adding such a tool later raises it too.
+        """
         from .offers.searching import ToolSearch  # late: most servers have few tools
 
         search = ToolSearch(self._tools, pinned)
@@ -282,11 +332,11 @@ class Server(Offering):
         self._observers.list_changed("notifications/tools/list_changed")
 
     def _all_servers(self) -> list[Server]:
-        """Return this server, and each server that is mounted here or in one of these, once."""
+        """Return this server and all servers mounted in it, directly or indirectly, each once."""
         return list(dict.fromkeys([self, *(part for each in self._mounted for part in each._all_servers())]))
 
     def _server_providers(self) -> Iterator[Provider]:
-        """Return the providers that are entered with the server, for parameters of what the server itself offers."""
+        """Return the ``once=True`` providers for the parameters of this server's own handlers."""
         registries = (self._tools.registry, self._resources.registry, self._resources.templates, self._prompts.registry)
         for handler in (
             *(offer.handler for each in registries for offer in each.including_disabled()),
@@ -295,10 +345,10 @@ class Server(Offering):
             yield from handler.once
 
     def _lifespan_in(self, host: RequestHost) -> Any:
-        """Return the value that the lifespan yielded for the server that runs with ``host``."""
+        """Return the value that the lifespan yielded in the run that uses ``host``."""
         return self._lifespans[host]
 
-    if not TYPE_CHECKING:  # type checkers know what there is
+    if not TYPE_CHECKING:  # type checkers know the attributes
 
         def __getattr__(self, name: str) -> Any:
             from ..mistakes import SERVER_NAMES, raise_no_attribute
@@ -311,13 +361,19 @@ class Server(Offering):
     async def _running(
         self, limits: Limits | None = None, *, stateless: bool = False, shared: SharedStorage | None = None
     ) -> AsyncGenerator[RunningServer]:
-        """Run the server's lifespan, and give the server to be served inside. For transports; authors call
-        ``serve_stdio`` and the like. ``limits`` replace the server's own. ``stateless``: nothing is kept between
-        requests, so handlers cannot wait for their client, and there is no ``resources/subscribe``.
-        ``subscriptions/listen`` is one request, and is served; tasks are, where `TaskSettings.store` is given.
-        ``shared``: the storage that this server shares with others of its name, as one replica among them; its tasks
-        are kept there, unless `TaskSettings.store` is given, and its states are sealed by the secret of the storage,
-        unless the author has given ``secrets``."""
+        """Run the server's lifespan, and yield the server, ready to serve connections.
+
+        For transports; authors call ``serve_stdio`` and the like.
+
+        Args:
+            limits: Replace the server's own limits.
+            stateless: If true, nothing is kept between requests. Handlers cannot wait for an answer from their client,
+                and ``resources/subscribe`` is unavailable. ``subscriptions/listen`` is one request, so it works; tasks
+                work if `TaskSettings.store` is given.
+            shared: The storage that this server shares, as one replica, with other servers of its name. The storage
+                holds the tasks, unless `TaskSettings.store` is given. Its secret seals request states, unless the
+                author passed ``secrets``.
+        """
         async with AsyncExitStack() as parts:
             replica, settings, cipher = None, self._tasks, self._state_cipher
             if shared is not None:
@@ -355,7 +411,7 @@ class Server(Offering):
                 await fleet.drain()
 
     def _host(self, limits: Limits, cipher: StateCipher, replica: Replica | None, *, stateless: bool) -> RequestHost:
-        """Return the host of the requests of one run. See `_running`."""
+        """Return the host of all requests in one run. See `_running` for the parameters."""
         host = RequestHost(
             limits,
             load=self._load,
@@ -373,7 +429,7 @@ class Server(Offering):
         return host
 
     async def _enter_lifespans(self, host: RequestHost, parts: AsyncExitStack) -> None:
-        """Enter the lifespans of this server and of the mounted ones, and their providers for all of the run."""
+        """Enter the lifespans of this server and all mounted servers, then their ``once=True`` providers."""
         for part in self._all_servers():
             try:
                 await parts.enter_async_context(part._open_lifespan(host))
@@ -388,7 +444,8 @@ class Server(Offering):
 
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Run the lifespan, for the server that runs with ``host``: this one, or one that this one is mounted in."""
+        """Run this server's lifespan in the run that uses ``host``: its own run, or the run of a server that mounts
+        it."""
         with self._active_runs.register():
             lifespan = self._lifespan(self) if self._lifespan is not None else nullcontext()
             if self._lifespan is not None and self._asyncio:
@@ -401,10 +458,15 @@ class Server(Offering):
                     del self._lifespans[host]
 
     def _middleware_chains(self) -> MiddlewareChains | None:
-        """Return the arounds of all methods, composed; `None` where there are none. Raises `RuntimeError` for those of
-        a mounted server, which would not run here, though its authors may rely on the checks."""
+        """Return the composed middleware of all methods; `None` if there is none.
+
+        Raises `RuntimeError` if a mounted server has middleware: it wouldn't run here, and its authors may rely on its
+        checks.
+        """
         if skipped := [part for part in self._all_servers() if part is not self and part._middleware]:
-            raise RuntimeError(f"{skipped[0]!r} is mounted, and has middleware of its own: declare them on {self!r}")
+            raise RuntimeError(
+                f"{skipped[0]!r} is mounted and has middleware, which would not run: declare the middleware on {self!r}"
+            )
         if not self._middleware:
             return None
         from .middleware import MiddlewareChains, on_asyncio
@@ -415,22 +477,21 @@ class Server(Offering):
         return MiddlewareChains(declared, self._tools, self._resources, self._prompts)
 
     def statistics(self) -> Statistics:
-        """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
-        export."""
+        """Return current and total counts of connections and requests, over all transports, for export as metrics."""
         return self._load.statistics()
 
 
 @in_active_run
 def share_secret(server: Server, secret: bytes) -> None:
-    """Seal the state of modern clients with ``secret``, which other processes have, too. Does nothing if the author has
-    given ``secrets``."""
+    """Seal the state of modern clients with ``secret``, which other processes share. Does nothing if the author passed
+    ``secrets`` to the server."""
     if not server._secrets:
         server._state_cipher = StateCipher(server.info.name, [secret])
 
 
 @in_active_run
 def store_tasks_in(server: Server, store: TaskStore) -> None:
-    """Keep the records of the server's tasks in ``store``, from the next start of the server on."""
+    """Keep the records of the server's tasks in ``store``, from the next start of the server."""
     server._tasks = _settings_with(server._tasks, store)
     server._stored = None
 
@@ -442,16 +503,18 @@ def _settings_with(settings: TaskSettings | None, store: TaskStore) -> TaskSetti
 
 
 def _check_usable(version: str, lifespan: object, page_size: int | None, foreign: Mapping[str, Any]) -> None:
-    """Raise `ValueError` or `TypeError` for arguments of a server that other SDKs take, and this one cannot."""
+    """Raise `ValueError` or `TypeError` for constructor arguments that other SDKs accept and this one doesn't."""
     if foreign:
         _refuse(foreign)
-    if len(version.split()) > 4:  # a sentence, which other SDKs take in the second place
-        raise ValueError(f"a version is like '1.0', not {version[:100]!r}; write instructions=...")
+    if len(version.split()) > 4:  # probably instructions, which other SDKs take as the second argument
+        raise ValueError(
+            f"version must be like '1.0', not {version[:100]!r}; to pass instructions, write instructions=..."
+        )
     if isgeneratorfunction(lifespan) or isasyncgenfunction(lifespan):
-        raise TypeError(f"the lifespan {lifespan.__name__} needs @asynccontextmanager above it")
+        raise TypeError(f"the lifespan {lifespan.__name__} is a generator function: put @asynccontextmanager above it")
     if hasattr(lifespan, "__aenter__") and not isinstance(lifespan, type):
         raise TypeError(
-            "a lifespan is called with the server at each start:\n"
+            "lifespan must be a function, because the server calls it at each start:\n"
             "    wrong:  Server('name', lifespan=lifespan(None))\n"
             "    right:  Server('name', lifespan=lifespan)"
         )
@@ -468,32 +531,32 @@ def _refuse(foreign: Mapping[str, Any]) -> NoReturn:
 
 @frozen(eq=False)
 class RunningServer:
-    """A server inside its lifespan."""
+    """A server whose lifespan has been entered."""
 
     server: Server
     lifespan: Any
     """The value that the lifespan yielded."""
     host: RequestHost
-    """The nursery of the handlers, and all that connections share."""
+    """The nursery of the handlers, and the other state that all connections share."""
     replies: Replies
-    """The writer of reply lines."""
+    """Encodes responses as JSON lines."""
     tasks: RunningTasks
     """The tasks of the server."""
     middleware: MiddlewareChains | None
-    """The functions around requests; `None` where there are none, and nothing is paid for any."""
+    """The composed middleware; `None` if the server has none, so that requests skip it at no cost."""
     cipher: StateCipher
-    """Seals the states of modern clients."""
+    """Seals and opens the request states of modern clients."""
     fleet: Fleet | None
-    """The other replicas; `None` if nothing is shared."""
+    """The other replicas; `None` if the server shares no storage."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The methods that clients may use."""
+        """The methods that clients may call."""
         return self.server._vocabulary
 
     @property
     def callers(self) -> Callers:
-        """The parties that call the server."""
+        """The callers, among which the limits are divided."""
         return self.host.load.callers
 
     @property
@@ -503,5 +566,5 @@ class RunningServer:
 
     @property
     def stateless(self) -> bool:
-        """True: nothing is kept between requests."""
+        """True if the server keeps nothing between requests."""
         return self.host.stateless
