@@ -621,7 +621,8 @@ async def no_request(request: ServerRequest, next: Next) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("function", "words"), [(no_return, "no_return returned no result"), (no_request, "next takes the request")]
+    ("function", "words"),
+    [(no_return, "no_return returned no result for"), (no_request, "next must be called with the request")],
 )
 async def test_a_function_that_forgets_the_result_or_the_request_is_told(
     function: Any, words: str, caplog: pytest.LogCaptureFixture

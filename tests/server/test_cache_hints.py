@@ -193,7 +193,7 @@ def test_a_time_to_live_is_an_integer_that_json_can_carry(ttl_ms: Any) -> None:
 
 
 def test_a_scope_is_one_of_two() -> None:
-    with pytest.raises(ValueError, match="public or private"):
+    with pytest.raises(ValueError, match="must be 'public' or 'private'"):
         CacheHints(5, "shared")  # type: ignore[arg-type]
 
 

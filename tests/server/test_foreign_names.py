@@ -58,6 +58,6 @@ def test_secrets_that_are_no_list_of_bytes_are_refused_with_what_to_write(secret
 
 
 async def test_what_is_no_server_cannot_be_served() -> None:
-    with pytest.raises(TypeError, match="what is served is a Server, or what proxy"):
+    with pytest.raises(TypeError, match="server must be a Server, or what proxy"):
         async with open_memory("batch.py"):  # type: ignore[arg-type]
             await trio.sleep_forever()

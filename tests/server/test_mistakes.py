@@ -101,7 +101,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "Context of fastmcp": ("@server.tool  # !\ndef show(c: other.Context): ...", "from trio_mcp import RequestContext"),
     "TextContent of mcp": (
         "@server.tool  # !\ndef show() -> list[other.TextContent]: ...",
-        "TextContent of mcp is unknown here; from trio_mcp.types import TextContent",
+        "TextContent of mcp cannot be used here; from trio_mcp.types import TextContent",
     ),
     "a name that is unknown": (
         "@server.tool  # !\ndef show(a: 'Nope'): ...",
@@ -196,7 +196,7 @@ ROWS: dict[str, tuple[str, str]] = {
     ),
     "no server": (
         "async def main():\n    async with open_memory('server.py'):  # !\n        pass",
-        "what is served is a Server",
+        "server must be a Server",
     ),
     "await list_tools": (
         "async def main():\n    async with open_memory(server) as client:\n        await client.list_tools()  # !",

@@ -398,7 +398,7 @@ def test_a_bound_of_msgspec_beside_a_model_is_refused_since_pydantic_would_not_c
 
 def test_a_dataclass_of_pydantic_in_a_class_that_msgspec_reads_is_refused() -> None:
     around = attrs.make_class("Around", {"checked": attrs.field(type=Checked)})
-    with pytest.raises(TypeError, match=r"'value': msgspec, which reads the class around Checked, .*write a BaseModel"):
+    with pytest.raises(TypeError, match=r"'value': msgspec, which validates the class around Checked, .*a BaseModel"):
         taking(around)
 
 

@@ -314,5 +314,5 @@ def test_a_tag_that_nothing_has_is_refused() -> None:
 
 @pytest.mark.parametrize("tags", ["beta", [5]])
 def test_tags_are_several_texts(tags: Any) -> None:
-    with pytest.raises(TypeError, match="tags are several texts"):
+    with pytest.raises(TypeError, match="tags must be a list of strings"):
         Server("s").tool(name="x", tags=tags)(lambda: "x")

@@ -1,5 +1,7 @@
-"""The server API, in three folders.
+"""The server API.
 
-``offers`` has what authors declare, ``calling`` how a handler is called, ``context`` what a handler sees. Here are the
-`Server` itself, its connections, middleware and subscriptions.
+- ``offers``: what authors declare (tools, resources, prompts, skills).
+- ``calling``: how a handler is called.
+- ``context``: what a handler sees.
+- The modules here: `Server` itself, its connections, middleware and subscriptions.
 """

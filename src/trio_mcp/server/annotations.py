@@ -1,10 +1,10 @@
-"""Annotations are examined once, where a function is declared: their types, and the notes beside the types.
+"""Inspection of a function's annotations when it is declared: types, constraints, and descriptions from docstrings.
 
-Notes that other packages read and this package does not are refused, since nobody would check them.
+Constraints that only other packages understand are rejected, since nothing would enforce them.
 
-Docstrings with sections, in the style of Google, NumPy or Sphinx: the section about parameters goes into the schema.
-griffe reads the sections, and is imported for a docstring that has some (extra ``trio-mcp[docstrings]``). Without it
-such a docstring stays whole in the description.
+Docstrings may have sections in Google, NumPy or Sphinx style; the section on parameters goes into the schema. griffe
+parses the sections (extra ``trio-mcp[docstrings]``), and is imported only if a docstring has some. Without griffe, the
+whole docstring stays in the description.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _kinds(*names: str) -> tuple[Any, ...]:
 
 
 _SALTED = _kinds("Str", "Bytes", "Date", "DateTime", "Time", "Enum", "Literal", "Bool", "None")
-"""Types with hashes that no peer can foresee, or with few values."""
+"""Types whose hashes a peer cannot predict, or that have few values."""
 _KEYS = (*_SALTED[:-2], *_kinds("Any", "Int", "Float", "TimeDelta", "UUID", "Decimal"))
-"""Types that the key of a JSON object, which is a string, can be read as."""
+"""Types that can be parsed from the key of a JSON object, which is a string."""
 
 _MAX_NUMBERS: Final = 100_000
 _MAX_OTHERS: Final = 5_000
@@ -45,8 +45,8 @@ _MAX_MODELS: Final = 20_000
 
 
 def needs_options(found: list[kinds.Type]) -> bool:
-    """Return whether there is a class that msgspec does not know, or a dict with keys that are no strings, among the
-    types ``found`` in an annotation (`types_in`)."""
+    """Return whether the types ``found`` in an annotation (by `types_in`) include a class that msgspec doesn't know, or
+    a dict with non-string keys."""
     return any(
         isinstance(kind, kinds.CustomType)
         or (isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.StrType | kinds.AnyType))
@@ -55,24 +55,25 @@ def needs_options(found: list[kinds.Type]) -> bool:
 
 
 def check_keys(found: list[kinds.Type]) -> None:
-    """Raise `TypeError` for a dict with keys that cannot be read from the strings of JSON, among the types ``found`` in
-    an annotation."""
+    """Raise `TypeError` if the types ``found`` in an annotation include a dict whose keys cannot be parsed from
+    strings."""
     for kind in found:
         if isinstance(kind, kinds.DictType):
             key = kind.key_type
             for one in key.types if isinstance(key, kinds.UnionType) else (key,):
                 if not isinstance(one, _KEYS):
                     name = type(one).__name__.removesuffix("Type").lower()
-                    raise TypeError(f"the keys of a JSON object are strings, and none is read as {name}: dict[str, …]")
+                    raise TypeError(
+                        f"the keys of a JSON object are strings, which cannot be parsed as {name}: write dict[str, …]"
+                    )
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Return how many items and members a value of a class of arguments, made of the types ``found``, may have (as
-    `is_checkable` counts), so that its sets and dicts, and models inside of other classes, are made in bounded time;
-    `None` for any number.
+    """Return how many items and members an argument of the types ``found`` may have (as `is_checkable` counts); `None`
+    for no limit. The limit bounds the time to build its sets and dicts, and the models inside other classes.
 
-    Python salts the hashes of text alone. For all other types a peer can send values with the same hash, so that each
-    item is compared with all earlier items. Integers of up to 64 bits, which hardly collide, are cheap.
+    Python randomizes the hashes of strings only. For all other types, a peer can send values with equal hashes, so that
+    each item is compared with all earlier items. Integers of up to 64 bits hardly collide, so they need no limit.
     """
     hashed: list[kinds.Type] = []
     keys: list[kinds.Type] = []
@@ -83,7 +84,9 @@ def hashed_items_limit(found: list[kinds.Type]) -> int | None:
     for kind in (arguments, *others):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
-        elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # keys of Any are text
+        elif isinstance(kind, kinds.DictType) and not isinstance(
+            kind.key_type, kinds.AnyType
+        ):  # keys of type Any are strings
             keys += _members_of(kind.key_type)
     if all(isinstance(kind, _SALTED) for kind in (*hashed, *keys)):
         return most
@@ -102,12 +105,12 @@ _OTHER_SDKS: Final = frozenset(("mcp", "mcp_types", "fastmcp"))
 
 
 def check_foreign_classes(where: str, hint: Any) -> None:
-    """Raise `TypeError`, which begins with ``where``, for a class of another SDK for MCP in an annotation."""
+    """Raise `TypeError`, with ``where`` at the beginning, if an annotation contains a class of another MCP SDK."""
     for part in hint_parts(hint):
         if isinstance(part, type) and (package := part.__module__.partition(".")[0]) in _OTHER_SDKS:
             from ..mistakes import import_for
 
-            raise TypeError(f"{where}: {part.__name__} of {package} is unknown here; {import_for(part.__name__)}")
+            raise TypeError(f"{where}: {part.__name__} of {package} cannot be used here; {import_for(part.__name__)}")
 
 
 _METADATA_PACKAGES: Final = frozenset(("pydantic", "pydantic_core", "annotated_types"))
@@ -115,20 +118,19 @@ _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max
 
 
 def check_metadata(name: str, parameter: Parameter, hint: Any) -> None:
-    """Raise `TypeError` for a constraint in the ``Annotated`` or the default of a ``parameter`` of ``name``, or of a
-    field of a class in the annotation, that is not msgspec's. Notes that do not constrain the value are passed over
-    (PEP 593)."""
+    """Raise `TypeError` if the ``parameter`` of ``name`` has a constraint that isn't msgspec's: in its ``Annotated``,
+    its default, or a field of a class in its annotation. Other metadata in ``Annotated`` is ignored (PEP 593)."""
     _check(f"{name}: parameter {parameter.name!r}", parameter.name, hint, parameter.default)
     check_fields(f"{name}: parameter {parameter.name!r}", hint)
 
 
 def check_fields(where: str, hint: Any) -> None:
-    """Raise `TypeError`, which begins with ``where``, for such a constraint in a field of a class in ``hint``."""
+    """Raise `TypeError`, with ``where`` at the beginning, if a field of a class in ``hint`` has such a constraint."""
     for kind in fielded_classes(hint):
         if is_model(kind):
             raise TypeError(
-                f"{where}: msgspec, which reads the class around {kind.__name__}, would pass over the validators of "
-                "this dataclass of pydantic: write a BaseModel"
+                f"{where}: msgspec, which validates the class around {kind.__name__}, would ignore the validators of "
+                "this pydantic dataclass: write a BaseModel"
             )
         parameters: Any = {} if is_typeddict(kind) else signature(kind).parameters
         for field, annotated in hints_of(kind).items():
@@ -137,11 +139,11 @@ def check_fields(where: str, hint: Any) -> None:
 
 
 def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
-    """Return the annotation and the default of a parameter as msgspec reads them.
+    """Return the annotation and default of a parameter in the form that msgspec understands.
 
-    Constraints and the ``Field`` of pydantic become notes of msgspec where msgspec has words for them. Where it has
-    none, and for models among other types, a class stands for the annotation, which pydantic reads as a whole. All
-    other notes stay. Raises `TypeError` for an alias, and for an annotation that pydantic cannot read.
+    Constraints, and pydantic's ``Field``, become `msgspec.Meta` if msgspec can express them. If it can't, and for
+    models inside other types, the annotation is replaced by a class that pydantic validates as a whole. Other metadata
+    stays. Raises `TypeError` for an alias, and for an annotation that pydantic doesn't support.
     """
     if _is_field_info(default):
         hint, default = Annotated[hint, default], _default_of(default)
@@ -151,7 +153,7 @@ def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
             if note.validation_alias is not None:
                 words = "an alias is not read here; write the parameter as"
                 raise TypeError(f"{words} {note.alias or 'it is called on the wire'}")
-    with suppress(TypeError, NameError):  # for a Decimal, for example, msgspec has no bounds
+    with suppress(TypeError, NameError):  # msgspec has no bounds for some types, for example Decimal
         said = _with_metas(hint)
         if readable(said) is said:
             kinds.type_info(said)
@@ -194,15 +196,15 @@ _BESIDE: Final = ("title", "description", "examples", "extra_json_schema")
 
 
 def _meta_arguments(note: Any) -> dict[str, Any] | None:
-    """Return what a note of another package says, as arguments of `msgspec.Meta`; `None` where these have no words for
-    all of it."""
+    """Return another package's constraint as arguments of `msgspec.Meta`; `None` if msgspec cannot express all of
+    it."""
     if not _is_field_info(note):
         members = note if dataclasses.is_dataclass(note) else None
         names = vars(note) if members is None else [field.name for field in dataclasses.fields(members)]
         said = {name: value for name in names if (value := getattr(note, name)) is not None}
         if not said or not isinstance(said.get("pattern", ""), str):
             return None
-        if said.get("strict") is True:  # as everything is read here
+        if said.get("strict") is True:  # validation is always strict here
             del said["strict"]
         return said if said.keys() <= set(_CONSTRAINTS) else None
     if note.discriminator is not None or callable(note.json_schema_extra):
@@ -217,7 +219,7 @@ def _meta_arguments(note: Any) -> dict[str, Any] | None:
 
 
 def _annotated_with(kind: Any, meta: dict[str, Any]) -> Any:
-    """Return ``kind`` with a note that says so: constraints hold for each type of a union but None."""
+    """Return ``kind`` annotated with ``meta``. In a union, constraints apply to each member except None."""
     bounds = {name: value for name, value in meta.items() if name not in _BESIDE}
     beside = {name: value for name, value in meta.items() if name in _BESIDE}
     if bounds and get_origin(kind) in (Union, UnionType):
@@ -235,15 +237,15 @@ def _check(where: str, name: str, hint: Any, default: Any) -> None:
     if found:
         kind = cast("type[Any]", type(found[0]))
         raise TypeError(
-            f"{where}: {kind.__name__} of {kind.__module__.partition('.')[0]} is not read "
-            "here. Write what it says with msgspec:\n"
+            f"{where}: {kind.__name__} of {kind.__module__.partition('.')[0]} is not supported "
+            "here. Write the same with msgspec:\n"
             f"    wrong:  {name}: int = Field(3, ge=1, description='How many.')\n"
             f"    right:  {name}: Annotated[int, msgspec.Meta(ge=1, description='How many.')] = 3"
         )
 
 
 def fielded_classes(hint: Any) -> list[type[Any]]:
-    """Return the classes with fields that ``hint`` is made of, classes in fields of other classes included."""
+    """Return the classes with fields in ``hint``, including classes nested in fields of other classes."""
     found: dict[type[Any], None] = {}
     ahead = [hint]
     while ahead:
@@ -279,7 +281,7 @@ _STYLES: Final = {
 
 
 def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
-    """Return ``doc`` without its section about parameters, and the descriptions of the parameters by name."""
+    """Return ``doc`` without its section on parameters, and the description of each parameter by name."""
     style = next((name for name, section in _STYLES.items() if doc is not None and section.search(doc)), None)
     if doc is None or style is None:
         return doc, {}
@@ -299,7 +301,7 @@ def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
-    """Yield the words of another section, for a description."""
+    """Yield the text of a section other than the one on parameters, for the tool's description."""
     match kind:
         case "text":
             yield value
@@ -311,5 +313,5 @@ def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
             yield "\n".join(("Examples:", *(text for _, text in value)))
         case "admonition":
             yield f"{title}: {value.contents}"
-        case _:  # attributes, classes and the like are no matter of a function
+        case _:  # sections on attributes, classes etc. don't apply to functions
             pass

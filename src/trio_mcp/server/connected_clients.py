@@ -1,7 +1,7 @@
-"""The clients that are connected, as a server meets them outside of any request.
+"""Connected clients, outside of any request.
 
-`Observers` are the connections that are told of changes of a server. A `ConnectedClient` is given to a function that
-is called for a notification of the client.
+`Observers` are the connections that are notified of changes to a server. A `ConnectedClient` is passed to a function
+that handles a notification from the client.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ logger = logging.getLogger("trio_mcp")
 
 
 class ConnectedClient:
-    """A client that notified the server, and the way to ask a legacy client for its roots.
+    """A client that sent the server a notification. A legacy client can be asked for its roots.
 
-    Each connection has a single such object, which may be kept and compared. A notification that came over HTTP and
-    belongs to no connection, as in modern revisions, has an object of its own, which describes its ``sender``.
+    Each connection has exactly one such object, which you can keep and compare. An HTTP notification that belongs to no
+    connection, as in modern revisions, gets a new object that describes its sender.
     """
 
     __slots__ = ("_connection", "_lifespan", "_sender")
@@ -47,27 +47,27 @@ class ConnectedClient:
 
     @property
     def session_id(self) -> str | None:
-        """The name of the connection, as in `RequestContext.session_id`."""
+        """The id of the connection, as in `RequestContext.session_id`."""
         return self._peer.session_id
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """The headers that the client came with, as in `RequestContext.headers`."""
+        """The HTTP headers of the client's first request, as in `RequestContext.headers`."""
         return self._peer.headers
 
     @property
     def auth(self) -> Auth | None:
-        """The caller, as authorization has found, as in `RequestContext.auth`."""
+        """The authenticated caller, as in `RequestContext.auth`."""
         return self._peer.auth
 
     @property
     def info(self) -> Implementation | None:
-        """The client's name and version. Self-reported: for display, never for decisions."""
+        """The client's name and version. Self-reported: display them, but make no decisions based on them."""
         return self._connection.state.client_info
 
     @property
     def revision(self) -> Revision:
-        """The protocol revision of the client's handshake; where there was none, the latest one."""
+        """The protocol revision of the client's handshake; the latest revision if there was no handshake."""
         return self._connection.state.revision or LATEST_MODERN
 
     @property
@@ -76,13 +76,19 @@ class ConnectedClient:
         return self._lifespan
 
     async def list_roots(self) -> list[Root]:
-        """Ask the client for its roots. Raises, with nothing sent, `NoBackChannel` on a server run stateless and for a
-        client without a connection, and `CapabilityMissing`; then `PeerError`, `ConnectionLost`, and
-        `ProtocolViolation` for a malformed answer."""
+        """Ask the client for its roots.
+
+        Raises:
+            NoBackChannel: Before anything is sent, if the server is stateless or the client has no connection.
+            CapabilityMissing: Before anything is sent, if the client didn't declare roots.
+            PeerError: If the client answers with an error.
+            ConnectionLost: If the connection closes before the answer.
+            ProtocolViolation: If the answer is malformed.
+        """
         if self._connection.stateless:
             raise NoBackChannel("this server is run stateless, so it cannot wait for an answer of its client")
         if self._sender is not None:
-            raise NoBackChannel("this client has no connection: modern servers ask in answers to calls alone")
+            raise NoBackChannel("this client has no connection: a modern server can ask only in its answer to a call")
         if not self._connection.state.client_capabilities.supports("roots"):
             raise CapabilityMissing("roots", self.revision)
         result = await self._connection.request("roots/list", None, self.revision)
@@ -90,33 +96,36 @@ class ConnectedClient:
 
 
 class Observer(Protocol):
-    """A connection that is told of changes."""
+    """A connection that is notified of changes."""
 
     def list_changed(self, method: str) -> None:
-        """Tell the client that a list changed, for which ``method`` is the notification."""
+        """Notify the client, with the notification ``method``, that a list changed."""
         ...
 
     def resource_updated(self, uri: str) -> None:
-        """Tell the client that a resource changed."""
+        """Notify the client that a resource changed."""
         ...
 
     def everything_changed(self) -> None:
-        """Tell the client that all that it is told of may have changed."""
+        """Notify the client that everything it subscribed to may have changed."""
         ...
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Tell a client that has declared the extension of ``row`` by this notification, with ``params``, an object of
-        its class."""
+        """Send this notification to the client if it declared the extension of ``row``. ``params`` is an instance of
+        the notification's parameter class."""
         ...
 
 
 class Observers:
-    """The connections of one server, which any thread may notify of changes. Each connection is notified in its own run
-    of trio: now if the change is made there, otherwise soon. Connections may come and go during a notification."""
+    """The connections of one server, which any thread can notify of changes.
+
+    Each connection is notified in its own run of trio: at once if the change is made in that run's thread, otherwise
+    soon after. Connections may open and close during a notification.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[Observer, TrioRun | None] = {}
-        """The run of each observer; `None` for the observers of another server."""
+        """The trio run of each observer; `None` for the observers of another server."""
         self._numbers = count(1)
         self._notification_number = threading.local()
 
@@ -127,12 +136,12 @@ class Observers:
         return iter(tuple(self._runs))
 
     def add(self, observer: Observer) -> None:
-        """Notify ``observer`` of changes from now on, in the current run of trio."""
+        """Start notifying ``observer`` of changes, in the current run of trio."""
         self._runs[observer] = current_run()
 
     def add_server(self, observers: Observers) -> None:
-        """Notify the ``observers`` of a server in which this server is mounted of changes from now on. They get no
-        notifications of extensions, because the extensions of a mounted server are not offered there."""
+        """Start notifying the ``observers`` of a server that mounts this one. They get no extension notifications,
+        because a mounted server's extensions aren't offered."""
         self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:
@@ -141,16 +150,16 @@ class Observers:
 
     @cached_property
     def source(self) -> str:
-        """A name of the server in this process, by which others know its notifications."""
+        """An id of the server in this process, by which other replicas recognize its notifications."""
         return token_urlsafe(9)
 
     @property
     def notification_number(self) -> int:
-        """Number of the extension notification that is being sent, counted for this server."""
+        """The number of the extension notification that is being sent, counted per server."""
         return self._notification_number.number
 
     def list_changed(self, method: str) -> None:
-        """Tell all observers. See `Observer.list_changed`."""
+        """Notify all observers. See `Observer.list_changed`."""
         self._notify_each_run(self._notify_list_changed, method)
 
     def _notify_list_changed(self, run: TrioRun | None, method: str) -> None:
@@ -158,7 +167,7 @@ class Observers:
             observer.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell all observers. See `Observer.resource_updated`."""
+        """Notify all observers. See `Observer.resource_updated`."""
         self._notify_each_run(self._notify_resource_updated, uri)
 
     def _notify_resource_updated(self, run: TrioRun | None, uri: str) -> None:
@@ -166,7 +175,7 @@ class Observers:
             observer.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Tell all observers. See `Observer.everything_changed`."""
+        """Notify all observers. See `Observer.everything_changed`."""
         self._notify_each_run(self._notify_everything_changed)
 
     def _notify_everything_changed(self, run: TrioRun | None) -> None:
@@ -174,7 +183,7 @@ class Observers:
             observer.everything_changed()
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Tell all observers. See `Observer.send_extension_notification`."""
+        """Notify all observers. See `Observer.send_extension_notification`."""
         self._notify_each_run(self._notify_by_extension, next(self._numbers), row, params, idempotent=False)
 
     def _notify_by_extension(self, run: TrioRun | None, number: int, row: Method, params: Any) -> None:
@@ -188,7 +197,7 @@ class Observers:
         return [observer for observer, its in tuple(self._runs.items()) if its is run]
 
     def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
-        """Call ``notify`` with each run and ``args``, in that run."""
+        """Call ``notify`` in each run, with the run and ``args``."""
         for run in dict.fromkeys(tuple(self._runs.values())):
             if run is None or run.is_current:
                 notify(run, *args)
@@ -198,5 +207,5 @@ class Observers:
     def _notify_later(self, notify: Callable[..., None], run: TrioRun, *args: Any) -> None:
         try:
             notify(run, *args)
-        except Exception:  # no caller is left to get the error
+        except Exception:  # there is no caller to raise the error to
             logger.exception("could not notify clients of a change that was made in another thread")

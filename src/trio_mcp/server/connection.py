@@ -1,4 +1,4 @@
-"""ServerConnection serves one client of a running server."""
+"""ServerConnection: a running server's connection to one client."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ _DONE: Final = EmptyResult()
 
 
 class ServerConnection:
-    """Serves ``running`` over ``transport`` until the transport ends. ``state`` rules on the messages; a connection's
-    own state by default. ``check_scopes`` is called with the scopes that each request needs."""
+    """Serves ``running`` over ``transport`` until the transport closes. ``state`` validates the messages; by default it
+    is the connection's own state. ``check_scopes`` is called with the scopes that each request needs."""
 
     def __init__(
         self,
@@ -71,21 +71,21 @@ class ServerConnection:
         self.state = state or ConnectionState(
             "server", server._vocabulary, require_initialized=server.require_initialized
         )
-        # Not by a method of this object: that would be a cycle, for the garbage collector to find.
+        # Not a bound method: it would create a reference cycle for the garbage collector.
         replica = running.host.replica
         name, exists = "" if replica is None else replica.id, partial(all_exist, server)
         self._round_states = RoundStates(running.cipher, running.limits.retry_timeout, exists, name)
         self.seal = self._round_states.seal
-        """Maker of ``requestState``. See `RequestHandler.seal`."""
+        """Seals ``requestState``. See `RequestHandler.seal`."""
         self.connection = Connection(transport, self.state, self, running.host, peer=peer, replies=running.replies)
         self._stateless = running.stateless
         self._tasks = running.tasks
         self._task_host = running.tasks.host if running.tasks.are_stored else None
         self.subscriptions = ClientSubscriptions(server, self.connection, running.tasks)
-        """The changes that the client is told of."""
+        """The changes that the client subscribed to."""
         self._client = ConnectedClient(self.connection, running.lifespan)
         self._roots_changed = False
-        """True from a notification of changed roots until `notified` runs for that notification."""
+        """True from the arrival of a roots notification until `notified` runs for it."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the client until the connection ends. See `Connection.run`."""
@@ -100,13 +100,13 @@ class ServerConnection:
             self.subscriptions.close()
 
     def everything_changed(self) -> None:
-        """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
+        """Notify the client that everything may have changed. See `ServedConnection.everything_changed`."""
         self.subscriptions.everything_changed()
 
-    # Requests that are answered without waiting
+    # Requests that are answered immediately
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request that needs no waiting. See `RequestHandler.answer_now`."""
+        """Answer a request that can be answered immediately. See `RequestHandler.answer_now`."""
         if self._check_scopes is not None:
             needed = required_scopes(self._server, request.method.name, request.params, exchange.peer.auth)
             self._check_scopes(needed)
@@ -116,7 +116,7 @@ class ServerConnection:
             return LATER if result is LATER else Now(result)
         if request.method.extension is not None:
             handlers = extension_handlers(self._server)
-            if not request.method.is_request:  # posted by itself: nobody knows what its client has declared
+            if not request.method.is_request:  # posted on its own: its client's declared extensions are unknown
                 return LATER if handlers.wants(request.method) else Now(_DONE)
             handlers.check(request)
             if request.method.ahead:
@@ -131,7 +131,7 @@ class ServerConnection:
         if self._stateless and declared.resources is not None:
             declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
         if declared.tasks is not None and not exchange.peer.is_distinguishable:
-            # 2025-11-25 tasks, Task Isolation: who cannot identify requestors SHOULD NOT declare tasks.list.
+            # 2025-11-25 tasks, Task Isolation: servers that cannot identify requestors SHOULD NOT declare tasks.list.
             declared = attrs.evolve(declared, tasks=attrs.evolve(declared.tasks, list=None))
         self.subscriptions.declare(declared)
         return InitializeResult(request.revision.name, declared, server.info, server.instructions)
@@ -160,7 +160,7 @@ class ServerConnection:
         return _DONE
 
     def _cancel_abandoned(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Cancel the call that ``request`` asks about, and answer where the call is over."""
+        """Cancel the call that ``request`` refers to, and answer once that call has ended."""
         found = self._endings.cancel(request, exchange.peer.principal)
         return LATER if found is None else Now(found)
 
@@ -175,12 +175,15 @@ class ServerConnection:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         return LATER
 
-    # Requests that run in a task of their own
+    # Requests that run in their own task
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request in its task. See `RequestHandler.answer`. ``arguments`` take the place of those of a call or
-        of a prompt. This method and its callees return the coroutine without awaiting: each frame between the runtime
-        and the author's function would be walked at every resumption."""
+        """Answer a request in its task. See `RequestHandler.answer`. ``arguments`` replace the arguments of a call or
+        prompt.
+
+        This method and its callees return the coroutine instead of awaiting it: Python walks every frame between the
+        runtime and the author's function each time the task resumes.
+        """
         if (name := scope.request.method.name) == "tools/call":
             return self._server._tools.call(scope, self._lifespan, self._task_host, arguments)
         server = self._server
@@ -219,7 +222,7 @@ class ServerConnection:
         return extension_handlers(self._server).answer(scope, self._call_extension_handler(scope))
 
     def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
-        """Return what the handler of a request of an extension returns."""
+        """Call the handler of an extension request, and return its result."""
         return extension_handlers(self._server).call_handler(scope, self._lifespan)
 
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
@@ -228,7 +231,7 @@ class ServerConnection:
         peer, method = scope.exchange.peer, scope.request.method.name
         if self._middleware is not None and self._middleware.applies_to(
             method
-        ):  # kept texts don't show what it changes
+        ):  # middleware may change the entries, so the cached JSON can't be used
             entries, following = registry.page(cursor, peer)
             page = [entry.listed for entry in entries]
         else:
@@ -241,19 +244,19 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` is to run: for changed roots, and for notifications of extensions. All others were
-        handled by the connection state. See `RequestHandler.wants`."""
+        """Return whether `notified` must run: for changed roots and for extension notifications. The connection state
+        has handled all others. See `RequestHandler.wants`."""
         if event.method.extension is not None:
             return extension_handlers(self._server).wants(event.method) and self._has_scopes(event)
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
-            return False  # the call that already waits covers this change, too
+            return False  # a call that is already pending covers this change as well
         self._roots_changed = True
         return True
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Call the function for changed roots, or for a notification of an extension. See `RequestHandler.notified`."""
+        """Call the function for changed roots or for an extension notification. See `RequestHandler.notified`."""
         if event.method.extension is not None:
             pending = extension_handlers(self._server).call_notification_handler(
                 event.method, event.params, self._client
@@ -271,20 +274,19 @@ class ServerConnection:
             needed = required_scopes(self._server, event.method.name, event.params, self.connection.peer.auth)
             try:
                 self._check_scopes(needed)
-            except CodedError:  # a notification has no error reply
+            except CodedError:  # a notification has no error response
                 return False
         return True
 
     async def _notify_without_connection(self, scope: RequestScope) -> EmptyResult:
-        """Call the function for a notification of an extension that belongs to no connection: see
-        `NotificationExchange`."""
+        """Call the function for an extension notification that belongs to no connection: see `NotificationExchange`."""
         request, client = scope.request, ConnectedClient(self.connection, self._lifespan, scope.exchange.peer)
         pending = extension_handlers(self._server).call_notification_handler(request.method, request.params, client)
         if inspect.isawaitable(pending):
             await pending
         return _DONE
 
-    # The function for each method
+    # The function that answers each method
 
     _immediate_answers: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest, Exchange], Any]]] = {
         "ping": lambda _, __, ___: _DONE,
@@ -302,28 +304,29 @@ class ServerConnection:
 
 
 class MiddlewareConnection(ServerConnection):
-    """A connection to a server with arounds, which run around the answers."""
+    """A connection to a server with middleware."""
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request in its task, within its arounds. See `ServerConnection.answer`."""
+        """Answer a request in its task, through the middleware. See `ServerConnection.answer`."""
         assert self._middleware is not None, "other servers have the plain connections"
         if scope.request.method.extension is not None:
             return super().answer(scope)
         return self._middleware.answer(super().answer, scope, self._lifespan, self._task_host)
 
     def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
-        """Return what the arounds of a request of an extension return: they see objects of the author's classes."""
+        """Call the handler of an extension request through the middleware, which sees instances of the author's
+        classes."""
         if self._middleware is None:
             return super()._call_extension_handler(scope)
         return self._middleware.answer(super()._call_extension_handler, scope, self._lifespan, self._task_host)
 
 
 class SharedConnection(MiddlewareConnection):
-    """A connection to one replica of several. Retries whose handlers are parked in others are carried there."""
+    """A connection to one of several replicas. It forwards a retry to the replica where the handler is parked."""
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request in its task. See `ServerConnection.answer`. The arounds of a carried retry run already, in
-        the replica that has its handler."""
+        """Answer a request in its task. See `ServerConnection.answer`. For a forwarded retry, the middleware is already
+        running in the replica where the handler is parked."""
         before = scope.request.continuation
         if type(before) is RemoteRetry:
             assert self._fleet is not None, "it shares a storage with others"
@@ -334,6 +337,6 @@ class SharedConnection(MiddlewareConnection):
 
 
 def extension_handlers(server: Server) -> ExtensionHandlers:
-    """Return the handlers of the extensions of ``server``, which has some: the vocabulary knows no method of others."""
+    """Return the extension handlers of ``server``. A request with an extension method implies that there are some."""
     assert server._extension_handlers is not None, "its vocabulary has a method of an extension"
     return server._extension_handlers

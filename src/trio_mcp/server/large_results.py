@@ -1,4 +1,4 @@
-"""keep_large_results: clients get the beginning of a large result, and a link to the rest."""
+"""keep_large_results: middleware that shortens large results and links to the full ones."""
 
 from __future__ import annotations
 
@@ -48,21 +48,30 @@ def keep_large_results(
     ttl: float = 600.0,
     total_bytes: int = 64 * 1024 * 1024,
 ) -> None:
-    """Have ``server``, or a `Gateway`, answer a call whose result has more than ``max_bytes`` bytes of JSON with the
-    first ``preview`` characters of its text, and a ``resource_link`` to the whole.
+    """Shorten large tool results: the client gets the beginning, and a link to the full result.
 
         keep_large_results(server, 100_000)
 
-    The link is ``result://kept/`` with a random id. Only the caller of the tool can read it: the same principal,
-    session or connection, as for `RequestContext.state`. For a modern client over HTTP without a token, it's a client
-    that knows the link. The whole is kept in this process, for ``ttl`` seconds. All results together have at most
-    ``total_bytes`` bytes, and a caller has at most as many as it leaves for others; its oldest go first. A result for
-    which there is no room is lost but for its beginning, and its text says so; so is one of a task that runs once more
-    after a restart, unless its client had a token.
+    A call whose result has more than ``max_bytes`` bytes of JSON is answered with the first ``preview`` characters of
+    its text and a ``resource_link``.
 
-    Structured content and ``_meta`` are left out of an answer that was cut. So the server no longer lists output
-    schemas, by which clients would check the answer. Raises `ValueError` for numbers that aren't greater than 0;
-    ``preview`` may be 0.
+    Args:
+        server: A `Server` or a `Gateway`.
+        max_bytes: Size of JSON, in bytes, above which a result is shortened.
+        preview: Characters of text that the client gets at once; may be 0.
+        ttl: Seconds for which this process keeps the full result.
+        total_bytes: Limit of all full results together. A caller gets at most as much as it leaves free for others; its
+            oldest results are dropped first.
+
+    The link is ``result://kept/`` with a random id. Only the caller of the tool can read it: the same principal,
+    session or connection, as for `RequestContext.state`. For a modern HTTP client without a token, any client that has
+    the link can.
+
+    If there is no room for a full result, only its beginning is kept, and its text says so. The same applies to a task
+    that runs again after a restart, unless its client had a token.
+
+    A shortened answer has no structured content and no ``_meta``. Therefore the server no longer lists output schemas:
+    clients would validate the answer against them. Raises `ValueError` unless the numbers are greater than 0.
     """
     for name, number in (("max_bytes", max_bytes), ("ttl", ttl), ("total_bytes", total_bytes)):
         if not number > 0:
@@ -99,7 +108,7 @@ def keep_large_results(
         return attrs.evolve(result, tools=[attrs.evolve(tool, output_schema=None) for tool in result.tools])
 
     async def read(id: str, ctx: RequestContext) -> list[ResourceContents]:
-        """Read the whole of a large result."""
+        """Read a large result in full."""
         scope = scope_of(ctx)
         kept = stores.get(scope.runner.host)
         contents = None if kept is None else kept.find(f"{_URI}{id}", owner_of(scope))
@@ -122,7 +131,7 @@ class _Kept:
 
 
 class _KeptResults:
-    """The large results that one running server keeps, by URI, oldest first."""
+    """The large results that one running server stores, by URI, oldest first."""
 
     def __init__(self, alarms: Alarms, ttl: float, limit: int) -> None:
         self._alarms = alarms
@@ -130,11 +139,11 @@ class _KeptResults:
         self._limit = limit
         self._kept: dict[str, _Kept] = {}
         self._sizes = Counter[Hashable]()
-        """The bytes of each caller that has any."""
+        """Bytes stored for each caller."""
 
     def add(self, caller: Hashable, owner: bytes | None, result: CallToolResult, size: int) -> str | None:
-        """Keep a result of ``size`` bytes for ``owner``, and return its URI; `None` where there is no room."""
-        if 2 * size > self._limit:  # no caller gets more than half
+        """Store a result of ``size`` bytes for ``owner``, and return its URI; `None` if there is no room."""
+        if 2 * size > self._limit:  # a caller gets at most half of the limit
             return None
         while not leaves_enough(self._sizes[caller], self._limit - self._sizes.total(), size):
             oldest = next((uri for uri, each in self._kept.items() if each.caller == caller), None)
@@ -148,7 +157,7 @@ class _KeptResults:
         return uri
 
     def find(self, uri: str, owner: bytes | None) -> list[ResourceContents] | None:
-        """Return a result for ``owner``; `None` for one of another, or that is gone."""
+        """Return a stored result; `None` if it belongs to another owner or was dropped."""
         kept = self._kept.get(uri)
         return None if kept is None or kept.owner != owner else kept.contents
 
@@ -161,7 +170,7 @@ class _KeptResults:
 
 
 def _contents(uri: str, result: CallToolResult) -> list[ResourceContents]:
-    """Return a result as the contents of a resource: its blocks, and its data unless the text says the same."""
+    """Return a result as resource contents: its blocks, and its structured content unless the text is the same."""
     contents = list[ResourceContents]()
     for block in result.content:
         match block:
@@ -185,7 +194,7 @@ def _json(value: Any) -> str:
 
 
 def _says(text: str, data: Any) -> bool:
-    """Return whether ``text`` is ``data`` in JSON, as servers write it for clients that read no data."""
+    """Return whether ``text`` is ``data`` as JSON, which servers repeat for clients without structured content."""
     if data == {"result": text}:
         return True
     try:

@@ -1,6 +1,6 @@
-"""Around: functions of authors that run around requests, to check, to change or to observe.
+"""Middleware: functions that run around requests, to check, change or observe them.
 
-`MiddlewareChains` composes the functions once for each method. A server without any does not import this module.
+`MiddlewareChains` composes the functions once for each method. A server without middleware doesn't import this module.
 """
 
 from __future__ import annotations
@@ -44,88 +44,89 @@ MIDDLEWARE_METHODS: Final = frozenset(
         *("tasks/get", "tasks/result", "tasks/list", "tasks/update", "tasks/cancel"),
     )
 )
-"""The methods of the specification whose requests have a task of their own, for functions to run around."""
+"""The methods of the specification that middleware can apply to: requests that run in a task of their own."""
 
 
 @frozen(eq=False)
 class ServerRequest:
-    """One request of a client, for a function around the request: see `Server.middleware`. Read-only."""
+    """A client's request, as middleware sees it: see `Server.middleware`. Read-only."""
 
     method: str
-    """Method, ``"tools/call"`` for example."""
+    """The method, for example ``"tools/call"``."""
     params: Any = attrs.field(repr=False)
-    """Parameters as the client gave them, in the class of the specification, or of the extension: ``name`` and
-    ``arguments`` of a call or a prompt, ``uri`` of a resource, ``cursor`` of a listing. Names are unchecked: see
-    `offer`."""
+    """The parameters that the client sent, as an instance of the method's parameter class. A call or prompt has
+    ``name`` and ``arguments``, a resource ``uri``, a listing ``cursor``. Names are unvalidated: see `offer`."""
     ctx: RequestContext = attrs.field(repr=False)
-    """The context that a handler gets: who asks, ways to tell and ask the client, the task, and notice of a cancel."""
+    """The context that the handler gets."""
     arguments: JSONObject = attrs.field(repr=False)
-    """Arguments of a call or of a prompt, which `with_arguments` replaces; empty in other requests."""
+    """The arguments of a call or prompt, empty in other requests. Use `with_arguments` to replace them."""
     _scope: RequestScope = attrs.field(repr=False)
     _answer: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
     _offer: Callable[[Any, Auth | None], str | None] = attrs.field(repr=False)
 
     @property
     def auth(self) -> Auth | None:
-        """The caller, as authorization has found; `None` when no authentication is configured."""
+        """The authenticated caller; `None` if no authentication is configured."""
         return self.ctx.auth
 
     @property
     def caller(self) -> Hashable:
-        """A key for the calling party, among which a server divides its limits. It is the first that is known of: the
-        principal, the opener of the session, the network address, the process on a Unix socket, the connection."""
+        """A key that identifies the caller, by which the server divides its limits. It is the first of these that is
+        available: principal, creator of the session, network address, process on a Unix socket, connection."""
         caller = self._scope.ticket.caller.whole
         return caller if caller.key is None else caller.key
 
     @property
     def caller_name(self) -> str | None:
-        """The caller in a word, for people: the subject of the principal, else the network address; `None` where nobody
-        knows. Without control characters."""
+        """A readable name of the caller, without control characters: the subject of the principal, otherwise the
+        network address; `None` if both are unknown."""
         name = self._scope.exchange.peer.name
         return None if name is None else clean(name)
 
     @property
     def offer(self) -> str | None:
-        """The name of the tool or prompt, or the URI or template of the resource, as the server has declared; `None`
-        for an unknown one, and in other requests. So there are as many offers as declarations, and no client can make
-        more."""
+        """The declared name of the tool or prompt, or the declared URI or template of the resource; `None` if the
+        request names nothing or something unknown. Clients can't create new values, so you can use it as a metric
+        label."""
         return self._offer(self.params, self.auth)
 
     @property
     def _rates(self) -> RateLimits | None:
-        """The limits of rates that all replicas of the server share; `None` where the server shares nothing."""
+        """The rate limits that all replicas share; `None` if the server shares no storage."""
         replica = self._scope.runner.host.replica
         return None if replica is None else replica.rate_limits
 
     @property
     def _streams(self) -> bool:
-        """True for a request that stays open for notifications, for as long as its client likes."""
+        """True for a request that stays open for notifications until its client closes it."""
         return self._scope.request.method.streams
 
     @property
     def _has_arguments(self) -> bool:
-        """True for a call and for a prompt."""
+        """True for a tool call or a prompt."""
         return isinstance(self.params, CallToolParams | GetPromptParams)
 
     def move_on_after(self, seconds: float) -> AbstractContextManager[None, bool | None]:
-        """Cancel the block after ``seconds``, as `trio.move_on_after` does, but without counting the time in which the
-        user is asked by `RequestContext.elicit`. `RequestContext.cancellation` tells of the cancel, in threads, too."""
+        """Cancel the block after ``seconds``, like `trio.move_on_after`, but not counting time spent waiting for the
+        user in `RequestContext.elicit`. `RequestContext.cancellation` reports the cancel, also in threads."""
         return self._scope.move_on_after(seconds)
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
-        """Return the same request with other arguments, checked like arguments of a client. Raises `TypeError` for a
-        request that has none."""
+        """Return a copy of the request with other arguments, which are validated like a client's. Raises `TypeError` if
+        the method takes no arguments."""
         if not self._has_arguments:
-            raise TypeError(f"{self.method} has no arguments to replace: tools/call and prompts/get have")
+            raise TypeError(
+                f"{self.method} has no arguments to replace: only tools/call and prompts/get have arguments"
+            )
         return attrs.evolve(self, arguments=dict(arguments))
 
 
 Next: TypeAlias = Callable[[ServerRequest], Awaitable[Any]]
-"""The rest of the way of a request, up to its handler: returns the result."""
+"""Calls the rest of the middleware and the handler, and returns the result."""
 
 
 class MiddlewareFunction(Protocol):
-    """A function around requests."""
+    """A middleware function: takes the request and the next function, and returns the result."""
 
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
         """Return the result of ``request``."""
@@ -133,7 +134,7 @@ class MiddlewareFunction(Protocol):
 
 
 class PositionedMiddleware(ABC):
-    """A middleware that has to know its place among those of a server: the same number on all replicas."""
+    """Middleware that depends on its position in the server's middleware, which is the same number on all replicas."""
 
     @abstractmethod
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
@@ -141,17 +142,17 @@ class PositionedMiddleware(ABC):
 
     @abstractmethod
     def at_position(self, position: int) -> MiddlewareFunction:
-        """Return the middleware for this ``position``."""
+        """Return this middleware for the given ``position``."""
 
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
-    """Return the methods called ``names``; all for none, ``of_extensions``, too. Raises `ValueError` for one with
-    nothing to run around."""
+    """Return the methods called ``names``; without names, all methods, including those of extensions. Raises
+    `ValueError` for a method that middleware cannot apply to."""
     known = MIDDLEWARE_METHODS | of_extensions
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
             raise TypeError(
-                "server.middleware takes names of methods, and gives a decorator:\n"
+                "server.middleware takes method names, and returns a decorator:\n"
                 '    wrong:  server.middleware("tools/call", function), server.middleware(["tools/call"])\n'
                 '    right:  server.middleware("tools/call")(function)'
             )
@@ -159,12 +160,12 @@ def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset
             continue
         words = "is answered at once, without a task" if name in METHODS else "is no request of a client"
         methods = ", ".join(sorted(known))
-        raise ValueError(f"nothing runs around {name!r}, which {words}. Methods: {methods}")
+        raise ValueError(f"middleware cannot apply to {name!r}, which {words}. Allowed methods: {methods}")
     return frozenset(names) or known
 
 
 def check_middleware(function: object) -> None:
-    """Raise `TypeError` for anything that cannot run around requests."""
+    """Raise `TypeError` unless ``function`` can be used as middleware."""
     name = getattr(function, "__qualname__", repr(function)[:200])
     # From CPython 3.14 on, inspect.isroutine() is true for functools.partial.
     is_function = inspect.isroutine(function) or issubclass(type(function), partial)
@@ -177,14 +178,14 @@ def check_middleware(function: object) -> None:
             fits = False
     if not fits:
         raise TypeError(
-            f"{name} cannot run around requests. Write\n"
+            f"{name} cannot be used as middleware. Write\n"
             "    async def around(request: ServerRequest, next: Next) -> Any:\n"
             "        return await next(request)"
         )
 
 
 class MiddlewareChains:
-    """The functions around the requests of a running server. ``declared``: each with its methods, outermost first."""
+    """The middleware of a running server. ``declared``: each function with its methods, outermost first."""
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class MiddlewareChains:
         self._prompts = prompts
         places = dict[int, int]()
         for place, (_, each) in enumerate(declared):
-            places.setdefault(id(each), place)  # what is declared twice is the same
+            places.setdefault(id(each), place)  # a function that is declared twice keeps its first position
         placed = [
             (methods, each.at_position(places[id(each)]) if isinstance(each, PositionedMiddleware) else each)
             for methods, each in declared
@@ -215,8 +216,8 @@ class MiddlewareChains:
         lifespan: Any,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Answer a request by ``answer``, which takes its scope and, perhaps, other arguments, within the functions
-        around the request."""
+        """Answer a request through its middleware. The innermost function is ``answer``, which takes the request's
+        scope and, optionally, replaced arguments."""
         inbound = scope.request
         method, chain = inbound.method.name, self._chains.get(inbound.method.name)
         if chain is None:
@@ -232,11 +233,11 @@ class MiddlewareChains:
         return self._tools.call_within(run, scope, params, tasks) if isinstance(params, CallToolParams) else run()
 
     def applies_to(self, method: str) -> bool:
-        """Return whether a function runs around requests of ``method``, and may change their results."""
+        """Return whether any middleware applies to ``method``, and may change its results."""
         return method in self._chains
 
     def _offer(self, params: Any, auth: Auth | None) -> str | None:
-        """Return the offer that ``params`` name: see `ServerRequest.offer`."""
+        """Return the tool, prompt or resource that ``params`` names: see `ServerRequest.offer`."""
         match params:
             case CallToolParams(name=name):
                 return name if self._tools.registry.get(name) is not None else None
@@ -251,8 +252,8 @@ class MiddlewareChains:
 
 
 def on_asyncio(middleware: MiddlewareFunction) -> MiddlewareFunction:
-    """Return ``middleware`` so that it runs in the event loop of asyncio of its server, unless it is one of this
-    package. What its ``next`` runs runs on trio."""
+    """Return ``middleware`` wrapped so that it runs in the server's asyncio event loop, while ``next`` runs on trio.
+    This package's own middleware is returned unchanged."""
     if _module_of(middleware).partition(".")[0] == __name__.partition(".")[0]:
         return middleware
 
@@ -283,7 +284,7 @@ def _within(middleware: MiddlewareFunction, inner: Next) -> Next:
         result = await middleware(request, inner)
         if result is None or inspect.iscoroutine(result):
             name = getattr(middleware, "__qualname__", repr(middleware))
-            raise TypeError(f"{name} returned no result of {request.method}. Write: return await next(request)")
+            raise TypeError(f"{name} returned no result for {request.method}. Write: return await next(request)")
         return result
 
     return run
@@ -291,7 +292,7 @@ def _within(middleware: MiddlewareFunction, inner: Next) -> Next:
 
 async def _answer(request: ServerRequest) -> Any:
     if not isinstance(request, ServerRequest):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
-        raise TypeError(f"next takes the request, not {request!r}: write await next(request)")
+        raise TypeError(f"next must be called with the request, not {request!r}: write await next(request)")
     scope = request._scope
     if request._has_arguments:
         result = await request._answer(scope, request.arguments)

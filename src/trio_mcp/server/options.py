@@ -1,7 +1,7 @@
-"""Options of offers, each explained once: the keywords of tools, resources, prompts and questions.
+"""Keywords of tools, resources, prompts and sampling requests, each documented once.
 
-`CacheHints` say for how long, and for whom, a modern client may cache an answer. Authors who come from other SDKs are
-told what to write instead of the names that they look for.
+`CacheHints` limit how long, and for which users, a modern client may cache an answer. For names of other SDKs, the
+errors say what to write instead.
 """
 
 from __future__ import annotations
@@ -34,47 +34,47 @@ from ..protocol.types.tools import Tool, ToolAnnotations
 from .visibility import Visible
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
+    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers provide it
 
     from ..protocol.types.apps import UI, AppPolicy
     from ..stores.task_store import OnRestart
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
-    L_co = TypeVar("L_co", covariant=True)  # a default is there from Python 3.13 on, and nothing reads it
+    L_co = TypeVar("L_co", covariant=True)  # defaults exist from Python 3.13 on; nothing reads them at run time
 
 
 @show_fields
 class PromptOptions(TypedDict, total=False):
-    """Keywords of a prompt, and in the same sense of a resource and of a tool."""
+    """Keywords of a prompt; resources and tools have them too, with the same meaning."""
 
     name: str | None
-    """Unique name, for programs; the function's own by default."""
+    """Unique name for programs. Defaults to the function's name."""
     title: str | None
-    """Name for people."""
+    """Display name for people."""
     description: str | None
-    """Description for the model; the function's docstring by default."""
+    """Description for the model. Defaults to the function's docstring."""
     icons: Sequence[Icon] | None
-    """Icons for people."""
+    """Icons shown to people."""
     meta: JSONObject | None
-    """``_meta`` of the listed thing. Raises `ValueError` for an invalid key."""
+    """``_meta`` of the entry in listings. Raises `ValueError` for an invalid key."""
     scopes: Sequence[str]
-    """Scopes that the token of a caller must have, all of them, else the request is refused, and nothing of it runs:
-    over HTTP with 403. Checked where the server is protected (the argument ``auth`` of `serve_http`), and nowhere else.
-    Listings leave the thing out for others, unless ``visible`` shows it."""
+    """OAuth scopes that the caller's token must have, all of them. Otherwise the request is refused before the handler
+    runs; over HTTP with status 403. Scopes are checked only if the server is protected (``auth=`` of `serve_http`).
+    Listings omit the entry for callers without the scopes, unless ``visible`` shows it."""
     visible: Visible | None
-    """Function of the caller, ``visible=lambda auth: auth is not None and auth.client_id == "ours"``, called for each
-    listing and each request, in trio's thread: quick, without side effects. Where the function is false, the thing is
-    in no listing, and requests are answered as for an unknown name; where true, listings show the thing even to a
-    caller who lacks ``scopes``. An exception hides the thing, and is logged once. Without a function, scopes decide."""
+    """Predicate on the caller: ``visible=lambda auth: auth is not None and auth.client_id == "ours"``. If it returns
+    false, listings omit the entry, and requests for it are answered as for an unknown name. If it returns true, even
+    callers without ``scopes`` see the entry in listings. It runs in trio's thread for each listing and each request, so
+    it must be fast and free of side effects. An exception hides the entry, and is logged once. Without a predicate,
+    scopes decide."""
 
     tags: Sequence[str]
-    """Tags, by which `Server.disable` and `Server.enable` know the thing. Clients do not see tags."""
+    """Tags for `Server.disable` and `Server.enable`. Clients don't see tags."""
     asyncio: bool
-    """True: the async function runs on asyncio, as a task of one event loop in a thread of the server's, for libraries
-    that need asyncio. A cancel of the request cancels the task, and the request ends when the task has ended; a task
-    that ignores the cancel is abandoned after `Limits.cleanup_grace`. ``ctx`` works there as on trio. By default what
-    ``Server(asyncio=...)`` says."""
+    """If true, the async function runs on asyncio, for libraries that need it: as a task of one event loop in a thread
+    of the server. A cancelled request cancels the task, and ends when the task has ended. A task that ignores the
+    cancel is abandoned after `Limits.cleanup_grace`. ``ctx`` works as on trio. Defaults to ``Server(asyncio=...)``."""
 
 
 @show_fields
@@ -82,20 +82,21 @@ class ResourceOptions(PromptOptions, total=False):
     """Keywords of a resource, or of all resources of a template."""
 
     mime_type: str | None
-    """MIME type of the contents; by default ``text/plain`` for text, ``application/octet-stream`` for bytes, and
+    """MIME type of the contents. Defaults to ``text/plain`` for text, ``application/octet-stream`` for bytes, and
     ``application/json`` for data."""
     annotations: Annotations | None
     """Hints for clients."""
     size: int | None
     """Size in bytes."""
     ttl_ms: int | None
-    """Milliseconds for which modern clients may keep the contents, see `CacheHints`; `None`: the server's default."""
+    """Milliseconds for which modern clients may cache the contents: see `CacheHints`. `None` uses the server's
+    default."""
     cache_scope: CacheScope | None
-    """Users to whom caches may show the contents; `None`: the server's default. Contents that need ``scopes`` are
-    private."""
+    """Which users a cache may show the contents to. `None` uses the server's default. Contents that need ``scopes`` are
+    always private."""
     app: AppPolicy | None
-    """Makes the resource the view of tools: an HTML document, under a URI that begins with ``ui://``, which may load
-    as much as the policy allows. Needs `Apps` among the extensions of the server."""
+    """Makes the resource the view of an app: an HTML document with a ``ui://`` URI, which may load only what the policy
+    allows. The server needs the `Apps` extension."""
 
 
 @show_fields
@@ -105,91 +106,93 @@ class ToolOptions(PromptOptions, total=False):
     annotations: ToolAnnotations | None
     """Hints for clients."""
     input_schema: JSONObject | None
-    """Replaces the schema made from the parameters, and is kept verbatim. With such a schema, a function whose one
-    parameter is ``arguments`` gets all arguments there. Arguments are checked against the schema; arguments too large
-    for the check are refused like arguments that do not fit (see docs/limits.md)."""
+    """Replaces the input schema generated from the parameters; sent unchanged. Arguments are validated against it;
+    arguments too large to validate are refused like invalid ones (see docs/limits.md). With such a schema, a function
+    whose only parameter is called ``arguments`` gets all arguments in it."""
     output_schema: JSONObject | None
-    """Replaces the schema made from the return annotation, and is kept verbatim."""
+    """Replaces the output schema generated from the return annotation; sent unchanged."""
     lenient: bool
-    """True: text is read as the type in the input schema: numbers, booleans, null, and lists and objects as JSON. Null
-    or blank text for an optional argument counts as left out. The schema stays as it is. By default, JSON types are
+    """If true, strings are parsed as the type in the input schema: number, boolean, null, or JSON lists and objects.
+    Null or blank text for an optional argument counts as omitted. The schema doesn't change. By default, JSON types are
     never converted."""
     check_output: bool
-    """True: a result that does not fit the output schema, or is too large to be checked, is an error (-32603)."""
+    """If true, a result that doesn't fit the output schema, or is too large to check, is an error (-32603)."""
     timeout: float | None
-    """Seconds after which the handler is cancelled and the model is told. The time counts from the start of the
-    handler, without the time in which the user is asked (`RequestContext.elicit`), in either era; with ``replay``, each
-    run counts anew."""
+    """Seconds after which the handler is cancelled, and the model gets an error. Time spent waiting for the user
+    (`RequestContext.elicit`) doesn't count, in legacy and modern revisions. With ``replay``, each run has the full
+    time."""
     max_concurrency: int | None
-    """Calls that may run at the same time; further calls wait."""
+    """Maximum number of concurrent calls. Further calls wait."""
     requires: Sequence[str]
-    """Capabilities that a client must have declared, ``"sampling.tools"`` for example, else the call is refused:
-    -32021, in legacy revisions -32600."""
+    """Capabilities that the client must have declared, for example ``"sampling.tools"``. Otherwise the call is refused
+    with error -32021, in legacy revisions -32600."""
     replay: bool
-    """True: the handler is safe to run again. See `Server.tool`."""
+    """If true, the handler is safe to run again. See `Server.tool`."""
     task: Literal["optional", "required", False]
-    """Calls run as tasks, which outlive their request: where the client can, or always, so that other clients are
-    refused (-32021, in legacy revisions -32601), or never. See `Server.tool`."""
+    """Whether calls run as tasks, which outlive their request. ``"optional"``: if the client supports tasks.
+    ``"required"``: always, and other clients are refused (-32021, in legacy revisions -32601). `False`: never. See
+    `Server.tool`."""
     on_restart: OnRestart
-    """Fate of a task whose process ends before the task: ``fail``, run ``again`` from the top, or ``resume``, which
-    is ``again`` with `TaskContext.restored`. The author of a tool that is run again promises that this does no harm."""
+    """What happens to a task whose process ends first. ``fail``: the task fails. ``again``: the handler runs from the
+    top. ``resume``: as ``again``, with `TaskContext.restored`. Choose the last two only if running the handler again is
+    harmless."""
     ui: UI | None
-    """The view that shows the results, and who may call the tool: the model, views, or both. The content of results is
-    not empty, for hosts that show no views. Needs `Apps` among the extensions of the server."""
+    """The view that shows the results, and who may call the tool: the model, views, or both. Results must also have
+    content, for hosts without views. The server needs the `Apps` extension."""
 
 
 @show_fields
 class SamplingOptions(TypedDict, total=False):
-    """Keywords of a question to the client's model (2025-11-25 sampling). `None` leaves the choice to the client."""
+    """Keywords of a sampling request to the client's model (2025-11-25 sampling). `None` leaves the choice to the
+    client."""
 
     system_prompt: str | None
-    """System prompt, which the client may change or leave out."""
+    """System prompt. The client may change or omit it."""
     model_preferences: ModelPreferences | None
-    """Advice on which model would be best."""
+    """Preferences for which model to use."""
     temperature: float | None
     """Temperature, as defined by the model's provider."""
     stop_sequences: list[str] | None
-    """Texts that end the model's answer."""
+    """Strings at which the model stops generating."""
     include_context: Literal["none", "thisServer", "allServers"] | None
-    """Further context for the model; all but ``"none"`` needs ``sampling.context``."""
+    """Which servers' context the model gets. All values except ``"none"`` need the capability ``sampling.context``."""
     metadata: JSONObject | None
-    """Data for the model's provider, handed on unchanged."""
+    """Data for the model's provider, passed on unchanged."""
     tools: list[Tool] | None
-    """Tools that the model may use; needs ``sampling.tools``. Running the tools is up to the handler that asks."""
+    """Tools that the model may call; needs the capability ``sampling.tools``. Your handler must run them."""
     tool_choice: ToolChoice | None
-    """Rule for whether the model must use a tool; needs ``sampling.tools``."""
+    """Whether the model must call a tool; needs the capability ``sampling.tools``."""
     meta: JSONObject | None
-    """``_meta`` of the question. Raises `ValueError` for an invalid key."""
+    """``_meta`` of the request. Raises `ValueError` for an invalid key."""
 
 
-_LONGEST: Final = 2**53 - 1  # the largest integer that all readers of JSON agree on
+_LONGEST: Final = 2**53 - 1  # the largest integer that every JSON parser reads exactly
 _CACHEABLE: Final = (*(row.name for row in ROWS if row.cacheable), "skills/list", "skills/get")
 
 
 def _is_ttl(_: Any, __: Any, ttl_ms: int) -> None:
-    # 2026-07-28 caching, TTL field: servers MUST provide a value of 0 or more. `True` is an int to Python only.
+    # 2026-07-28 caching, TTL field: servers MUST provide a value of 0 or more. `True` is an int only in Python.
     if type(ttl_ms) is not int or not 0 <= ttl_ms <= _LONGEST:
-        raise ValueError(f"ttl_ms is an integer from 0 to {_LONGEST}, not {ttl_ms!r}")
+        raise ValueError(f"ttl_ms must be an integer from 0 to {_LONGEST}, not {ttl_ms!r}")
 
 
 def _is_scope(_: Any, __: Any, scope: str) -> None:
     if scope not in ("public", "private"):
-        raise ValueError(f"a cache scope is public or private, not {scope!r}")
+        raise ValueError(f"a cache scope must be 'public' or 'private', not {scope!r}")
 
 
 @frozen
 class CacheHints:
-    """Hints on how clients may cache an answer (2026-07-28 caching). Raises `ValueError` for values out of range."""
+    """How clients may cache an answer (2026-07-28 caching). Raises `ValueError` for values out of range."""
 
     ttl_ms: int = attrs.field(default=0, validator=_is_ttl)
-    """Milliseconds for which a client may take the answer for fresh. 0: the client asks each time."""
+    """Milliseconds for which a client may consider the answer fresh. 0: the client must request it each time."""
     scope: CacheScope = attrs.field(default="private", validator=_is_scope)
-    """``public``: the answer holds nothing of any user, and caches may show the answer to all users. ``private``:
-    caches may show the answer only to the user who asked. The scope is advice to caches and protects nothing by
-    itself."""
+    """``public``: the answer contains no user's data, and caches may show it to all users. ``private``: caches may show
+    it only to the user who requested it. This is a hint to caches, not access control."""
 
     def _replace(self, ttl_ms: int | None, scope: CacheScope | None) -> CacheHints:
-        """Return the same hints, each argument that is not `None` replacing the present value."""
+        """Return a copy in which each argument other than `None` replaces the current value."""
         return CacheHints(self.ttl_ms if ttl_ms is None else ttl_ms, self.scope if scope is None else scope)
 
 
@@ -197,19 +200,20 @@ NOT_CACHED: Final = CacheHints()
 
 
 def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> Mapping[str, CacheHints]:
-    """Return the hints for each method that has any. Raises `ValueError` for a method in ``special`` without hints."""
+    """Return the cache hints of each cacheable method. Raises `ValueError` if ``special`` names a method without cache
+    hints."""
     if unknown := sorted(set(special) - set(_CACHEABLE)):
-        raise ValueError(f"no cache hints go with {', '.join(unknown)}; they do with {', '.join(_CACHEABLE)}")
+        raise ValueError(f"{', '.join(unknown)} cannot be cached. Methods with cache hints: {', '.join(_CACHEABLE)}")
     return {method: special.get(method, default) for method in _CACHEABLE}
 
 
 class ContextNames(Generic[L_co]):
-    """A context, which tells authors who come from other SDKs what to write instead of what the context lacks. Generic
-    in the value that the lifespan yields: `RequestContext[Database]`."""
+    """Base of the contexts: for attribute names of other SDKs, the error says what to write instead. Generic in the
+    value that the lifespan yields: `RequestContext[Database]`."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # type checkers know what there is
+    if not TYPE_CHECKING:  # type checkers know the attributes
 
         def __getattr__(self, name: str) -> NoReturn:
             from ..mistakes import CONTEXT_NAMES, raise_no_attribute
@@ -218,7 +222,7 @@ class ContextNames(Generic[L_co]):
 
 
 def is_context(hint: Any) -> bool:
-    """Return whether an annotation is that of a context, `RequestContext` or `WorkerContext`."""
+    """Return whether an annotation is a context: `RequestContext` or `WorkerContext`."""
     if get_origin(hint) in (Union, UnionType):
         return any(is_context(member) for member in get_args(hint))
     kind = get_origin(hint) or hint  # RequestContext[Database]
@@ -233,18 +237,17 @@ _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
     "max_concurrency": (int, "a number of calls, at least 1"),
     **dict.fromkeys(("input_schema", "output_schema"), (dict, "a JSON Schema as a dict, Model.model_json_schema()")),
 }
-"""The types of options, and words for what to write."""
+"""The type of each option, and the text that tells authors what to write."""
 
 
 def check_apps(option: str, has_apps: bool) -> None:
-    """Raise `ValueError` for an ``option`` of the extension for apps, where the server lacks the extension."""
+    """Raise `ValueError` if an app ``option`` is used on a server without the `Apps` extension."""
     if not has_apps:
-        raise ValueError(f"{option} needs the extension for apps: Server(name, extensions=[Apps()])")
+        raise ValueError(f"{option} needs the Apps extension: Server(name, extensions=[Apps()])")
 
 
 def check_options(decorator: str, options: Mapping[str, Any], documented: type) -> None:
-    """Raise `TypeError` for an option that the TypedDict ``documented`` does not have, and for a value of another type
-    than the option's."""
+    """Raise `TypeError` for an option that the TypedDict ``documented`` lacks, and for a value of the wrong type."""
     known: frozenset[str] = vars(documented)["__optional_keys__"]
     for name, value in options.items():
         if name not in known:
@@ -258,7 +261,7 @@ def check_options(decorator: str, options: Mapping[str, Any], documented: type) 
             raise ValueError(f"{decorator}({name}=...) takes {words}, not {value!r}")
         if name == "annotations" and isinstance(value, dict):
             raise TypeError(
-                f"{decorator}(annotations=...) takes an object, as all classes of the specification are:\n"
+                f"{decorator}(annotations=...) takes an object of the specification's class, not a dict:\n"
                 '    wrong:  annotations={"readOnlyHint": True}\n'
                 "    right:  annotations=ToolAnnotations(read_only_hint=True)"
             )

@@ -1,6 +1,6 @@
-"""RoundStates links the rounds of one modern request by its ``requestState`` (2026-07-28 mrtr).
+"""RoundStates: the ``requestState`` that links the rounds of one modern request (2026-07-28 mrtr).
 
-`StateCipher` seals the state, which a client keeps for its server: only the server can read or change the state.
+`StateCipher` encrypts the state. A client stores it for the server, and can neither read nor change it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ..stores.sealing import KeyRing, check_secrets
 
 @frozen(eq=False)
 class RoundStates:
-    """Writes the ``requestState`` of one connection's requests, and reads the state in a retry.
+    """Creates the ``requestState`` of a connection's requests, and reads it when a request is retried.
 
-    ``lifetime``: seconds for which a state is good. ``exists``: whether what a request names exists for its caller
-    still. ``replica``: the id of this process, where others may take the retries. ``principal`` of `seal` is the
-    caller, where the transport knows the caller.
+    ``lifetime``: seconds for which a state is valid. ``exists`` returns whether everything that a request names still
+    exists for its caller. ``replica``: the id of this process, if other replicas may receive the retries. The
+    ``principal`` of `seal` is the caller, if the transport identifies callers.
     """
 
     _cipher: StateCipher
@@ -61,12 +61,14 @@ class RoundStates:
         )
 
     def read(self, request: InboundRequest, peer: Peer) -> Decision:
-        """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for the retry,
-        else `LATER`, with the content of the retry in ``request.continuation``: a `RemoteRetry`, where the handler
-        is parked in another replica.
+        """Return how to continue with a request that may be a retry.
 
-        Raises `CodedError` -32602 for a state that this server did not give to this caller for this very request. Where
-        nothing was parked, an expired state is ignored: the handler runs from the top, and asks anew.
+        - `Retry`, if a handler parked in this process waits for it.
+        - `LATER` otherwise, with the content of the retry in ``request.continuation``. That is a `RemoteRetry` if the
+          handler is parked in another replica.
+
+        Raises `CodedError` (-32602) if this server didn't issue the state to this caller for this very request. If no
+        handler was parked, an expired state is ignored: the handler runs from the top, and asks again.
         """
         params = request.params
         text, given = params.get("requestState"), params.get("inputResponses")
@@ -79,7 +81,7 @@ class RoundStates:
             return LATER
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
-            # A parked handler counts its time itself, by a clock that nobody sets.
+            # A parked handler measures its own time, with a clock that cannot be set.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER
@@ -107,7 +109,7 @@ class RemoteRetry(Continuation):
     """A retry whose handler is parked in another process."""
 
     handle: bytes
-    """Handle that `Seal` was given for the parked handler."""
+    """The parked handler's handle, as passed to `Seal`."""
     replica: str
     """The id of that process."""
 
@@ -116,63 +118,64 @@ def _responses(value: object) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise CodedError(INVALID_PARAMS, "Invalid params: inputResponses is an object")
+        raise CodedError(INVALID_PARAMS, "Invalid params: inputResponses must be an object")
     responses = cast("dict[str, object]", value)
     for key, response in responses.items():
         if not isinstance(response, dict):
-            raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses[{key[:100]!r}] is an object")
+            raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses[{key[:100]!r}] must be an object")
     return responses
 
 
 _LONGEST: Final = 4 * 1024 * 1024
-"""Limit in characters. A longer text was never sealed here, and is refused at the cost of looking at its length."""
+"""Maximum length in characters. A longer text cannot be a state of ours, so it's refused by its length alone."""
 _PURPOSE: Final = b"trio-mcp requestState 1 "
 
 
 class BadRequestState(ValueError):
-    """A ``requestState`` that was changed on its way, or was sealed with none of the secrets."""
+    """A ``requestState`` that was modified, or that none of the secrets can decrypt."""
 
 
 class SealedState(msgspec.Struct, frozen=True, array_like=True):
     """The contents of a ``requestState`` (2026-07-28 mrtr, Server Requirements 5: principal, expiry and request)."""
 
     fingerprint: bytes
-    """Digest of the request that may bring the state back."""
+    """Digest of the only request that may return this state."""
     expires: float | None
-    """Seconds since the epoch, since another process may have to judge the state. `None`: never."""
+    """Expiry in seconds since the epoch, so that other processes can check it. `None`: never expires."""
     principal: PrincipalId | None
-    """Caller who may bring the state back, where the transport knows who calls."""
+    """The only caller that may return this state; `None` if the transport doesn't identify callers."""
     handle: bytes
-    """Name of the handler that is parked; empty when none is."""
+    """Handle of the parked handler; empty if none is parked."""
     asked: list[str]
-    """The keys of the questions that were asked with this state."""
+    """The keys of the questions that were sent with this state."""
     answers: dict[str, Any]
-    """The answers of all rounds before."""
+    """The answers of all earlier rounds."""
     state: str
-    """The handler's own text."""
+    """The handler's own state string."""
     replica: str = ""
-    """The process in which the handler is parked; empty where it can be no other one than this."""
+    """The replica in which the handler is parked; empty if it can only be this process."""
 
 
 class StateCipher:
-    """Seals and opens states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
+    """Encrypts states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
 
-    The first secret seals, and each opens, so that a new secret can be put in front while states sealed by the old
-    secret are still out. Processes that share a secret open each other's states. Raises `ValueError` for a secret of
-    less than 32 bytes, and `TypeError` for text. Without any, a random secret lives as long as this object.
+    The first secret encrypts, and all secrets decrypt. To rotate, put a new secret first, and keep the old one until
+    its states have expired. Processes that share a secret can open each other's states. Without secrets, a random one
+    is used for the lifetime of this object. Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for
+    `str`.
     """
 
     def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
-        # Different servers that share a secret do not accept each other's states.
+        # Servers with different names reject each other's states, even if they share a secret.
         self._name = name.encode(errors="surrogatepass")
         self._secrets = check_secrets(shared) or (secrets.token_bytes(32),)
 
     def keys_for(self, purpose: bytes) -> KeyRing:
-        """Return the keys for another ``purpose``, of the same server."""
+        """Return the keys of the same server for another ``purpose``."""
         return KeyRing(self._secrets, purpose + self._name)
 
     def secret_for(self, purpose: bytes) -> bytes:
-        """Return a derived secret for ``purpose``, the same in all processes with the same first secret."""
+        """Return a secret derived for ``purpose``. It is the same in all processes that have the same first secret."""
         return hmac.digest(self._secrets[0], purpose + self._name, "sha256")
 
     @cached_property
@@ -180,32 +183,33 @@ class StateCipher:
         return self.keys_for(_PURPOSE)
 
     def seal(self, content: SealedState) -> str:
-        """Return ``content`` sealed, as text. Raises `CodedError` (-32603) for content too large to carry around."""
+        """Return ``content`` encrypted, as text. Raises `CodedError` (-32603) if it is too large for a client to
+        carry."""
         sealed = self._keys.seal(msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
         if len(text) > _LONGEST:
-            raise CodedError(INTERNAL_ERROR, "Internal error: the answers so far are too long to be carried on")
+            raise CodedError(INTERNAL_ERROR, "Internal error: the answers so far are too long for a requestState")
         return text
 
     def open(self, text: str) -> SealedState:
-        """Return the content that was sealed. Raises `BadRequestState`; the caller checks the expiry."""
+        """Return the decrypted content. Raises `BadRequestState`. The caller must check the expiry."""
         if len(text) > _LONGEST:
             raise BadRequestState("too long")
         try:
             sealed = decode_base64url(text)
         except ValueError:
             raise BadRequestState("not base64") from None
-        if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 has several texts for the same bytes
-            raise BadRequestState("not spelled as it was given")
+        if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 has several spellings of the same bytes
+            raise BadRequestState("base64 differs from the issued text")
         try:
             return msgspec.json.decode(self._keys.open(sealed, _PURPOSE), type=SealedState)
         except (ValueError, msgspec.MsgspecError):
-            raise BadRequestState("sealed with none of our secrets, or changed") from None
+            raise BadRequestState("modified, or encrypted with an unknown secret") from None
 
 
 def fingerprint(request: InboundRequest) -> bytes:
-    """Return a digest of the method and of the parameters that identify the request, the same for any order of
-    parameters."""
+    """Return a digest of the method and of the parameters that identify the request. The order of parameters doesn't
+    matter."""
     params = request.params
     arguments = params.get("arguments")
     if type(arguments) is msgspec.Raw:  # see `InboundRequest.put_away`

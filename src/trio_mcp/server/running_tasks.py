@@ -1,4 +1,4 @@
-"""RunningTasks: the tasks of a running server, and the methods that tell of them."""
+"""RunningTasks: the tasks of a running server, and the protocol methods on tasks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 
 class RunningTasks:
-    """The tasks of the ``tools`` of a server, whose handlers run in ``host``.
+    """The tasks of a server's ``tools``, whose handlers run in ``host``.
 
-    Most servers have no tasks. So the `TaskHost` is made, and all that it needs is imported, when somebody first asks
-    for a task, or where `TaskSettings.store` may hold tasks of earlier runs. It runs in the nursery ``services``.
+    Most servers have no tasks. So the `TaskHost` is created, and its modules imported, only when a task is first
+    requested, or at the start if `TaskSettings.store` may hold tasks of earlier runs. It runs in the nursery
+    ``services``.
     """
 
     def __init__(
@@ -49,20 +50,21 @@ class RunningTasks:
         self._middleware = middleware
         self._services = services
         self._context = copy_context()
-        """The context of the server, in which the host runs: that of its first caller would stay until the end."""
+        """The server's context variables, in which the host runs. Otherwise it would keep its first caller's variables
+        alive."""
         self._expose_errors = expose_errors
         self._host: TaskHost | None = None
         self._shuts_down = self._hurries = False
         has_store = settings is not None and settings.store is not None
         self.are_stored = has_store or not host.stateless
-        """False in a server that is run stateless, and has no store of its own: there are no tasks."""
+        """False if the server is stateless and has no store, so that it has no tasks."""
         if has_store:
             self.host()
 
     def host(self) -> TaskHost:
-        """Return the host of the tasks."""
+        """Return the host of the tasks, and create it if necessary."""
         if self._host is None:
-            from ..tasks.host import TaskHost  # late, like all that servers without tasks start faster without
+            from ..tasks.host import TaskHost  # lazy import: servers without tasks start faster
             from ..tasks.record_writers import OutcomeReplies
             from ..tasks.settings import DEFAULT_TASKS
 
@@ -77,7 +79,7 @@ class RunningTasks:
 
     @property
     def has_host(self) -> bool:
-        """True once anybody has asked for a task: until then, there is no record. Any thread may read it."""
+        """True once a task was requested; before that, there are no records. May be read from any thread."""
         return self._host is not None
 
     @property
@@ -87,34 +89,34 @@ class RunningTasks:
 
     @cached_property
     def core(self) -> CoreMethods:
-        """The methods of 2025-11-25."""
+        """The task methods of 2025-11-25."""
         from ..tasks.task_methods import CoreMethods  # late, see `host`
 
         host = self.host()
-        # Not a method of this object: that would be a cycle, for the garbage collector to find.
+        # Not a bound method: it would create a reference cycle for the garbage collector.
         return CoreMethods(host.records, host.questions, host.own_tasks, self._tools.has_task_scopes)
 
     @cached_property
     def extension(self) -> ExtensionMethods:
-        """The methods of the extension."""
+        """The task methods of the extension, in later revisions."""
         from ..tasks.task_methods import ExtensionMethods  # late, see `host`
 
         return ExtensionMethods(self.records)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Take no further task from now on: see `TaskHost.shut_down`."""
+        """Refuse new tasks from now on: see `TaskHost.shut_down`."""
         self._shuts_down, self._hurries = True, self._hurries or hurry
         if self._host is not None:
             self._host.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
-        """Shut down, and wait until no task runs here."""
+        """Shut down, and wait until no task is running in this process."""
         self.shut_down()
         if self._host is not None:
             await self._host.drain()
 
     async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
-        """Answer by ``methods``, if the caller has the OAuth scopes that the tool of the task takes."""
+        """Answer a task request with ``methods``, if the caller has the OAuth scopes of the task's tool."""
         from ..tasks.task_methods import scope_of  # late, see `host`
 
         task_id = scope.request.params.get("taskId")
@@ -125,7 +127,7 @@ class RunningTasks:
 
 
 class _ToolTaskHandler:
-    """Runs tools for requests that belong to no connection. A `RequestHandler`."""
+    """A `RequestHandler` that runs tools for requests without a connection."""
 
     seal = None
 

@@ -1,4 +1,4 @@
-"""Servable: a transport serves a `Server`, or a `CustomServer` for one, and need not know which."""
+"""Servable: what a transport can serve, which is a `Server` or a `CustomServer` such as a proxy."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class ServedConnection(Protocol):
-    """The connection of one client that is served."""
+    """A connection through which a client is being served."""
 
     @property
     def connection(self) -> Connection:
-        """The transport of the connection."""
+        """The underlying transport connection."""
         ...
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -42,77 +42,75 @@ class ServedConnection(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Tell a legacy client, which may have missed changes, that the lists that were declared and the resources that
-        the client subscribed to may have changed."""
+        """Notify a legacy client, which may have missed changes, that everything may have changed: the lists with
+        declared change notifications, and the resources that the client subscribed to."""
         ...
 
 
 @frozen
 class RunningCustomServer:
-    """A stand-in that serves clients now."""
+    """A `CustomServer` that is running and can serve connections."""
 
     callers: Callers
-    """The parties that call the stand-in, by which its bounds are shared."""
+    """The callers, among which the limits are divided."""
     limits: Limits
     """The limits of each connection."""
     connect: Callable[[FramedTransport | Outbox, Peer, ConnectionState | None], ServedConnection]
-    """Returns the connection of one more client, whose messages the state rules on."""
+    """Returns the connection for a new client. The `ConnectionState` validates its messages."""
     host: RequestHost
-    """The nursery of the handlers, and all that connections share."""
+    """The nursery of the handlers, and the other state that all connections share."""
     vocabulary: Vocabulary = CORE
-    """The methods that clients may use."""
+    """The methods that clients may call."""
     stateless: bool = attrs.field(default=False, init=False)
-    """A stand-in keeps the state of its connections between requests."""
+    """Always false: connection state is kept between requests."""
 
 
 class CustomServer(Protocol):
-    """An object that looks like a server to its clients, a proxy for example."""
+    """An object that acts as a server towards clients, for example a proxy."""
 
     @property
     def info(self) -> Implementation:
-        """The stand-in's name, for the people who run the stand-in."""
+        """The name and version, for the people who operate it."""
         ...
 
     @property
     def limits(self) -> Limits:
-        """The limits of each connection, unless a transport is given others."""
+        """The limits of each connection, unless a transport overrides them."""
         ...
 
     def _running(
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AbstractAsyncContextManager[RunningCustomServer]:
-        """Return the stand-in between its start and its end. See `Server._running`."""
+        """Start the server, and stop it at the end of the block. See `Server._running`."""
         ...
 
 
 Servable: TypeAlias = Server | CustomServer
-"""What the serve_* functions serve: a `Server`, or what `proxy` and `gateway` return."""
+"""What the serve_* functions accept: a `Server`, or the result of `proxy` or `gateway`."""
 Running: TypeAlias = RunningServer | RunningCustomServer
 
 
 def check_servable(server: object) -> None:
-    """Raise `TypeError` for what cannot be served, where it is given."""
+    """Raise `TypeError`, at the caller's line, unless ``server`` can be served."""
     if not isinstance(server, Server) and not callable(getattr(server, "_running", None)):
-        raise TypeError(f"what is served is a Server, or what proxy(client) returns, not {repr(server)[:200]}")
+        raise TypeError(f"server must be a Server, or what proxy(client) returns, not {repr(server)[:200]}")
 
 
 def running_with(
     server: Servable, shared: SharedStorage | None, limits: Limits | None, *, stateless: bool
 ) -> AbstractAsyncContextManager[Running]:
-    """Return ``server`` between its start and its end: see `Server._running`. Raises `TypeError` for a stand-in that
-    would share something: its state is in the server behind it."""
+    """Start ``server``, and stop it at the end of the block: see `Server._running`. Raises `TypeError` if a
+    `CustomServer` is given ``shared``: its state is in the upstream server."""
     if shared is None:
         return server._running(limits, stateless=stateless)
     if not isinstance(server, Server):
-        raise TypeError(
-            f"shared= is for a Server, not for {repr(server)[:200]}, which keeps nothing that could be shared"
-        )
+        raise TypeError(f"shared= works only with a Server, not with {repr(server)[:200]}, which has no state to share")
     return server._running(limits, stateless=stateless, shared=shared)
 
 
 def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:
-    """Return the headers that mirror arguments of ``tool``; none where the tool is unknown to this caller, or a
-    stand-in's, which has the headers of its requests checked itself (`Exchange.check_headers`)."""
+    """Return the headers that mirror arguments of ``tool``. Empty if the tool is unknown to this caller, or ``running``
+    is a `CustomServer`, which checks the headers itself (`Exchange.check_headers`)."""
     if not (isinstance(running, RunningServer) and isinstance(tool, str)):
         return ()
     tools = running.server._tools.registry
@@ -121,12 +119,12 @@ def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple
 
 
 def scopes_of(running: Running, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the scopes that a request needs: see `required_scopes`. A stand-in has none."""
+    """Return the OAuth scopes that a request needs: see `required_scopes`. Empty for a `CustomServer`."""
     return required_scopes(running.server, method, params, auth) if isinstance(running, RunningServer) else NO_SCOPES
 
 
 def needs_scopes(running: Running) -> bool:
-    """Return whether anything that ``running`` offers needs a scope."""
+    """Return whether anything that ``running`` offers needs an OAuth scope."""
     if not isinstance(running, RunningServer):
         return False
     server = running.server
@@ -143,9 +141,11 @@ def connection_to(
     state: ConnectionState | None = None,
     check_scopes: CheckScopes | None = None,
 ) -> ServedConnection:
-    """Return the connection of one client of ``running``, over ``transport``: see `Connection`. ``state`` rules on
-    the messages; by default, the state of a connection. ``check_scopes`` checks each request, for a transport that does
-    not."""
+    """Return a connection through which ``running`` serves one client over ``transport``: see `Connection`.
+
+    ``state`` validates the messages; by default it is a new connection state. ``check_scopes`` is called for each
+    request, if the transport itself doesn't check scopes.
+    """
     if isinstance(running, RunningServer):
         kind = ServerConnection if running.middleware is None else MiddlewareConnection
         if running.fleet is not None:
@@ -155,8 +155,8 @@ def connection_to(
 
 
 def end_tasks(running: Running, *, hurry: bool) -> None:
-    """Have the tasks of ``running`` end while its connections do. Idempotent. ``hurry``: less than a second is left. A
-    stand-in has no tasks of its own."""
+    """Shut down the tasks of ``running`` while its connections are closing. Idempotent. ``hurry``: less than a second
+    is left. Does nothing for a `CustomServer`, which has no tasks."""
     if isinstance(running, RunningServer):
         running.tasks.shut_down(hurry=hurry)
         if running.fleet is not None:

@@ -1,6 +1,6 @@
-"""The contract between a running server and the other replicas of the server: `SharedStorage` makes a `Fleet`.
+"""The interface between a running server and its other replicas: a `SharedStorage` creates a `Fleet`.
 
-The package `trio_mcp.fleet` implements both. A server without ``shared=`` imports nothing of that package.
+The package `trio_mcp.fleet` implements both. A server without ``shared=`` doesn't import it.
 """
 
 from __future__ import annotations
@@ -23,44 +23,46 @@ if TYPE_CHECKING:
 
 
 class Fleet(ABC):
-    """The other replicas, as one running server sees them."""
+    """A running server's interface to the other replicas."""
 
     @abstractmethod
     def count_sent(self) -> int:
-        """Return the number of the messages that this replica has sent to others so far."""
+        """Return how many messages this replica has sent to other replicas so far."""
 
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Exchange messages and changes with other replicas until cancelled. Started once this replica is alive in the
-        storage, and misses no change."""
+        """Exchange messages and changes with other replicas until cancelled. Reports that it has started once this
+        replica is registered as alive in the storage and cannot miss a change."""
 
     @abstractmethod
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Have another replica resume the handler of ``retry``, the request of ``scope``, and return the result, plain
-        data. Raises `CodedError`."""
+        """Forward ``retry``, the request of ``scope``, to the replica where its handler is parked, and return the
+        result as plain data. Raises `CodedError`."""
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
-        """Give parked handlers, and retries of other replicas, `Limits.drain_timeout` to finish. ``hurry``: less than a
-        second is left."""
+        """Let parked handlers, and retries from other replicas, finish within `Limits.drain_timeout`. ``hurry``: less
+        than a second is left."""
 
     @abstractmethod
     async def drain(self) -> None:
-        """Shut down, and wait until no handler is parked here, and no retry of another replica runs here."""
+        """Shut down, and wait until no handler is parked here and no retry from another replica is running here."""
 
 
 class SharedStorage(ABC):
-    """A storage that the replicas of a server share.
+    """A storage shared by the replicas of a server.
 
-    `MemoryStorage`, `SQLiteStorage`, `RedisStorage`, or a subclass of `FleetStorage`."""
+    Implemented by `MemoryStorage`, `SQLiteStorage`, `RedisStorage` and subclasses of `FleetStorage`.
+    """
 
     @abstractmethod
     def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:
-        """Join the server ``name`` as a new replica, until the end of the block. While the storage is unavailable,
-        entering the block waits, and logs that. With ``secrets``, the records of tasks are sealed as `RecordCodec`
-        says.
+        """Register a new replica of the server ``name``, until the end of the block. While the storage is unavailable,
+        entering the block waits, and logs that it waits. With ``secrets``, task records are encrypted as described in
+        `RecordCodec`.
 
-        Servers with different names share nothing. The replica isn't alive before its first `Courier.heartbeat`."""
+        Servers with different names share nothing. The replica counts as alive from its first `Courier.heartbeat`.
+        """
 
     @abstractmethod
     def _make_fleet(
@@ -72,6 +74,11 @@ class SharedStorage(ABC):
         vocabulary: Vocabulary,
         notifications: Mapping[str, Method],
     ) -> Fleet:
-        """Return the fleet of ``replica``, for the server whose handlers run in ``host``. ``cipher`` has the secrets
-        that all replicas share, ``observers`` are notified of changes on other replicas, ``vocabulary`` has the methods
-        of the server, and ``notifications`` the extension notifications that all clients get."""
+        """Return the fleet of ``replica``, for the server whose handlers run in ``host``.
+
+        Args:
+            cipher: Has the secrets that all replicas share.
+            observers: Are notified of changes on other replicas.
+            vocabulary: Has the methods of the server.
+            notifications: The extension notifications that are sent to all clients.
+        """

@@ -1,7 +1,7 @@
-"""Subscriptions tell one client of changes, each era in its own form.
+"""Subscriptions: how one client is notified of changes, in the legacy and the modern form.
 
-A `ListenStream` is the server's side of one ``subscriptions/listen``, from its acknowledgement to its end;
-`ListenedTasks` tells such a stream of changes of the tasks that its client listens to.
+A `ListenStream` is the server's side of one ``subscriptions/listen`` request, from its acknowledgement to its end.
+`ListenedTasks` reports task changes on such a stream.
 """
 
 from __future__ import annotations
@@ -47,12 +47,15 @@ if TYPE_CHECKING:
 _DONE: Final = EmptyResult()
 _NONE: Final = frozenset[str]()
 _TELLING_MARKS: Final = 16
-"""High-water marks of an outbox above which notifications of extensions are dropped."""
+"""How full the outbox may be, in high-water marks, before extension notifications are dropped."""
 
 
 class ClientSubscriptions:
-    """The changes that one connection is told of: in legacy revisions list changes and the resources subscribed to, in
-    modern revisions the changes that each open stream asked for. Both ways may be in use at once."""
+    """The changes that one connection is notified of.
+
+    In legacy revisions: list changes, and the resources that the client subscribed to. In modern revisions: the changes
+    that each open stream requested. One connection may use both.
+    """
 
     def __init__(self, server: Server, connection: Connection, tasks: RunningTasks) -> None:
         self._server = server
@@ -62,20 +65,21 @@ class ClientSubscriptions:
         self._limits = connection.limits
         self._streams: dict[ListenStream, None] = {}
         self._spellings: dict[str, list[str]] | None = None
-        """The URIs that a legacy client has subscribed to, by their normal forms; `None` after a change."""
+        """The URIs that a legacy client subscribed to, by normal form; `None` after a change, until it is computed
+        again."""
         self._declared = server.capabilities
-        """Capabilities that ``initialize`` declared: legacy clients are told of no other lists."""
+        """Capabilities declared by ``initialize``. A legacy client is notified only of the lists declared there."""
         self.notifies_legacy = True
-        """True while a legacy client is told here; false while another replica tells it."""
+        """True if this replica notifies the legacy client; false while another replica does."""
 
     # Legacy revisions
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Note the capabilities that ``initialize`` declares now."""
+        """Record the capabilities declared by ``initialize``."""
         self._declared = capabilities
 
     def subscribe(self, request: InboundRequest, auth: Auth | None) -> EmptyResult:
-        """Answer ``resources/subscribe`` of this caller."""
+        """Answer ``resources/subscribe``."""
         self._check_stateful(request)
         uri = uri_to_subscribe(request)
         if self._server._resources.find(uri, auth) is None:
@@ -100,7 +104,7 @@ class ClientSubscriptions:
         return _DONE
 
     def adopt(self, uris: Iterable[str]) -> None:
-        """Note that the client is subscribed to ``uris``, and to nothing else, as another replica knows."""
+        """Replace the client's subscriptions by ``uris``, as recorded by another replica."""
         before, after = self._state.subscriptions, set(uris)
         for uri in after - before:
             self._server._resources.change_watchers(uri, 1)
@@ -109,17 +113,17 @@ class ClientSubscriptions:
         self._state.subscriptions, self._spellings = after, None
 
     def close(self) -> None:
-        """Note that the client, which is gone, watches nothing any more."""
+        """Drop all subscriptions of a client that has disconnected."""
         for uri in self._state.subscriptions:
             self._server._resources.change_watchers(uri, -1)
 
     def _check_stateful(self, request: InboundRequest) -> None:
-        """Refuse ``request`` where nothing is kept between requests: there is nothing to subscribe to, then."""
+        """Refuse ``request`` if the server is stateless, since a subscription is state."""
         if self._connection.stateless:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def _free_subscriptions(self, exchange: Exchange) -> int:
-        """Return how many more resources and tasks ``exchange`` may subscribe to."""
+        """Return how many further resources and tasks ``exchange`` may subscribe to."""
         taken = sum(len(stream.uris) + len(stream.task_ids) for stream in self._streams if stream.exchange is exchange)
         if exchange is self._connection.exchange:
             taken += len(self._state.subscriptions)
@@ -128,9 +132,10 @@ class ClientSubscriptions:
     # Modern revisions
 
     async def listen(self, scope: RequestScope) -> ListenResult:
-        """Answer ``subscriptions/listen``: tell of changes until the client cancels the request or the connection ends.
+        """Answer ``subscriptions/listen``: report changes until the client cancels the request or the connection
+        closes.
 
-        All state of the stream belongs to this request, so a server run stateless serves the method, too.
+        All state of the stream belongs to this request, so stateless servers support the method as well.
         """
         asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
         tasks = await self._visible_tasks(scope, asked.task_ids or ()) if asked.task_ids is not None else []
@@ -157,7 +162,7 @@ class ClientSubscriptions:
                 self._server._resources.change_watchers(uri, -1)
 
     async def _report_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
-        """Tell of tasks until the connection ends."""
+        """Report task changes until the connection closes."""
         from ..tasks.task_methods import scope_of  # late: most servers have no tasks
 
         tasks = ListenedTasks(self._tasks.records, scope_of(scope), stream, scope.request.revision)
@@ -167,12 +172,12 @@ class ClientSubscriptions:
             nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
 
     async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
-        """Return the ids of tasks that exist for the caller. Raises `CapabilityMissing`, and `CodedError` for the task
-        of a tool that needs a scope which the caller lacks."""
+        """Return those task ids that exist for the caller. Raises `CapabilityMissing`, and `CodedError` if a task's
+        tool needs a scope that the caller lacks."""
         if not (self._server._tools.has_tasks and self._tasks.are_stored):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
-            # extension tasks, Task Status Notifications: MUST be refused.
+            # extension tasks, Task Status Notifications: MUST be refused without the capability.
             raise CapabilityMissing(missing, scope.request.revision)
         from ..tasks.task_methods import scope_of  # late: most servers have no tasks
 
@@ -191,13 +196,13 @@ class ClientSubscriptions:
         for uri in list(dict.fromkeys(uris))[: self._limits.max_subscriptions]:
             if self._server._resources.find(uri, auth) is not None:
                 known.append(uri)
-            await trio.lowlevel.checkpoint()  # a thousand long URIs and many templates take time
+            await trio.lowlevel.checkpoint()  # matching a thousand long URIs against many templates takes time
         return known
 
     # Changes
 
     def list_changed(self, method: str) -> None:
-        """Tell a legacy client that is initialized, if the list was declared, and the streams that asked."""
+        """Notify an initialized legacy client, if the list was declared, and the streams that requested the list."""
         kind = method.split("/")[1]
         state = self._state
         if self.notifies_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
@@ -207,7 +212,8 @@ class ClientSubscriptions:
                 stream.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell a legacy client that subscribed to ``uri``, and the streams that asked, in their spelling of the URI."""
+        """Notify a legacy client that subscribed to ``uri``, and the streams that requested it, in their spelling of
+        the URI."""
         if self._spellings is None:
             self._spellings = _by_normal_form(self._state.subscriptions)
         normal = normal_uri(uri)
@@ -218,8 +224,8 @@ class ClientSubscriptions:
                 stream.resource_updated(spelling)
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Tell a legacy client that is initialized, and has declared the extension of ``row``, and the streams that
-        asked for the extension: see `Server.notify`."""
+        """Notify an initialized legacy client that declared the extension of ``row``, and the streams that requested
+        the extension: see `Server.notify`."""
         state, name = self._state, str(row.extension)
         revision = state.revision
         if self.notifies_legacy and revision is not None and state.initialized and row.is_in(revision.name):
@@ -231,8 +237,8 @@ class ClientSubscriptions:
                 stream.notify(row, params)
 
     def everything_changed(self) -> None:
-        """Tell a legacy client that everything may have changed, see `ServedConnection.everything_changed`, and the
-        streams that all may have for which they asked."""
+        """Notify a legacy client (see `ServedConnection.everything_changed`), and all streams, that everything they
+        requested may have changed."""
         if self.notifies_legacy and self._state.initialized:
             notify_everything_changed(self._connection, self._declared)
         for stream in self._streams:
@@ -250,14 +256,14 @@ def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
-    """Return the extensions that the client asks for, and has declared in this request."""
+    """Return the extensions that the client requests and has also declared in this request."""
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
 
 
 def notify_everything_changed(connection: Connection, declared: ServerCapabilities) -> None:
-    """Tell a legacy client that each list that was ``declared`` to change, and each resource that the client subscribed
-    to, may have changed."""
+    """Notify a legacy client that each list with ``declared`` change notifications, and each resource that it
+    subscribed to, may have changed."""
     for kind in changing_lists(declared):
         connection.notify(f"notifications/{kind}/list_changed")
     for uri in connection.state.subscriptions:
@@ -265,20 +271,19 @@ def notify_everything_changed(connection: Connection, declared: ServerCapabiliti
 
 
 def uri_to_subscribe(request: InboundRequest) -> str:
-    """Return the URI that ``resources/subscribe`` asks for. Raises `CodedError` (-32602) for a missing URI and for a
-    URI that is too long."""
+    """Return the URI in a ``resources/subscribe`` request. Raises `CodedError` (-32602) if it's missing or too long."""
     uri = structure_params(request.params, SubscribeParams, request.revision).uri
     check_length(uri)
     return uri
 
 
 def too_many_subscriptions() -> CodedError:
-    """Return the error for one subscription more than `Limits.max_subscriptions`."""
+    """Return the error for exceeding `Limits.max_subscriptions`."""
     return CodedError(TOO_BUSY, "Too busy: too many subscriptions on this connection")
 
 
 CONNECTION_ENDS: Final = "the connection is ending"
-"""Reason for the end of a stream that its connection ends."""
+"""Reason given for the end of a stream when its connection closes."""
 
 
 def honoured_part(
@@ -288,84 +293,86 @@ def honoured_part(
     task_ids: list[str] | None = None,
     extensions: Iterable[str] = (),
 ) -> SubscriptionFilter:
-    """Return the part of ``asked`` that a server with the ``declared`` capabilities can report, with ``uris`` for its
-    resources, ``task_ids`` for its tasks, and the part of ``extensions`` that the server has (2026-07-28 subscriptions,
-    Acknowledgment)."""
+    """Return the part of ``asked`` that the server can report (2026-07-28 subscriptions, Acknowledgment).
+
+    ``declared`` are the server's capabilities, ``uris`` its resources, ``task_ids`` its tasks, and ``extensions`` the
+    requested extensions.
+    """
     known = [name for name in extensions if name in (declared.extensions or {})]
     lists = {*changing_lists(declared)}.intersection(lists_in(asked))
     return filter_of(lists, resource_subscriptions=uris, task_ids=task_ids, extensions=known)
 
 
 class ListenStream:
-    """A stream of changes to a client, open from `acknowledge` to `close`.
+    """A stream that reports changes to a client, open from `acknowledge` to `close`.
 
-    The lines of a stream belong to the ``scope`` of its request, so a cancel takes back the unwritten lines. While the
-    outbox is full, changes wait here instead, each at most once: no sender waits for a client that reads slowly. A
-    sender of an unbounded number of changes waits for `room` after each change.
+    The stream's messages belong to the ``scope`` of its request, so a cancel removes those not yet written. While the
+    outbox is full, changes are queued here, each at most once, so a slow client blocks no sender. A sender of an
+    unbounded number of changes must wait for `room` after each change.
     """
 
     def __init__(self, scope: RequestScope, honoured: SubscriptionFilter) -> None:
         self.uris = frozenset(honoured.resource_subscriptions or ())
         """URIs of the resources whose changes are reported."""
         self.spellings = _by_normal_form(self.uris)
-        """These URIs by their normal forms."""
+        """The same URIs, by normal form."""
         self.task_ids = tuple(honoured.task_ids or ())
         """Ids of the tasks that the stream reports."""
         self.extensions = frozenset(honoured.extensions) if honoured.extensions else _NONE
-        """Names of the extensions of which the stream brings notifications."""
+        """Names of the extensions whose notifications the stream carries."""
         self.lists = tuple(f"notifications/{kind}/list_changed" for kind in lists_in(honoured))
-        """Methods of the notifications for the lists whose changes are reported."""
+        """Notification methods of the lists whose changes are reported."""
         self.exchange = scope.exchange
         """The exchange that the stream belongs to."""
         self._scope = scope
         self._outbox = scope.outbox
         self._honoured = honoured
-        # 2026-07-28 subscriptions, Receiving Notifications: the id of the request, of its very JSON type.
+        # 2026-07-28 subscriptions, Receiving Notifications: the id of the request, with the same JSON type.
         self._meta = {SUBSCRIPTION_ID: scope.request.id}
         self._waiting: dict[bytes, None] = {}
         self._flush_scope = trio.CancelScope()
 
     def acknowledge(self) -> None:
-        """Open the stream: tell the client which changes will be reported."""
+        """Open the stream: send the client the list of changes that will be reported."""
         params = SubscriptionsAcknowledgedParams(self._honoured, self._meta)
         self._scope.put(
             _line("notifications/subscriptions/acknowledged", unstructure(params, self._scope.request.revision))
         )
 
     def list_changed(self, method: str) -> None:
-        """Tell that a list changed, for which ``method`` is the notification."""
+        """Report, with the notification ``method``, that a list changed."""
         self._send(_line(method, self._params()))
 
     def resource_updated(self, uri: str) -> None:
-        """Tell that a resource changed."""
+        """Report that a resource changed."""
         self._send(_line("notifications/resources/updated", self._params(uri=uri)))
 
     def task_changed(self, state: DetailedTask) -> None:
-        """Tell the state of a task. Unlike the other changes, states are not kept here while the client reads slowly:
-        the caller waits for `room`, and tells the latest state then."""
+        """Report the state of a task. Unlike other changes, task states aren't queued for a slow client: the caller
+        waits for `room`, then reports the latest state."""
         self.notify_task(unstructure(state, self._scope.request.revision))
 
     def notify_task(self, params: dict[str, Any]) -> None:
-        """Tell the state of a task as `task_changed`, with these parameters."""
+        """Report the state of a task, like `task_changed`, with these parameters."""
         meta: dict[str, Any] = params.get("_meta") or {}
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
     def notify(self, row: Method, params: Any) -> None:
-        """Tell by a notification of an extension, where the revision of the stream has one. See `notify_plain`."""
+        """Send an extension notification, if the stream's revision has it. See `notify_plain`."""
         revision = self._scope.request.revision
         if row.is_in(revision.name):
             self.notify_plain(row.name, unstructure(params, revision))
 
     def notify_plain(self, method: str, params: dict[str, Any]) -> None:
-        """Tell by a notification of an extension with ``params``; nothing while the outbox is full, since nobody
-        waits for a client that reads slowly, and each notification may be another."""
+        """Send an extension notification with ``params``. While the outbox is full, it is dropped: a slow client must
+        not block the sender, and the notifications may all differ, so none can replace another."""
         if not self._outbox.is_full(_TELLING_MARKS):
             meta: dict[str, Any] = params.get("_meta") or {}
             self._scope.put(_line(method, {**params, "_meta": {**meta, **self._meta}}))
 
     def close(self, reason: str) -> ListenResult:
-        """Send the changes that wait and, since the request is still open, its cancel with ``reason`` (2026-07-28
-        cancellation: MUST). Return the result of the request, which ends the stream."""
+        """Send the queued changes, then a cancel notification with ``reason``, since the request is still open
+        (2026-07-28 cancellation: MUST). Return the result of the request, which ends the stream."""
         self._flush_scope.cancel(reason="the stream ends")
         for line in self._waiting:
             self._scope.put(line)
@@ -375,11 +382,11 @@ class ListenStream:
 
     @property
     def has_room(self) -> bool:
-        """True when a change that is reported now need not wait."""
+        """True if a change that is reported now can be sent without queueing."""
         return not (self._waiting or self._outbox.is_full())
 
     async def room(self) -> None:
-        """Wait until the client has read enough for a further change. No checkpoint when there is room."""
+        """Wait until the client has read enough for a further change. Not a checkpoint if there is already room."""
         await self._outbox.room()
 
     def _params(self, **more: Any) -> dict[str, Any]:
@@ -398,7 +405,7 @@ class ListenStream:
         self._waiting[line] = None
 
     async def _flush(self) -> None:
-        """Put the changes that wait into the outbox, in the order of their arrival, as there is room."""
+        """Move queued changes into the outbox, in order, as room becomes available."""
         with trio.CancelScope() as self._flush_scope:
             while self._waiting:
                 await self._outbox.room()
@@ -416,11 +423,10 @@ _READ_AGAIN: Final = 1.0
 
 
 class ListenedTasks:
-    """The tasks of ``scope`` that ``stream`` reports, read from the ``records``.
+    """Reports changes of the tasks of ``scope`` on ``stream``. The tasks are read from ``records``.
 
-    The client is told the state of each task at once, since a task may have changed, or ended, before the client
-    listened; from then on each change. Of several changes that come while the client reads slowly, the last one is
-    told.
+    First the client gets the current state of each task, since a task may have changed or ended before the client
+    subscribed. Then it gets each change. If several changes happen while the client reads slowly, it gets the last one.
     """
 
     def __init__(self, records: TaskRecords, scope: str, stream: ListenStream, revision: Revision) -> None:
@@ -429,13 +435,13 @@ class ListenedTasks:
         self._stream = stream
         self._revision = revision
         self._changed = dict.fromkeys(stream.task_ids)
-        """Tasks that are to be read, in the order of their changes."""
+        """Tasks to read again, in the order of their changes."""
         self._last_states: dict[str, Hashable] = dict.fromkeys(stream.task_ids, ())
-        """State that was told last of each task that may still change."""
+        """The last reported state of each task that may still change."""
         self._sleeper = Sleeper()
 
     async def run(self) -> None:
-        """Tell the changes until no task can change any more."""
+        """Report changes until no task can change any more."""
         for task_id in self._last_states:
             self._records.observe(task_id, self._mark_changed)
         try:
@@ -463,7 +469,7 @@ class ListenedTasks:
             return
         try:
             record = await self._records.read(self._scope, task_id)
-        except Exception:  # the log was told
+        except Exception:  # already logged
             self._changed[task_id] = None
             await trio.sleep(_READ_AGAIN)
             return
@@ -478,5 +484,5 @@ class ListenedTasks:
 
 
 def _shown(record: TaskRecord) -> Hashable:
-    """Return the parts of a record that change, and that a client sees."""
+    """Return the parts of a record that can change and that a client sees."""
     return record.updated_at, record.phase, record.message, *record.questions

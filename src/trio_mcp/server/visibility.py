@@ -1,6 +1,6 @@
-"""Visibility: which offers of a server exist for a caller, and which scopes an offer needs.
+"""Visibility: which tools, resources and prompts exist for a caller, and which OAuth scopes each needs.
 
-An author says so by ``visible=`` and ``scopes=``; a `Registry` of offers asks here, for listings and for requests.
+Authors set it with ``visible=`` and ``scopes=``. A `Registry` consults this module for listings and for requests.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ from ..runtime.peer import Auth
 logger = logging.getLogger("trio_mcp")
 
 Visible: TypeAlias = Callable[[Auth | None], Any]
-"""Tells by its truth whether something exists for a caller; `None`: nobody knows who calls."""
+"""A predicate: truthy if something exists for a caller, given as an `Auth`, or `None` if the caller is
+unauthenticated."""
 
 
 class Offer(Protocol):
-    """Something that a server offers to callers, to all or to some."""
+    """Something that a server offers to all callers, or to some."""
 
     @property
     def scopes(self) -> frozenset[str]:
-        """Scopes that a caller must have."""
+        """OAuth scopes that a caller must have."""
         ...
 
     @property
     def visible(self) -> Visible | None:
-        """Tells for whom the offer exists, and never raises; `None`: for everybody."""
+        """Predicate on the caller, which never raises; `None` if the offer is visible to all callers."""
         ...
 
     @property
     def tags(self) -> frozenset[str]:
-        """Words of the author, by which offers are disabled and enabled."""
+        """Tags by which the author can disable and enable offers."""
         ...
 
 
 def depends_on_caller(offer: Offer) -> bool:
-    """Return whether some callers may see ``offer`` and others not."""
+    """Return whether some callers can see ``offer`` and others cannot."""
     return bool(offer.scopes) or offer.visible is not None
 
 
 def checked_visible(name: str, visible: Visible | None) -> Visible | None:
-    """Return the predicate ``visible`` of the offer ``name``, as one that never raises. Raises `TypeError` for
-    anything but a plain function of the caller."""
+    """Return the predicate ``visible`` of the offer ``name``, wrapped so that it never raises. Raises `TypeError`
+    unless it is a plain function that takes the caller."""
     if visible is None:
         return None
     try:
@@ -55,7 +56,7 @@ def checked_visible(name: str, visible: Visible | None) -> Visible | None:
         fits = False
     if not fits:
         raise TypeError(
-            f"{name}: visible is a plain function of the caller, an Auth or None:\n"
+            f"{name}: visible must be a plain function that takes the caller, an Auth or None:\n"
             '    right:  visible=lambda auth: auth is not None and "admin" in auth.scopes'
         )
     is_told = False
@@ -74,31 +75,38 @@ def checked_visible(name: str, visible: Visible | None) -> Visible | None:
 
 
 def _truth(answer: Any) -> bool:
-    """Return the truth of an answer. Raises `TypeError` for an awaitable, which nobody waits for, and which is true."""
+    """Return the truth value of ``answer``. Raises `TypeError` for an awaitable: it is never awaited, and always
+    truthy."""
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
-        raise TypeError("visible=... returned an awaitable: it is a plain function")
+        raise TypeError("visible=... returned an awaitable: it must be a plain function")
     return bool(answer)
 
 
 _SCOPE: Final = lazy_pattern(r"[!#-\[\]-~]+")
-"""RFC 6749 section 3.3."""
+"""The characters of a scope (RFC 6749 section 3.3)."""
 
 
 def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
-    """Return the ``scopes`` of the offer ``name``. Raises `TypeError` for a text in place of several scopes, and
-    `ValueError` for a scope that cannot stand in a token."""
+    """Return the ``scopes`` of the offer ``name``. Raises `TypeError` for a single string, and `ValueError` for a scope
+    that cannot occur in a token."""
     if isinstance(scopes, str):
-        raise TypeError(f"{name}: scopes are several:\n    wrong:  scopes={scopes!r}\n    right:  scopes=[{scopes!r}]")
+        raise TypeError(
+            f"{name}: scopes must be a list:\n    wrong:  scopes={scopes!r}\n    right:  scopes=[{scopes!r}]"
+        )
     for scope in scopes:
         if not _SCOPE.fullmatch(scope):
-            raise ValueError(f"{name}: {scope[:200]!r} is no scope: no blanks, quotes and backslashes, ASCII alone")
+            raise ValueError(
+                f"{name}: {scope[:200]!r} is not a valid scope: use ASCII without spaces, quotes and backslashes"
+            )
     return frozenset(scopes)
 
 
 def checked_tags(name: str, tags: Sequence[str]) -> frozenset[str]:
-    """Return the ``tags`` of the offer ``name``. Raises `TypeError` for anything but several texts."""
+    """Return the ``tags`` of the offer ``name``. Raises `TypeError` unless they are a collection of strings."""
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
-        raise TypeError(f'{name}: tags are several texts:\n    wrong:  tags={tags!r}\n    right:  tags=["beta"]')
+        raise TypeError(
+            f'{name}: tags must be a list of strings:\n    wrong:  tags={tags!r}\n    right:  tags=["beta"]'
+        )
     return frozenset(tags)

@@ -293,7 +293,7 @@ def test_scopes_are_several_and_fit_in_a_token() -> None:
     with pytest.raises(TypeError, match=r"right:  scopes=\['files'\]"):
         server.tool(scopes="files")(offered)  # type: ignore[arg-type]
     for bad in ("", "two words", 'quo"ted', "back\\slash", "ünicode"):
-        with pytest.raises(ValueError, match="is no scope"):
+        with pytest.raises(ValueError, match="is not a valid scope"):
             server.prompt(name="bad", scopes=[bad])(offered)
 
 
