@@ -50,7 +50,7 @@ async def test_state_that_was_sealed_with_another_secret_is_an_error_and_stays()
     async with in_memory(keeper(secrets=[SECRET[::-1]]), shared=storage, auth=auth) as endpoint:
         for tool, more in (("look", {}), ("put", {"value": "b"})):
             words = await said(endpoint, "bob-1", tool, **more)
-            assert "the state of a caller was changed, or not written with a secret of ours" in words
+            assert "a caller's state was modified, or encrypted with an unknown secret" in words
     async with in_memory(keeper(secrets=[SECRET[::-1], SECRET]), shared=storage, auth=auth) as endpoint:
         assert await said(endpoint, "bob-1", "look") == "a"
 
@@ -66,4 +66,4 @@ class StatelessStorage(MemoryStorage):
 
 async def test_storage_that_keeps_no_state_says_so() -> None:
     async with in_memory(keeper(), shared=StatelessStorage(), auth=protected(issued())) as endpoint:
-        assert "the storage that this server shares keeps no state" in await said(endpoint, "bob-1", "look")
+        assert "the shared storage of this server keeps no state" in await said(endpoint, "bob-1", "look")

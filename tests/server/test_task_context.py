@@ -304,7 +304,7 @@ async def test_tk_05_the_state_of_a_task_can_be_read(autojump_clock: MockClock) 
 
 async def test_tk_06_a_result_is_stored_as_completed_or_failed(autojump_clock: MockClock) -> None:
     async with kept() as (server, peer, task):
-        with pytest.raises(ValueError, match="completed or failed"):
+        with pytest.raises(ValueError, match="must be 'completed' or 'failed'"):
             await server.tasks.store_task_result(task, "cancelled", "x")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="not an error"):
             await server.tasks.store_task_result(task, "completed", CodedError(1, "x"))

@@ -1,1 +1,1 @@
-"""What a handler sees: its context, questions to the client, logs and tasks."""
+"""What a handler sees: its context, questions to the client, logging and tasks."""

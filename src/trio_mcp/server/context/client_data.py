@@ -1,6 +1,6 @@
-"""Untrusted data of clients, as the classes that handlers want; forms for users, and the answers.
+"""Conversion of untrusted client data to the classes that handlers want, and elicitation forms.
 
-A form is a class with plain fields, as the flat JSON Schema that the specification allows.
+A form is a class with simple fields. It is sent as the flat JSON Schema that the specification allows.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ T = TypeVar("T")
 
 @frozen
 class ElicitAnswer:
-    """A user's answer to a question. ``content`` comes with ``accept`` only, and not for URLs."""
+    """The user's answer to an elicitation. It has ``content`` only if the user accepted a form, not for URLs."""
 
     action: Literal["accept", "decline", "cancel"]
-    """Action of the user: filled in, declined, or closed the question without either."""
+    """What the user did: ``accept`` (filled in the form), ``decline``, or ``cancel`` (closed it without choosing)."""
     content: JSONObject | None = None
 
     @property
     def value(self) -> Any:
-        """The answer to a question for one value, as JSON data; `None` when the user did not accept."""
+        """The user's answer, as JSON data, if you asked for a single value; `None` if the user did not accept."""
         return (self.content or {}).get(VALUE)
 
     @overload
@@ -71,11 +71,9 @@ class ElicitAnswer:
     @overload
     def as_(self, kind: Any) -> Any: ...
     def as_(self, kind: Any) -> Any:
-        """Return the accepted form, or the one value that was asked for, as a ``kind``; `None` when the user did not
-        accept.
+        """Return the accepted form, or the single value, as a ``kind``; `None` if the user did not accept.
 
-        Fields that the user left out and that may be `None` are `None`. Raises `ValueError` when the content does
-        not fit.
+        Optional fields that the user left empty are `None`. Raises `ValueError` if the content doesn't fit ``kind``.
         """
         if self.action != "accept":
             return None
@@ -86,10 +84,10 @@ class ElicitAnswer:
 
 
 def should_notify_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
-    """Return whether such a client is told that an elicitation is complete. Raises `ValueError` for an id that is empty
-    or no text."""
+    """Return whether this client gets a notification when a URL elicitation is complete. Raises `ValueError` unless the
+    id is a non-empty string."""
     if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
-        raise ValueError(f"the id of a URL elicitation is a text that is not empty, not {elicitation_id!r}")
+        raise ValueError(f"the id of a URL elicitation must be a non-empty string, not {elicitation_id!r}")
     return COMPLETE in revision._methods and capabilities.supports("elicitation.url")
 
 
@@ -97,9 +95,9 @@ _SPECIFICATION: Final = f"{protocol.__name__}."
 
 
 def typed(data: Any, kind: type[T]) -> T:
-    """Return JSON data as a ``kind``, strictly: members are named as on the wire in classes of the specification, and
-    as the fields in all others. Raises `ValueError` when the data does not fit, and `TypeError` for a ``kind`` that no
-    JSON data is."""
+    """Convert JSON data to a ``kind``, strictly. In classes of the specification, members have their JSON names; in all
+    other classes, the names of the fields. Raises `ValueError` if the data doesn't fit, and `TypeError` if no JSON data
+    could be a ``kind``."""
     try:
         return structure(data, kind) if _is_of_specification(kind) else convert(data, kind)
     except RecursionError:
@@ -107,34 +105,35 @@ def typed(data: Any, kind: type[T]) -> T:
 
 
 def typed_text(text: str, kind: type[T]) -> T:
-    """Return a JSON text as `typed` does; for an empty text the default of ``kind``, else `ValueError`."""
+    """Convert a JSON text like `typed`. An empty text gives ``kind()``, or raises `ValueError` if there is no
+    default."""
     if text:
         try:
             data = msgspec.json.decode(text)
         except RecursionError:
             raise ValueError("the data is nested too deeply") from None
         return typed(data, kind)
-    if is_typeddict(kind):  # calling a TypedDict gives a plain dict without checks
+    if is_typeddict(kind):  # calling a TypedDict returns a plain dict without validation
         return typed({}, kind)
     try:
         return kind()
     except TypeError as error:
-        raise ValueError(f"there is nothing to be read, and no default: {error}") from None
+        raise ValueError(f"the text is empty, and there is no default: {error}") from None
 
 
 def _is_of_specification(kind: Any) -> bool:
-    """Return whether ``kind`` is a class of the specification, or a list or the like of such."""
+    """Return whether ``kind`` is a class of the specification, or a list, union etc. of such classes."""
     classes = [part for part in hint_parts(kind) if isinstance(part, type) and attrs.has(part)]
     return any(each.__module__.startswith(_SPECIFICATION) for each in classes)
 
 
 VALUE: Final = "value"
-"""The field of a form that asks for one value."""
+"""Name of the only field in a form that asks for a single value."""
 
 
 def is_one_value(kind: Any) -> bool:
-    """Return whether ``kind`` is a type of one field of a form, and no class with fields: text, a number, a boolean, an
-    Enum, a Literal, or a list of choices."""
+    """Return whether ``kind`` is the type of a single form field rather than a class with fields: text, a number, a
+    boolean, an Enum, a Literal, or a list of choices."""
     if get_origin(kind) is Annotated:
         return is_one_value(get_args(kind)[0])
     if get_origin(kind) in (Literal, list):
@@ -146,15 +145,14 @@ _FORMS: Final = WeakKeyDictionary[type, "Form"]()
 
 
 class Form:
-    """A form that users are asked to fill in: its JSON Schema, and the check of what they have filled in."""
+    """An elicitation form: its JSON Schema, and the validation of what the user filled in."""
 
     def __init__(self, form: type | JSONObject) -> None:
         self.schema = form_schema(form)
 
     @classmethod
     def of(cls, form: type | JSONObject) -> Form:
-        """Return the form that a dict or a class stands for; see `form_schema` for the errors. That of a class is made
-        once."""
+        """Return the form for a dict or a class. Raises as `form_schema`. The form of a class is created once."""
         if not isinstance(form, type):
             return cls(form)
         known = _FORMS.get(form)
@@ -163,7 +161,7 @@ class Form:
         return known
 
     def faults(self, content: JSONObject) -> str | None:
-        """Return what is wrong with the accepted ``content``; `None` where it fits."""
+        """Return what is wrong with the accepted ``content``; `None` if it's valid."""
         return self._validator.faults(content)
 
     @cached_property
@@ -174,12 +172,15 @@ class Form:
 
 
 def form_schema(form: type | JSONObject) -> JSONObject:
-    """Return the form's JSON Schema: a dict unchanged, a class translated, any other type, and a list of choices, as
-    the one field `VALUE`. A list in a list lets the user choose several.
+    """Return the JSON Schema of a form. A dict is returned unchanged, and a class is translated. Any other type, or a
+    list of choices, becomes the single field `VALUE`. With a list in a list, the user can choose several.
 
-    A field of a class that may be `None` is not required; plain strings in ``Annotated`` describe fields. Raises
-    `CodedError` (-32602) for what is neither class nor dict, for a NamedTuple, which is an array in JSON, and, naming
-    the field, for a form that is not flat; `TypeError` for a class that has no JSON Schema.
+    Fields that may be `None` aren't required. Plain strings in ``Annotated`` are descriptions of fields.
+
+    Raises:
+        CodedError: (-32602) If ``form`` is neither a class nor a dict, is a NamedTuple (an array in JSON), or isn't
+            flat. The text then names the field.
+        TypeError: If the class has no JSON Schema.
     """
     if isinstance(form, dict):
         check_form_schema(form)
@@ -201,14 +202,14 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     properties, hints, optional = cast("JSONObject", schema.get("properties", {})), _hints(kind), optional_fields(form)
     fields = {name: _flat(field) | _annotation_facts(hints.get(name), field) for name, field in properties.items()}
     required = [name for name in schema.get("required", []) if name not in optional]
-    # 2025-11-25 schema, ElicitRequestFormParams: no members but type, properties and required
+    # 2025-11-25 schema, ElicitRequestFormParams: only the members type, properties and required
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
     return schema
 
 
 def _one_field(kind: Any) -> JSONObject:
-    """Return the form of one value."""
+    """Return a form that asks for a single value."""
     schema = schema_of(kind)
     field = _flat(schema) | _annotation_facts(kind, schema)
     form: JSONObject = {"type": "object", "properties": {VALUE: field}, "required": [VALUE]}
@@ -217,7 +218,7 @@ def _one_field(kind: Any) -> JSONObject:
 
 
 def _choice(choices: list[Any]) -> Any:
-    """Return the type of one of ``choices``, or of several where the choices are in a list of their own."""
+    """Return the type for one of ``choices``; for several of them if the choices are in a nested list."""
     if len(choices) == 1 and isinstance(choices[0], list | tuple):
         return list[_choice(cast("list[Any]", choices[0]))]
     names = tuple(each.value if isinstance(each, Enum) else each for each in choices)
@@ -235,7 +236,7 @@ def _form_error(form: object) -> CodedError:
 
 
 def _hints(form: type) -> dict[str, Any]:
-    """Return the annotations of a class, under the names of the fields on the wire."""
+    """Return the annotations of a class by the JSON names of its fields."""
     hints = get_type_hints(form, include_extras=True)
     return {
         field.encode_name: hints.get(field.name) for field in getattr(msgspec.inspect.type_info(form), "fields", ())
@@ -243,7 +244,7 @@ def _hints(form: type) -> dict[str, Any]:
 
 
 def _annotation_facts(hint: Any, field: JSONObject) -> JSONObject:
-    """Return the facts of a field's annotation that its schema lacks: the description, and the format of a time."""
+    """Return what a field's annotation adds to its schema: the description, and the format of a date or time."""
     facts = list(_facts_in(hint))
     notes = [fact for fact in facts if isinstance(fact, str)]
     said: JSONObject = {"description": notes[0]} if notes and "description" not in field else {}
@@ -251,7 +252,7 @@ def _annotation_facts(hint: Any, field: JSONObject) -> JSONObject:
 
 
 def _facts_in(hint: Any) -> Iterator[Any]:
-    """Yield the types that an annotation allows, and the notes beside them."""
+    """Yield the types that an annotation allows, and its metadata."""
     if get_origin(hint) in (Annotated, Union, UnionType, Required, NotRequired):
         for part in get_args(hint):
             yield from _facts_in(part)
@@ -260,7 +261,7 @@ def _facts_in(hint: Any) -> Iterator[Any]:
 
 
 def _flat(field: JSONObject) -> JSONObject:
-    """Return one property without null: a field that may be absent is just not required."""
+    """Return the schema of one property without null: an optional field is simply not required."""
     if isinstance(branches := field.get("anyOf"), list):
         branches = [branch for branch in cast("list[JSONObject]", branches) if branch.get("type") != "null"]
         if len(branches) == 1:
@@ -268,7 +269,7 @@ def _flat(field: JSONObject) -> JSONObject:
             return _flat({**branches[0], **rest})
     if isinstance(items := field.get("items"), dict):
         items = _flat(cast("JSONObject", items))
-        if "enum" in items:  # items cannot have the title and the description of an Enum
+        if "enum" in items:  # an Enum's title and description aren't allowed in items
             items = {"type": items["type"], "enum": items["enum"]}
         field = {**field, "items": items}
     if field.get("default", ...) is None:

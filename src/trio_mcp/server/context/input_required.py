@@ -1,6 +1,6 @@
-"""InputRequired: questions to the client in a handler's return value, for handlers that are safe to run again.
+"""InputRequired: questions to the client as a handler's return value, for handlers that are safe to run again.
 
-Questions by a call of the context and questions in a return value are checked here, in one place.
+This module also validates all questions, whether sent by a method of the context or returned.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | In
 
 
 AS_TASK: Final = "a question is no task by a parameter `task`: have the client run it as one by task_ttl=60.0, say"
-"""What to write instead of a wish for a task among the parameters of a question, whose answer would be a task."""
+"""Advice for a question with a ``task`` parameter, whose answer would be a task."""
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
-    """Return the capabilities that a client must have declared to be asked this, in the order of their check."""
+    """Return the capabilities that a client must have declared for this question, in the order in which they are
+    checked."""
     match asked:
         case CreateMessageParams():
             has_tools = asked.tools is not None or asked.tool_choice is not None
@@ -69,11 +70,14 @@ def needed_for(asked: Asked) -> tuple[str, ...]:
 
 
 def question(asked: Asked, revision: Revision) -> InputRequest:
-    """Return the request for this question in ``revision``.
+    """Return the request that asks this question in ``revision``. The parameters of an `InputRequest` are validated
+    too, and stay unchanged.
 
-    Raises `CodedError` (-32602) for a form that is not flat and for a URL that nobody should be sent to, `ValueError`
-    for invalid keys of ``_meta``, `NotExpressible` for a question that the revision cannot express, and
-    `NotSerializable`. The parameters of an `InputRequest` are checked alike, and stay unchanged.
+    Raises:
+        CodedError: (-32602) If the form isn't flat or the URL is unsafe.
+        ValueError: If a key of ``_meta`` is invalid.
+        NotExpressible: If the revision cannot express the question.
+        NotSerializable: If a value has no JSON form.
     """
     has_wish = "task" in (asked.params or {}) if isinstance(asked, InputRequest) else asked.task is not None
     if has_wish:
@@ -81,7 +85,7 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
     if isinstance(asked, InputRequest):
         encode_value(asked.params)
         params: Any = structure_params(asked.params, METHODS[asked.method].params, revision)
-        if asked.method != "roots/list":  # roots/list has no parameters of its own
+        if asked.method != "roots/list":  # roots/list has no parameters
             checked_params(params, revision)
         return asked
     method = "sampling/createMessage" if isinstance(asked, CreateMessageParams) else "elicitation/create"
@@ -89,7 +93,7 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 
 def checked_params(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
-    """Return the parameters of a question in the form of ``revision``. Raises as `question`."""
+    """Return the validated parameters of a question in the form of ``revision``. Raises as `question`."""
     check_meta_keys(params.meta)
     if isinstance(params, ElicitFormParams):
         check_form_schema(params.requested_schema)
@@ -99,7 +103,7 @@ def checked_params(params: CreateMessageParams | ElicitParams, revision: Revisio
 
 
 def structured(method: str, result: Any, result_type: type[T], revision: Revision) -> T:
-    """Return the answer to a question as a ``result_type``. Raises `ProtocolViolation`."""
+    """Return the answer to a question as a ``result_type``. Raises `ProtocolViolation` if it doesn't fit."""
     try:
         return structure_result(method, result, result_type)
     except ProtocolViolation as error:
@@ -107,32 +111,39 @@ def structured(method: str, result: Any, result_type: type[T], revision: Revisio
 
 
 def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
-    """Return the error for an answer that does not fit its question."""
-    # 2026-07-28 mrtr, Error Handling: in modern revisions answers arrive as parameters of a request.
+    """Return the error for an answer that doesn't fit its question."""
+    # 2026-07-28 mrtr, Error Handling: in modern revisions, answers arrive as parameters of a request.
     return ProtocolViolation(reason) if revision.server_requests else BadAnswer(reason)
 
 
 class Forwarded(dict[str, Any]):
-    """The result of another server, in the words of the revision of a request, which goes out as it is."""
+    """The result of an upstream server in the JSON of the request's revision, which is sent unchanged."""
 
 
 FINISHED: Final[tuple[type[InputRequiredResult], ...]] = (InputRequiredResult, cast("Any", Forwarded))
-"""Results of handlers of which nothing is to be made."""
+"""Handler results that need no conversion."""
 
 _FIRST_ROUND: Final = Continuation({})
 
 
 @frozen
 class InputRequired:
-    """A return value that asks the client; the handler runs again, from the top, with the answers.
+    """Return this from a handler to ask the client questions. The handler then runs again, from the top, with the
+    answers.
 
-    ``requests`` are questions under keys of the handler's own: parameters of a sampling or an elicitation, or an
-    `InputRequest` (``InputRequest("roots/list")``). They are checked like those of `RequestContext.elicit`. Questions
-    whose capability the client did not declare, or that its revision cannot express, are left out; where that leaves
-    none, the request is answered with `CapabilityMissing`, which names all that is missing. ``state``
-    is the handler's own text; it travels sealed. The next run finds both in ``ctx.input_responses`` and
-    ``ctx.request_state``. On legacy connections the questions are sent as requests, and the handler runs again in
-    the same way.
+        if not ctx.is_resubmit:
+            return InputRequired({"roots": InputRequest("roots/list")})
+
+    Args:
+        requests: The questions, under keys of your choice: sampling or elicitation parameters, or an `InputRequest`.
+            They are validated like those of `RequestContext.elicit`.
+        state: A string of your choice. The client carries it in encrypted form.
+
+    The next run finds both in ``ctx.input_responses`` and ``ctx.request_state``. On legacy connections, the questions
+    are sent as requests, and the handler runs again in the same way.
+
+    Questions are left out if the client didn't declare their capability, or its revision cannot express them. If none
+    remains, the request is answered with `CapabilityMissing`, which names all missing capabilities.
     """
 
     requests: Mapping[str, Asked] = attrs.field(factory=dict[str, Asked])
@@ -140,8 +151,9 @@ class InputRequired:
 
 
 def replay(scope: RequestScope) -> None:
-    """Stop the handler of this request when it asks, in revisions where questions are sent in the answer; it runs again
-    with all answers so far. Nothing is kept here between the rounds (``@server.tool(replay=True)``)."""
+    """Make this request's handler stop when it asks a question, and run again with all answers so far. Applies to
+    revisions that send questions in the answer. The server keeps nothing between rounds
+    (``@server.tool(replay=True)``)."""
     request, seal = scope.request, scope.runner.seal
     if request.revision.server_requests or seal is None:
         return
@@ -156,9 +168,12 @@ def replay(scope: RequestScope) -> None:
 
 
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the result of a handler that returned ``value``: in modern revisions a result that asks; else, after the
-    client was asked, what running the handler ``again`` gives. Raises `RuntimeError` when the handler asks more than
-    `Limits.max_rounds` times."""
+    """Return the result for a handler that returned ``value``.
+
+    If ``value`` asks questions: in modern revisions, return a result with the questions. Otherwise ask the client, run
+    the handler ``again``, and return what that run gives. Raises `RuntimeError` if the handler asks more than
+    `Limits.max_rounds` times.
+    """
     if not (sends_questions(scope) or (scope.task is not None and scope.task.has_started)):
         return _asking(value, scope)
     result: Any = value
@@ -167,7 +182,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
-        await trio.lowlevel.checkpoint()  # without questions, a handler that never ends could not be cancelled
+        await trio.lowlevel.checkpoint()  # a handler that returns no questions may loop without one
         if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_back_channel_when_stateless(scope.request.method, scope.request.revision)
         asked = _askable(result, scope)
@@ -187,17 +202,17 @@ def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
 
 
 def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputRequest]:
-    """Return the questions that this client can be asked.
+    """Return the questions that this client supports.
 
-    Raises `CapabilityMissing` with all missing capabilities where there are questions and none can be asked, and
-    `CodedError` for questions that nobody should be asked, see `question`.
+    Raises `CapabilityMissing`, with all missing capabilities, if there are questions and the client supports none.
+    Raises `CodedError` for invalid questions, see `question`.
     """
     request = scope.request
     possible: dict[str, InputRequest] = {}
     missing: list[str] = []
     unsaid: list[str] = []
     for key, asked in value.requests.items():
-        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for what the client did not declare.
+        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT use capabilities that the client didn't declare.
         if lacking := request.missing(needed_for(asked)):
             missing += lacking
             continue
@@ -207,19 +222,19 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
             unsaid.append(str(error))
     if possible:
         return possible
-    if missing:  # 2026-07-28 basic, Per-request protocol fields: MUST be refused with all of them
+    if missing:  # 2026-07-28 basic, Per-request protocol fields: the refusal MUST name all of them
         raise CapabilityMissing(missing, request.revision)
     if unsaid:
         raise CodedError(INVALID_PARAMS, f"Invalid params: {'; '.join(unsaid)}")
     if not value.state:
         raise CodedError(
-            INTERNAL_ERROR, "Internal error: input is required, and neither a question nor a state is given"
+            INTERNAL_ERROR, "Internal error: InputRequired was returned with neither a question nor a state"
         )
     return possible
 
 
 def no_back_channel(scope: RequestScope) -> NoBackChannel | None:
-    """Return the error for each question of a request whose client cannot be asked at all; `None` elsewhere."""
+    """Return the error for any question of this request, if its client cannot be asked at all; otherwise `None`."""
     method, revision = scope.request.method, scope.request.revision
     if not revision.server_requests and not method.may_ask:
         return NoBackChannel(f"{method.name} cannot ask its client in revision {revision}")
@@ -230,7 +245,7 @@ def no_back_channel(scope: RequestScope) -> NoBackChannel | None:
 
 
 def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBackChannel:
-    """Return the error of a server that is run stateless and cannot ask its client; its text says what would help."""
+    """Return the error for a question on a stateless server. Its text says what would help."""
     reason = "this server is run stateless, so it cannot"
     if revision.server_requests:
         return NoBackChannel(
@@ -244,16 +259,16 @@ def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBack
 
 
 async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:
-    """Have the client run a question of ``scope`` as a task that the client is to keep for ``ttl`` seconds, and return
-    its result, plain data.
+    """Ask a question of ``scope`` that the client runs as a task, and return the result as plain data. The client keeps
+    the task for ``ttl`` seconds.
 
-    Leaving the call for any reason cancels the task. Raises as `RequestScope.ask`, `TaskCancelled` for a task that was
-    cancelled over there, and `ValueError` for a ``ttl`` that is no time.
+    Leaving the call for any reason cancels the task. Raises as `RequestScope.ask`, `TaskCancelled` if the client
+    cancelled the task, and `ValueError` if ``ttl`` isn't a valid number of seconds.
     """
     from ...tasks.remote_task import CoreRemoteTask, task_params  # late: few servers ask so
 
     if not sends_questions(scope):
-        raise NoBackChannel("the questions of a task go to its requestor, and are no tasks themselves")
+        raise NoBackChannel("the questions of a task are sent to its requestor, and cannot be tasks themselves")
     revision = scope.request.revision
 
     async def ask(method: str, params: JSONObject) -> Any:
@@ -268,4 +283,4 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
 
 
 async def _ignore_state(_: TaskState) -> None:
-    """Take a state that nobody wants to know."""
+    """Ignore a task state that isn't needed."""

@@ -1,4 +1,4 @@
-"""ClientLogHandler leads from the standard library's `logging` to the client's log; SilentLog sends nothing."""
+"""ClientLogHandler: sends records of the standard library's `logging` to the client. SilentLog sends nothing."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LEVELS = (
 
 
 class ClientLogHandler(logging.Handler):
-    """Sends each record that is made in a request to the client of the request; child tasks and worker threads of a
-    request belong to the request. Records made outside of any request, and records of this package itself, are not
-    sent.
+    """A `logging.Handler` that sends each record to the client of the current request.
 
         logging.getLogger("myapp").addHandler(ClientLogHandler())
 
-    The handler never blocks: a record that finds no room in the outbox is dropped, and counted in ``dropped``.
+    Records made in child tasks and worker threads of a request belong to that request. Records made outside of
+    requests, and this package's own records, are not sent. The handler never blocks: if the outbox is full, the record
+    is dropped and counted in ``dropped``.
     """
 
     def __init__(self, level: int = logging.NOTSET) -> None:

@@ -1,7 +1,8 @@
 """RequestContext: a handler's view of its request.
 
-The class itself is passive: never cancelled, notifications dropped, requests refused, nothing kept. Test fakes override
-one or two members as needed. `LiveContext` has a request; `worker_context` makes the members for threads of those here.
+The class itself is passive, for tests: it is never cancelled, drops notifications, refuses questions, and keeps no
+state. Test fakes override single members. `LiveContext` is the context of a real request; `worker_context` adapts the
+members for threads.
 """
 
 from __future__ import annotations
@@ -46,16 +47,23 @@ C = TypeVar("C")
 
 
 class RequestContext(ContextNames[L_co]):
-    """The request of a handler: the sender, ways to tell and ask the client, and notice of a cancel.
+    """The context of a handler's request: who sent it, whether it was cancelled, and how to reach the client.
 
-    Every member has a passive default. All values belong to this one request: two concurrent requests of
-    different revisions never see each other's values.
+        @server.tool
+        async def index(folder: str, ctx: RequestContext) -> int:
+            ctx.progress(0, total=10)
+            await ctx.log.info("indexing")
+            ...
+
+    Every value belongs to this one request: concurrent requests never see each other's values, even in different
+    protocol revisions. A context that you create yourself, for a test, is passive: it has a harmless default for every
+    member.
     """
 
     __slots__ = ()
 
     _live: RequestScope | None = None
-    """The request, in a `LiveContext`; `None` in a passive context."""
+    """The request of a `LiveContext`; `None` in a passive context."""
     _lifespan: Any = None
     _tasks: Callable[[], TaskHost] | None = None
 
@@ -63,7 +71,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def request_id(self) -> RequestId:
-        """The JSON-RPC id of this call, `int` or `str` as received."""
+        """The JSON-RPC id of this request, `int` or `str` as received."""
         return 0 if self._live is None else self._live.request.id
 
     @property
@@ -73,13 +81,13 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def session_id(self) -> str | None:
-        """The name of the connection over WebSocket, or of the session over HTTP in a legacy revision; `None` where
-        there is no such name, as on stdio."""
+        """The id of the WebSocket connection or, in legacy revisions, of the HTTP session; `None` if there is no id,
+        for example over stdio."""
         return None if self._live is None else self._live.exchange.peer.session_id
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """``_meta`` of the request, unknown keys included. Treat the dict as read-only."""
+        """The request's ``_meta``, including unknown keys. Treat the dict as read-only."""
         if self._live is None:
             return {}
         self._live.request.unpack()
@@ -87,41 +95,41 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def trace(self) -> TraceContext | None:
-        """The distributed trace that the request belongs to; `None` for a request without a trace. Questions of the
-        handler to its client, and its calls to other servers with a client of this package, carry the trace on."""
+        """The distributed trace that the request belongs to; `None` if it has no trace. The trace continues in the
+        handler's questions to the client, and in its calls to other servers with a client of this package."""
         return None if self._live is None else self._live.request.trace
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """Headers of the HTTP request, by their names in any case; `None` where there was none."""
+        """Headers of the HTTP request, with case-insensitive names; `None` for other transports."""
         return None if self._live is None else self._live.exchange.peer.headers
 
     @property
     def peer_user(self) -> int | None:
-        """The id of the user whose process sent the request over a Unix socket, as Linux tells (``SO_PEERCRED``);
-        `None` elsewhere, on other systems, and where the request came to another replica."""
+        """The user id of the process that sent the request over a Unix socket, from Linux's ``SO_PEERCRED``. `None` on
+        other transports and systems, and if another replica received the request."""
         return None if self._live is None else self._live.exchange.peer.user
 
     @property
     def auth(self) -> Auth | None:
-        """The caller; `None` when no authentication is configured. In a run of a task after a restart, the identity of
-        the caller alone: the token is empty, and scopes and claims are gone."""
+        """The authenticated caller; `None` if no authentication is configured. When a task runs again after a restart,
+        only the caller's identity is left: the token is empty, and there are no scopes and claims."""
         return None if self._live is None else self._live.exchange.peer.auth
 
     @property
     def stateless(self) -> bool:
-        """True where nothing is kept between requests: in modern requests, and on servers run that way."""
-        # 2026-07-28 basic, Statelessness: each request is processed by itself.
+        """True if nothing is kept between requests: in modern requests, and on stateless servers."""
+        # 2026-07-28 basic, Statelessness: each request is processed independently.
         return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
     @property
     def lifespan(self) -> L_co:
-        """The value that the server's lifespan yielded: a ``Database`` in a `RequestContext[Database]`."""
+        """The value that the server's lifespan yielded, for example a ``Database`` in a `RequestContext[Database]`."""
         return self._lifespan
 
     @property
     def task(self) -> TaskContext | None:
-        """The task that the request is, or may become; `None` for a call that is no task."""
+        """The task that this request is, or may become; `None` for an ordinary call."""
         if self._live is None or (task := self._live.task) is None:
             return None
         from .tasks import LiveTask  # late: most servers have no tasks
@@ -130,7 +138,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def caller_tasks(self) -> CallerTasks | None:
-        """The tasks of this caller, in the handler of a tool; `None` where the server has no tasks."""
+        """The tasks of this caller, in the handler of a tool; `None` if the server has no tasks."""
         if self._live is None or self._tasks is None:
             return None
         from .tasks import CallerTasks  # late: most servers have no tasks
@@ -139,8 +147,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def state(self) -> CallerState:
-        """The values that the server keeps for this caller between requests: ``await ctx.state.get("cart", [])``,
-        ``await ctx.state.set("cart", cart)``."""
+        """Values that the server keeps for this caller between requests: ``await ctx.state.get("cart", [])``, ``await
+        ctx.state.set("cart", cart)``."""
         from .state import CallerState  # late: few servers keep state
 
         return CallerState(self._live)
@@ -149,62 +157,67 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The request's nursery. The tasks of the nursery are part of the request: a cancel of the request cancels the
-        tasks, and the answer goes out when the handler has returned and all tasks have ended."""
+        """The request's nursery. Tasks that you start in it are part of the request: cancelling the request cancels
+        them, and the response is sent only when the handler has returned and all of them have ended."""
         if self._live is None:
-            raise RuntimeError("this context has no nursery: it is a passive one, for tests")
+            raise RuntimeError("this RequestContext has no nursery: it is a passive context for tests")
         assert self._live.nursery is not None, "a handler runs inside the nursery"
         return self._live.nursery
 
     @property
     def cancel_scope(self) -> trio.CancelScope:
-        """The scope of the whole request. A cancel of this scope aborts the request."""
+        """The cancel scope of the whole request. Cancelling it aborts the request."""
         return trio.CancelScope() if self._live is None else self.nursery.cancel_scope
 
     @property
     def is_cancelled(self) -> bool:
-        """True once the request was cancelled. May be read from any thread."""
+        """True once the request has been cancelled. May be read from any thread."""
         return self._live is not None and self._live.is_cancelled
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """The reason why the request was cancelled; `None` before a cancel. May be read from any thread.
+        """Why the request was cancelled; `None` if it wasn't. May be read from any thread.
 
-        The value is set before the handler, or any task in its nursery, sees a `trio.Cancelled` of the request, for
-        every source of the cancel. A cancel of a scope inside that of the request leaves the value `None`.
+        For every source of the cancel, the value is set before the handler, or any task in its nursery, gets
+        `trio.Cancelled`. Cancelling a scope inside the request's own scope leaves the value `None`.
         """
         return None if self._live is None else self._live.cancellation
 
     @property
     def cancelled(self) -> threading.Event:
-        """The event that is set when the request is cancelled, for threads and foreign code that cannot see
-        `trio.Cancelled`.
+        """An event that is set when the request is cancelled, for threads and code that `trio.Cancelled` doesn't reach.
 
-        The event is set for every source of the cancel: the client, the application, the time limit of the tool, or the
-        handler by `cancel_scope`. Ask for the event while the handler runs; a cancel after the handler's return, while
-        the nursery still runs, need not set the event. A trio task has no need of it: a cancel reaches the task.
+        It is set for every source of the cancel: the client, the application, the tool's timeout, or the handler
+        through `cancel_scope`. Read this property while the handler is running. If the request is cancelled after the
+        handler has returned, while its nursery is still open, the event might not be set. Trio tasks don't need it:
+        they are cancelled.
         """
         return threading.Event() if self._live is None else self._live.event
 
     async def check_cancelled(self) -> None:
-        """Raise `trio.Cancelled` if the request was cancelled; else return at once, without letting others run.
+        """Raise `trio.Cancelled` if the request was cancelled. Otherwise return at once, without yielding to other
+        tasks.
 
-        Call this in long stretches of code that wait for nothing; any other checkpoint does the same. In plain ``def``
-        handlers the call is `WorkerContext.check_cancelled`, without ``await``.
+        Call this in long-running code that never awaits; any other checkpoint has the same effect. In plain ``def``
+        handlers, call `WorkerContext.check_cancelled`, without ``await``.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
 
     # Telling the client
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report how far the work is; ``total`` in the same unit. Never blocks, never raises.
+        """Report progress to the client; ``total`` is in the same unit. Never blocks and never raises.
 
-        True when a notification was put on its way: at most one per `Limits.progress_interval`. False until the
-        interval is over: the latest value is kept and sent at the end of the interval, at the latest before the answer;
-        so a report may follow a log message that was sent later. False too, and without any effect, when the client
-        gave no progress token, for a value that does not exceed the value before, and for a report that cannot be sent:
-        numbers must be finite (numpy's are accepted), and ``message`` must be text. May be called from any thread;
-        outside of trio's thread, true means that trio's thread makes the report soon.
+        Returns true if a notification is being sent. At most one is sent per `Limits.progress_interval`. Returns false
+        before the interval is over: the latest value is then sent at its end, at the latest before the response. So a
+        report can arrive after a log message that was sent later.
+
+        Also returns false, with no effect, if the client gave no progress token, if the value isn't greater than the
+        previous one, or if the report is invalid: numbers must be finite (numpy's are accepted), and ``message`` must
+        be a string.
+
+        May be called from any thread. Outside of trio's thread, true means that trio's thread will make the report
+        soon.
         """
         if (scope := self._live) is None:
             return False
@@ -212,7 +225,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def log(self) -> RequestLog:
-        """The client's log: ``await ctx.log.info({"rows": 3}, logger="db")``."""
+        """Sends log messages to the client: ``await ctx.log.info({"rows": 3}, logger="db")``."""
         return SilentLog() if self._live is None else self._live.log
 
     @overload
@@ -220,12 +233,15 @@ class RequestContext(ContextNames[L_co]):
     @overload
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
     async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
-        """Send a notification that belongs to this request. A notification after the end of the request is dropped. One
-        of an extension takes an object of the class of its parameters, and is dropped, too, where the client has not
+        """Send a notification that belongs to this request. It is dropped if the request has ended.
+
+        For an extension notification, pass an instance of its parameter class. It is dropped if the client hasn't
         declared the extension.
 
-        Raises, with nothing sent, `MethodUnavailable` for a method of the specification that a server does not send as
-        a notification in this revision, and `NotSerializable`.
+        Raises:
+            MethodUnavailable: Before anything is sent, if the method belongs to the specification, but servers don't
+                send it as a notification in this revision.
+            NotSerializable: Before anything is sent, if a parameter has no JSON form.
         """
         scope = self._live
         if not isinstance(method, str):
@@ -243,12 +259,15 @@ class RequestContext(ContextNames[L_co]):
         scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        """Tell the client that its user is done at the URL of this elicitation: one of `elicit_url`, or of an error
-        -32042. The call also works after the end of the request, for as long as the connection lives: keep the context.
+        """Notify the client that its user has finished at the URL of an elicitation, from `elicit_url` or an error
+        -32042.
 
-        Waits for room in the outbox; cancelled before that, the call sends nothing. True when the notification is on
-        its way. False, with nothing sent, where the revision lacks the notification (all but 2025-11-25), the client
-        did not declare ``elicitation.url``, or the connection is over. Raises `ValueError` for an empty id.
+        You can keep the context and call this after the end of the request, as long as the connection is open. The call
+        waits for room in the outbox; if it is cancelled before, nothing is sent.
+
+        Returns true if the notification is being sent. Returns false, with nothing sent, if the revision has no such
+        notification (only 2025-11-25 has), the client didn't declare ``elicitation.url``, or the connection is closed.
+        Raises `ValueError` for an empty id.
         """
         scope = self._live
         if scope is None:
@@ -265,35 +284,36 @@ class RequestContext(ContextNames[L_co]):
         return not is_over
 
     def close_stream(self, retry: float = 1.0) -> bool:
-        """Close the HTTP response of this request for now, and let the client come back for the rest after ``retry``
-        seconds, so that a long request holds no connection (2025-11-25 transports, SEP-1699).
+        """Close the HTTP response of this request early. The client reconnects after ``retry`` seconds and gets the
+        rest, so a long request doesn't keep a connection open (2025-11-25 transports, SEP-1699).
 
-        Return true when the response is closed. Progress, logs and the result are kept meanwhile, within the bounds of
-        `Limits`. False, with nothing changed, if the client can't come back: on every other transport, in other
-        revisions, and in a stateless server. Synchronous; never raises in trio's thread. Any other thread waits for
-        trio's thread.
+        Returns true if the response was closed. Progress, logs and the result are kept meanwhile, up to the `Limits`.
+        Returns false, with nothing changed, if the client cannot reconnect: on all other transports, in other
+        revisions, and on a stateless server.
+
+        Synchronous. Never raises in trio's thread; called in another thread, it waits for trio's thread.
         """
         if (scope := self._live) is None:
             return False
         return scope.runner.trio_run.call(lambda: scope.exchange.close_stream(retry))
 
-    # Rounds, for handlers that return `InputRequired`
+    # Answers of earlier rounds, for handlers that return `InputRequired`
 
     @property
     def input_responses(self) -> Mapping[str, JSONObject]:
-        """The client's answers to the last `InputRequired`, by its keys, untrusted; empty in the first round."""
+        """The client's answers to the last `InputRequired`, by its keys; empty in the first round. Untrusted."""
         continuation = None if self._live is None else self._live.request.continuation
         return {} if continuation is None else continuation.responses
 
     @property
     def request_state(self) -> str:
-        """The ``state`` of the last `InputRequired`; empty in the first round, and when none was given."""
+        """The ``state`` of the last `InputRequired`; empty in the first round, or if it had no state."""
         continuation = None if self._live is None else self._live.request.continuation
         return "" if continuation is None else continuation.state
 
     @property
     def is_resubmit(self) -> bool:
-        """True when the client came back with answers."""
+        """True if the client has sent this request again with answers."""
         return bool(self.input_responses)
 
     def has_input_response(self, key: str) -> bool:
@@ -301,42 +321,42 @@ class RequestContext(ContextNames[L_co]):
         return key in self.input_responses
 
     def input_response_as(self, kind: type[T], key: str) -> T:
-        """Return the answer to ``key`` as a ``kind``, `ElicitResult` for example, or a class of the handler's own: of
-        attrs, a dataclass, TypedDict or msgspec Struct.
+        """Return the answer to ``key`` as a ``kind``: a class of the specification such as `ElicitResult`, or your own
+        attrs class, dataclass, TypedDict or msgspec Struct.
 
-        Members in JSON have the names of the fields. An empty object stands for an absent answer. JSON types are never
-        coerced. Raises `ValueError` when the answer does not fit.
+        In your own classes, JSON members have the names of the fields. A missing answer counts as an empty object. JSON
+        types are never converted. Raises `ValueError` if the answer doesn't fit.
         """
         return typed(self.input_responses.get(key, {}), kind)
 
     def request_state_as(self, kind: type[T]) -> T:
-        """Return `request_state`, a JSON text, as a ``kind``, see `input_response_as`; ``kind()`` for an empty state.
+        """Parse `request_state` as JSON, and return it as a ``kind`` (see `input_response_as`); ``kind()`` for an empty
+        state.
 
-        Raises `ValueError` when the state is no JSON or does not fit, and for an empty state when ``kind`` has required
-        fields.
+        Raises `ValueError` if the state isn't JSON or doesn't fit, or if it is empty and ``kind`` has required fields.
         """
         return typed_text(self.request_state, kind)
 
     # Asking the client
 
     def client_supports(self, capability: str) -> bool:
-        """Return whether the client supports ``capability``, ``"sampling"`` or ``"elicitation.url"`` for example.
+        """Return whether the client supports a ``capability``, for example ``"sampling"`` or ``"elicitation.url"``.
 
-        True for each capability that the client declared and its revision has. For the capabilities of questions the
-        result agrees with `sample`, `elicit`, `elicit_url` and `list_roots`: false where these methods would raise
-        `NoBackChannel` or `CapabilityMissing`.
+        True if the client declared the capability and its revision has it. For questions, the result agrees with
+        `sample`, `elicit`, `elicit_url` and `list_roots`: it is false if they would raise `NoBackChannel` or
+        `CapabilityMissing`.
         """
         if capability.partition(".")[0] in ASKED_BY and self._refusal() is not None:
             return False
         return self._declares(capability)
 
     def client_extension(self, extension: Extension[Any, C]) -> C | None:
-        """Return the settings with which the client has declared ``extension``; `None` where it has not."""
+        """Return the settings that the client declared for ``extension``; `None` if it didn't declare the extension."""
         declared = None if self._live is None else self._live.request.capabilities.extensions
         return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
-        """Return the error of every question of this context. Subclasses may say why there is no channel."""
+        """Return the error that all questions of this context raise. Subclasses can explain why there is no channel."""
         return CodedError(
             INVALID_REQUEST,
             "there is no server-to-client channel: this RequestContext is passive, made without a request; "
@@ -357,17 +377,24 @@ class RequestContext(ContextNames[L_co]):
         *,
         task_ttl: float | None = None,
     ) -> T:
-        """Send a request to the client, as part of this request, and return its result as a ``result_type``. A method
-        of an extension takes and returns objects of its own classes; a client that has not declared the extension is
-        `CapabilityMissing`. Modern clients answer the three questions of the specification alone.
+        """Send a request to the client, as part of this request, and return its result as a ``result_type``.
 
-        A cancel of this request cancels the sent request, for the same reason. Raises `PeerError`, `ConnectionLost`,
-        `ProtocolViolation` for a result that is no ``result_type``, and `CodedError` when the request may not be sent.
+        For a method of an extension, the parameters and the result are instances of its own classes. Modern clients
+        answer only the specification's three questions (sampling, elicitation, roots). If this request is cancelled,
+        the sent request is cancelled with the same reason.
 
-        With ``task_ttl`` the client runs the request as a task of its own, and keeps the result for that many seconds;
-        ``math.inf``: for as long as the client likes. This method asks how the task is until its end; leaving it
-        cancels the task. A client that did not declare to do so (``tasks.requests.sampling.createMessage`` for example;
-        revision 2025-11-25 alone) is `CapabilityMissing`; a task that the client's side cancels is `TaskCancelled`.
+        With ``task_ttl``, the client runs the request as a task, and keeps the result for that many seconds; with
+        ``math.inf``, for as long as the client chooses. This method polls the task until it ends. Leaving the method
+        cancels the task. Only clients of revision 2025-11-25 that declared it (for example
+        ``tasks.requests.sampling.createMessage``) support this.
+
+        Raises:
+            CapabilityMissing: If the client didn't declare the extension, or the support for tasks.
+            CodedError: If the request may not be sent.
+            PeerError: If the client answers with an error.
+            ConnectionLost: If the connection closes before the answer.
+            ProtocolViolation: If the result doesn't fit ``result_type``.
+            TaskCancelled: If the client cancelled the task.
         """
         if not isinstance(method, str):
             self._check(f"extensions.{method.extension}")
@@ -383,12 +410,17 @@ class RequestContext(ContextNames[L_co]):
         task_ttl: float | None = None,
         **options: Unpack[SamplingOptions],
     ) -> CreateMessageResult:
-        """Ask the client's model. A plain string is one user message. `SamplingOptions` documents the other keywords;
-        ``task_ttl``: see `send_request`.
+        """Ask the client's model to generate a message. A plain string is one user message.
 
-        Raises, before anything is sent and in this order: `NoBackChannel`, `CapabilityMissing` for ``sampling``,
-        for ``sampling.tools`` when tools or a tool choice are given, and for ``sampling.context`` when the
-        context of servers is to be included. Then as `send_request`.
+        `SamplingOptions` documents the other keywords, `send_request` documents ``task_ttl``.
+
+        Raises, before anything is sent and in this order, `NoBackChannel`, then `CapabilityMissing` for:
+
+        - ``sampling``;
+        - ``sampling.tools``, if tools or a tool choice are given;
+        - ``sampling.context``, if the context of servers is to be included.
+
+        After that, raises as `send_request`.
         """
         if "task" in options:
             raise TypeError(AS_TASK)
@@ -402,7 +434,8 @@ class RequestContext(ContextNames[L_co]):
         return await self._ask("sampling/createMessage", params, CreateMessageResult, task_ttl)
 
     async def sample_raw(self, params: JSONObject) -> JSONObject:
-        """Send ``sampling/createMessage`` with unchecked ``params``, plain data in and out."""
+        """Send ``sampling/createMessage`` with ``params`` as they are. Parameters and result are plain data,
+        unvalidated."""
         return await self._ask_raw("sampling/createMessage", params)
 
     async def elicit(
@@ -413,26 +446,31 @@ class RequestContext(ContextNames[L_co]):
         meta: JSONObject | None = None,
         task_ttl: float | None = None,
     ) -> ElicitAnswer:
-        """Ask the client's user to fill in ``form``: a class with plain fields, or a JSON Schema object; or to give one
-        value: `str`, `int`, `float`, `bool`, a date, an Enum, a Literal, a list of an Enum or of a Literal, or the
-        choices themselves, ``["small", "large"]``. That value is `ElicitAnswer.value`. ``task_ttl``: see
-        `send_request`.
+        """Ask the client's user to fill in a form, or to enter one value.
 
-        Raises, before anything is sent and in this order: `NoBackChannel`, `CapabilityMissing` for
-        ``elicitation`` and ``elicitation.form``, `CodedError` (-32602) for a schema that is no flat form.
-        Then as `send_request`; an accepted answer that does not fit the form is a `ProtocolViolation`.
+            answer = await ctx.elicit("Which size?", ["small", "large"])
+            if answer.action == "accept":
+                size = answer.value
+
+        For a form, ``form`` is a class with simple fields, or a JSON Schema object. For one value, it is `str`, `int`,
+        `float`, `bool`, a date, an Enum, a Literal, a list of an Enum or Literal, or a list of choices;
+        `ElicitAnswer.value` is the user's value. `send_request` documents ``task_ttl``.
+
+        Raises, before anything is sent and in this order: `NoBackChannel`; `CapabilityMissing` for ``elicitation`` and
+        ``elicitation.form``; `CodedError` (-32602) if the schema isn't a flat form. After that, raises as
+        `send_request`, and `ProtocolViolation` if the accepted answer doesn't fit the form.
         """
         self._check(*for_elicitation("form"))
         asked = Form.of(form)
         question = ElicitFormParams(message, asked.schema, meta=meta)
         asking = self._ask("elicitation/create", question, ElicitResult, task_ttl)
-        del question  # here and below: thousands of tasks may wait, and need no words
+        del question  # free memory, here and below: thousands of tasks may be waiting for answers
         answer = await asking
         if answer.action != "accept":
             return ElicitAnswer(answer.action)
         content = answer.content and {name: each for name, each in answer.content.items() if each is not None}
         if fault := asked.faults(content or {}):
-            raise bad_answer(f"the accepted form does not fit what was asked: {fault}", self.revision)
+            raise bad_answer(f"the accepted content does not fit the form: {fault}", self.revision)
         return ElicitAnswer(answer.action, content)
 
     async def elicit_url(
@@ -444,18 +482,19 @@ class RequestContext(ContextNames[L_co]):
         meta: JSONObject | None = None,
         task_ttl: float | None = None,
     ) -> ElicitAnswer:
-        """Send the client's user to an absolute http or https ``url``. ``task_ttl``: see `send_request`. Raises as
-        `elicit`, with ``elicitation.url``.
+        """Ask the client's user to open ``url``, an absolute http or https URL. `send_request` documents ``task_ttl``.
 
-        A URL or an id with control characters, an id without text, and a message with control characters other than
-        line breaks and tabs are `CodedError` (-32602).
+        Raises as `elicit`, with the capability ``elicitation.url``. Also raises `CodedError` (-32602) if the URL or id
+        contains control characters, the id is empty, or the message contains control characters other than line breaks
+        and tabs.
         """
         params = ElicitURLParams(message, url, elicitation_id, meta=meta)
         answer = await self._ask("elicitation/create", params, ElicitResult, task_ttl)
         return ElicitAnswer(answer.action)
 
     async def elicit_raw(self, params: JSONObject) -> JSONObject:
-        """Send ``elicitation/create`` with unchecked ``params``, plain data in and out."""
+        """Send ``elicitation/create`` with ``params`` as they are. Parameters and result are plain data,
+        unvalidated."""
         return await self._ask_raw("elicitation/create", params)
 
     async def list_roots(self) -> list[Root]:
@@ -465,23 +504,23 @@ class RequestContext(ContextNames[L_co]):
         return structured("roots/list", result, ListRootsResult, self.revision).roots
 
     async def list_roots_raw(self) -> JSONObject:
-        """Send ``roots/list`` and return the unchecked result, plain data."""
+        """Send ``roots/list`` and return the result as plain data, unvalidated."""
         return cast("JSONObject", await self._ask_raw("roots/list", None))
 
     # How it asks
 
     def _refusal(self) -> CodedError | None:
-        """Return the error for each question where the client cannot be asked at all; `None` elsewhere."""
+        """Return the error for any question, if the client cannot be asked at all; otherwise `None`."""
         return self.no_channel() if self._live is None else no_back_channel(self._live)
 
     def _declares(self, capability: str) -> bool:
-        """Return whether the client declared ``capability``, and its revision has that capability."""
+        """Return whether the client declared ``capability`` and its revision has it."""
         if (scope := self._live) is None:
             return False
         return declares(scope.request.capabilities, capability, scope.request.revision)
 
     def _check(self, *capabilities: str) -> None:
-        """Raise `NoBackChannel`, else `CapabilityMissing`, which names the whole before its part (ruling 18)."""
+        """Raise `NoBackChannel` or `CapabilityMissing`. A missing capability is named before its parts (ruling 18)."""
         if (refusal := self._refusal()) is not None:
             raise refusal
         for capability in capabilities:
@@ -512,8 +551,9 @@ class RequestContext(ContextNames[L_co]):
         return self._deliver(method, params, task_ttl)
 
     def _deliver(self, method: str, params: JSONObject | None, task_ttl: float | None) -> Awaitable[Any]:
-        """Send this question, as a task of the client unless ``task_ttl`` is `None`, and return its result, plain data.
-        Raises as `send_request`. The time limit of the handler stands still while the user is asked."""
+        """Send a question and return its result as plain data. The client runs it as a task, unless ``task_ttl`` is
+        `None`. Raises as `send_request`. Time spent waiting for the user doesn't count towards the handler's
+        timeout."""
         scope = self._live
         assert scope is not None, "a passive context asks nothing"
         ask = ask_client(scope, method, params) if task_ttl is None else ask_as_task(scope, method, params, task_ttl)
@@ -521,7 +561,7 @@ class RequestContext(ContextNames[L_co]):
 
 
 class LiveContext(RequestContext[Any]):
-    """The context of a request that runs, a view of its `RequestScope`."""
+    """The context of a running request: a view of its `RequestScope`."""
 
     __slots__ = ("_lifespan", "_live", "_tasks")
 
@@ -537,7 +577,7 @@ def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
 
 
 def scope_of(ctx: RequestContext[Any]) -> RequestScope:
-    """Return the request of ``ctx``, which is no passive one. For the handlers that come with the package."""
+    """Return the request of ``ctx``, which must not be a passive context. For this package's own handlers."""
     live = live_scope(ctx)
     assert live is not None, "handlers of extensions run for requests alone"
     return live

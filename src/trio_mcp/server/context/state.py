@@ -48,31 +48,36 @@ _decoder: Final = msgspec.json.Decoder(_Values)
 
 
 class StateValue(NamedTuple):
-    """A value of `CallerState.read`, with its version."""
+    """A value read with `CallerState.read`, and its version."""
 
     value: Any
-    """The value, JSON data; `None` where there is none."""
+    """The value as JSON data; `None` if the key has no value."""
     version: str
-    """The version, which no other value ever has, for ``expected`` of `CallerState.set`; empty where there is no
+    """The version, to pass as ``expected`` to `CallerState.set`. Versions are never reused. Empty if the key has no
     value."""
 
     def as_(self, kind: type[T]) -> T:
-        """Return the value as a ``kind``, of attrs, a dataclass, TypedDict or msgspec Struct for example. Raises
-        `ValueError` for a value that does not fit."""
+        """Return the value as a ``kind``, for example an attrs class, dataclass, TypedDict or msgspec Struct. Raises
+        `ValueError` if it doesn't fit."""
         return typed(self.value, kind)
 
 
 class CallerState:
-    """The values that a server keeps for one caller between requests, by key: ``ctx.state``.
+    """Values that a server keeps for one caller between requests, by key: ``ctx.state``.
 
-    The caller is the principal of the token; without a token, the legacy session, the WebSocket, or the connection over
-    stdio, TCP or a Unix socket; for a task, that of its first request. No caller sees the state of another. A modern
-    HTTP client without a token is nobody in particular: each method raises `CodedError` (-32600) then. See `at`. A task
-    that runs once more, of a client without a token, has no state: each method raises the same error, with `at`, too.
+    Callers never see each other's state. A caller is identified by:
 
-    Values are JSON data, or objects of attrs, dataclasses and msgspec. The state is in memory, and gone with the
-    server, unless the server shares a storage (``shared=``). `Limits` bounds it: ``max_state_bytes``,
-    ``max_state_keys``, ``max_server_states``, ``state_timeout``.
+    - the principal of its token;
+    - without a token: the legacy session, the WebSocket, or the connection over stdio, TCP or a Unix socket;
+    - in a task: the caller of the task's first request.
+
+    A modern HTTP client without a token cannot be identified: each method raises `CodedError` (-32600), except on a
+    state from `at`. If a task runs again, and its client had no token, each method raises the same error, even on a
+    state from `at`.
+
+    Values are JSON data, or attrs objects, dataclasses and msgspec Structs. The state is kept in memory and lost with
+    the server, unless the server has a shared storage (``shared=``). It is limited by ``max_state_bytes``,
+    ``max_state_keys``, ``max_server_states`` and ``state_timeout`` in `Limits`.
 
     All methods raise `OSError` if the storage fails.
     """
@@ -81,38 +86,46 @@ class CallerState:
         self._scope = scope
         self._handle = handle
         self._passive = passive
-        """Where the context of a test keeps the state."""
+        """Where a test's context keeps the state."""
 
     def at(self, handle: str) -> CallerState:
-        """Return another state of the caller, with its own values. Without a token and a session, the state belongs to
-        all who know ``handle``: let the server make it, by `secrets.token_urlsafe` for example, and hand it to one
-        client. Raises `ValueError` for an empty text."""
+        """Return another state of the caller, with separate values.
+
+        For a client without a token and session, the state belongs to every client that has ``handle``. So let the
+        server generate the handle, for example with `secrets.token_urlsafe`, and send it to one client only. Raises
+        `ValueError` for an empty string.
+        """
         if not handle:
             raise ValueError("a handle must not be empty")
         return CallerState(self._scope, handle, self._passive)
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of ``key``, or ``default``."""
+        """Return the value of ``key``, or ``default`` if it has none."""
         found = await self.read(key)
         return found.value if found.version else default
 
     async def read(self, key: str) -> StateValue:
-        """Return the value of ``key`` with its version, for `set`."""
+        """Return the value of ``key`` with its version, to pass to `set`."""
         version, text = (await self._entry.read()).get(key, ("", b"null"))
         return StateValue(decode_value(bytes(text)), version)
 
     async def set(self, key: str, value: Any, *, expected: str | None = None) -> str | None:
-        """Keep ``value`` under ``key``, and return its version.
+        """Store ``value`` under ``key``, and return its version.
 
-        With ``expected``, the version of an earlier `read`, return `None`, with nothing changed, if the value was
-        changed or deleted since; an empty text expects that there is no value.
+        For a compare-and-set, pass the version of an earlier `read` as ``expected``. If the value has changed or was
+        deleted since, nothing changes, and the method returns `None`. An empty string expects that the key has no
+        value.
 
-        Where the server keeps `Limits.max_server_states` already, a new state takes the place of another, which is
-        forgotten: one of this caller, if it has any, that was written once and never used; otherwise one of the caller
-        that has the most, if it has two or more; otherwise any that was written once and never used.
+        If the server already keeps `Limits.max_server_states` states, a new state replaces another, which is lost:
 
-        Raises `StoreFull`, with nothing changed, if there is no such state, or if the state would exceed another of the
-        `Limits`; and `NotSerializable` for a value without a JSON form.
+        - if this caller has states: one of them that was written once and never used;
+        - otherwise, if a caller has at least two states: one of the caller with the most;
+        - otherwise, any state that was written once and never used.
+
+        Raises:
+            StoreFull: With nothing changed, if no state can be replaced, or this state would exceed another of the
+                `Limits`.
+            NotSerializable: With nothing changed, if the value has no JSON form.
         """
         text, version = msgspec.Raw(encode_value(value)), secrets.token_urlsafe(_VERSION_BYTES)
 
@@ -123,7 +136,7 @@ class CallerState:
         return version if await self._entry.change(key, expected, change) else None
 
     async def delete(self, key: str, *, expected: str | None = None) -> bool:
-        """Forget the value of ``key``, and return whether there was one. ``expected``: see `set`."""
+        """Delete the value of ``key``, and return whether it had one. ``expected``: see `set`."""
         return await self._entry.change(key, expected, lambda values: values.pop(key, None) is not None)
 
     @property
@@ -134,14 +147,14 @@ class CallerState:
 
 
 def _entry_of(scope: RequestScope, handle: str) -> _Entry:
-    """Return the state of the caller of a request. Raises `CodedError` where nothing tells this caller from others."""
+    """Return the state of a request's caller. Raises `CodedError` if the caller cannot be identified."""
     host = scope.runner.host
     state = _states.get(host)
     if state is None:
         state = _states[host] = HostState(host)
     owner = owner_of(scope)
     if owner is None and scope.exchange.forgot_client:
-        # A handle that was one connection's would be everybody's.
+        # The client of a task that runs again is unknown: a handle of one connection would be shared by all clients.
         raise CodedError(INVALID_REQUEST, _FORGOTTEN)
     if owner is None and not handle:
         raise CodedError(INVALID_REQUEST, _ANONYMOUS)
@@ -151,12 +164,12 @@ def _entry_of(scope: RequestScope, handle: str) -> _Entry:
 
 
 class HostState:
-    """Where one running server keeps the state of its callers."""
+    """The storage of one running server for the state of its callers."""
 
     def __init__(self, host: RequestHost | None) -> None:
         replica = None if host is None else host.replica
         if replica is not None and replica.state is None:
-            raise RuntimeError("the storage that this server shares keeps no state: its Replica has no state=")
+            raise RuntimeError("the shared storage of this server keeps no state: its Replica has no state=")
         if host is not None and replica is None and host.stateless:
             raise RuntimeError(_STATELESS)
         memory = None if replica is None else replica.state
@@ -165,12 +178,12 @@ class HostState:
 
     @cached_property
     def keys(self) -> KeyRing | None:
-        """The keys that seal the state in a storage."""
+        """The keys that encrypt the state in a storage."""
         return None if self._keys is None else self._keys()
 
 
 def owner_of(scope: RequestScope) -> bytes | None:
-    """Return what tells the caller of a request from all others; `None` where nothing does."""
+    """Return a key that identifies the caller of a request; `None` if it cannot be identified."""
     exchange = scope.exchange
     peer = exchange.peer
     if peer.principal is not None:
@@ -195,7 +208,7 @@ class _Entry:
     owner: bytes = b""
     handle: str = ""
     caller: bytes = b""
-    """The party whose share of the directory the entry takes."""
+    """The caller whose share of the directory the entry uses."""
 
     @property
     def _id(self) -> str:
@@ -207,16 +220,16 @@ class _Entry:
         return max(1, round(min(self.limits.state_timeout, 10.0**11) * 1000))
 
     async def read(self) -> _Values:
-        """Return the values of the caller."""
+        """Return the caller's values."""
         await trio.lowlevel.checkpoint()
         stored = await self.state.directory.read(self._id, idle_ms=self._idle)
         return {} if stored is None else self._opened(stored.state)
 
     async def change(self, key: str, expected: str | None, change: Callable[[_Values], bool]) -> bool:
-        """Apply ``change``, which returns whether it has changed anything, unless the value of ``key`` has another
-        version than ``expected``. Return whether anything was changed."""
+        """Apply ``change``, which returns whether it changed anything, unless the version of ``key`` differs from
+        ``expected``. Return whether anything was changed."""
         directory, name = self.state.directory, self._id
-        while True:  # each turn but the last means that another task has changed the state
+        while True:  # repeats if another task has changed the state meanwhile
             await trio.lowlevel.checkpoint()
             stored = await directory.read(name, idle_ms=self._idle)
             values = {} if stored is None else self._opened(stored.state)
@@ -237,19 +250,19 @@ class _Entry:
                     idle_ms=self._idle,
                     limit=self.limits.max_server_states,
                 )
-            except ValueError:  # another task was quicker
+            except ValueError:  # another task created it first
                 continue
             except StoreFull:
-                raise StoreFull("the server keeps the state of as many callers as Limits.max_server_states") from None
+                raise StoreFull("the server keeps Limits.max_server_states states of callers already") from None
             return True
 
     def _sealed(self, values: _Values) -> bytes:
         text = encode_value(values)
         if len(values) > self.limits.max_state_keys:
-            raise StoreFull(f"the state of a caller has {self.limits.max_state_keys} values at most (max_state_keys)")
+            raise StoreFull(f"a caller may have at most {self.limits.max_state_keys} values (Limits.max_state_keys)")
         if len(text) > self.limits.max_state_bytes:
             most = f"{self.limits.max_state_bytes:,} at most (Limits.max_state_bytes)"
-            raise StoreFull(f"the state of the caller would have {len(text):,} bytes, and has {most}")
+            raise StoreFull(f"the caller's state would have {len(text):,} bytes; it may have {most}")
         keys = self.state.keys
         return text if keys is None else keys.seal(text, self._id.encode())
 
@@ -258,4 +271,4 @@ class _Entry:
             keys = self.state.keys
             return _decoder.decode(data if keys is None else keys.open(data, self._id.encode()))
         except (BadSeal, msgspec.MsgspecError):
-            raise UnreadableRecord("the state of a caller was changed, or not written with a secret of ours") from None
+            raise UnreadableRecord("a caller's state was modified, or encrypted with an unknown secret") from None

@@ -1,7 +1,8 @@
-"""StoredTasks are the tasks in the store of a server, for code that ends tasks from outside.
+"""Tasks as handlers and other code of the server see them.
 
-`CallerTasks` are those of the caller of one request, ``ctx.caller_tasks``; `TaskContext` is the task that the
-request itself is or may become, ``ctx.task``.
+- `StoredTasks`: the tasks in a server's store, for code outside of handlers.
+- `CallerTasks`: the tasks of one request's caller, ``ctx.caller_tasks``.
+- `TaskContext`: the task that the request itself is or may become, ``ctx.task``.
 """
 
 from __future__ import annotations
@@ -35,24 +36,25 @@ from ...tasks.transitions import cancelled, with_message, with_outcome
 T = TypeVar("T")
 
 TaskOutcome: TypeAlias = CallToolResult | str | CodedError
-"""The end of a task: the result of a tool, its text alone, or an error of JSON-RPC."""
+"""The outcome of a task: the result of a tool, only its text, or a JSON-RPC error."""
 
 
 def state_in(record: TaskRecord) -> TaskState:
-    """Return the state of a task, in the words of 2025-11-25: a result with ``isError`` makes a task ``failed``."""
+    """Return the state of a task in the terms of 2025-11-25, where a result with ``isError`` makes a task
+    ``failed``."""
     return state_of(core_task(record))
 
 
 class StoredTasks:
-    """Reads and ends tasks from anywhere: `Server.tasks`, for the tasks of all callers, and ``ctx.caller_tasks``, for
-    the tasks of one caller.
+    """Reads, completes and cancels tasks from anywhere in the server.
 
-    Meant are tasks with work that is done elsewhere (`CallerTasks.create_task`): by a batch system, a colleague, or
-    another process, which tells the end by `store_task_result`. A task that a handler of this server runs
-    can be ended, too; its handler is cancelled then.
+    `Server.tasks` has the tasks of all callers, ``ctx.caller_tasks`` those of one caller. It is meant for tasks whose
+    work is done elsewhere (`CallerTasks.create_task`), for example by a batch system, a person or another process, and
+    completed with `store_task_result`. A task that a handler of this server runs can be ended as well: its handler is
+    cancelled.
 
-    A task that the object cannot see is a `CodedError` (-32602). Any method raises `OSError` when the store fails. All
-    methods belong to trio's thread.
+    A task that doesn't exist for this object raises `CodedError` (-32602). Any method raises `OSError` if the store
+    fails. Call all methods in trio's thread.
     """
 
     def __init__(self, records: Callable[[], Sequence[TaskRecords]], scope: str | None = None) -> None:
@@ -71,8 +73,8 @@ class StoredTasks:
         return state_in((await self._find(task_id))[1])
 
     async def get_task_result(self, task_id: str) -> CallToolResult:
-        """Return the result of a task, now: nothing is waited for. Raises the error of a task that failed with one, and
-        `CodedError` (-32602) for a task without a result, which works or was cancelled."""
+        """Return the result of a task, without waiting for it. Raises the task's error if it failed with one, and
+        `CodedError` (-32602) if it has no result, because it is still running or was cancelled."""
         _, record = await self._find(task_id)
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {record.phase}, and has no result")
@@ -83,16 +85,19 @@ class StoredTasks:
     async def store_task_result(
         self, task_id: str, status: Literal["completed", "failed"], result: TaskOutcome
     ) -> bool:
-        """End a task with its result. Return false, with nothing changed, for a task that has ended, or was cancelled:
-        the first end stays.
+        """Complete a task with its result. Returns false, with nothing changed, if the task has already ended or was
+        cancelled.
 
-        ``failed`` with a result or a text is a result with ``isError``, which 2025-11-25 calls ``failed`` and the
-        extension ``completed``; ``failed`` with a `CodedError` is ``failed`` in both. A result with more than
-        `TaskSettings.max_record_bytes` fails the task. Raises `ValueError` for another status, and for ``completed``
-        with an error; `NotSerializable`.
+        ``failed`` with a result or a text means a result with ``isError``, which 2025-11-25 calls ``failed`` and the
+        extension ``completed``. ``failed`` with a `CodedError` is ``failed`` in both. A result with more than
+        `TaskSettings.max_record_bytes` bytes fails the task.
+
+        Raises:
+            ValueError: For any other status, and for ``completed`` with an error.
+            NotSerializable: If the result has no JSON form.
         """
         if status not in ("completed", "failed"):
-            raise ValueError(f"a result is stored as completed or failed, not as {status!r}")
+            raise ValueError(f"the status of a stored result must be 'completed' or 'failed', not {status!r}")
         records, record = await self._find(task_id)
         outcome = _outcome(status, result, record, records.settings.max_record_bytes)
         return await self._apply(
@@ -100,11 +105,17 @@ class StoredTasks:
         )
 
     async def update_task_status(self, task_id: str, status: str, message: str | None = None) -> bool:
-        """Tell how a task is: ``working`` with a ``message`` for people, ``failed`` or ``cancelled`` with the reason.
-        Return false, with nothing changed, for a task that has ended. Raises `ValueError` for another status: a task is
-        completed by `store_task_result`, and requires input while a handler asks."""
+        """Set the status of a task: ``working`` with a ``message`` for people, or ``failed`` or ``cancelled`` with the
+        reason.
+
+        Returns false, with nothing changed, if the task has ended. Raises `ValueError` for any other status: use
+        `store_task_result` to complete a task; a task requires input while its handler asks a question.
+        """
         if status not in ("working", "failed", "cancelled"):
-            raise ValueError(f"the status of a task cannot be set to {status!r}: use store_task_result, or ask by ctx")
+            raise ValueError(
+                f"update_task_status cannot set {status!r}: call store_task_result to complete a task; "
+                "it requires input while its handler asks with ctx"
+            )
         records, _ = await self._find(task_id)
         words = message or f"the task was {status}"
         if status == "working":
@@ -117,7 +128,7 @@ class StoredTasks:
         return await self._apply(records, task_id, lambda kept, now: with_outcome(kept, now, outcome, words))
 
     async def _apply(self, records: TaskRecords, task_id: str, transition: Transition) -> bool:
-        """Carry out a step. Return whether the task had not ended before."""
+        """Apply a transition. Return false if the task had already ended."""
         was_final = False
 
         def step(record: TaskRecord, now: int) -> TaskRecord | None:
@@ -131,10 +142,10 @@ class StoredTasks:
 
 
 def _outcome(status: str, result: TaskOutcome, record: TaskRecord, limit: int) -> Outcome:
-    """Return the outcome in the terms of the revision of the record."""
+    """Return the outcome in the terms of the record's revision."""
     if isinstance(result, CodedError):
         if status != "failed":
-            raise ValueError("a task that is completed has a result, not an error")
+            raise ValueError("a completed task must have a result, not an error")
         error = {"code": result.code, "message": result.message}
         return Outcome(encode_readable(error if result.data is None else {**error, "data": result.data}), is_error=True)
     value = CallToolResult([TextContent(result)]) if isinstance(result, str) else result
@@ -150,29 +161,32 @@ _MILLISECONDS: Final = 1000
 
 @value
 class TaskPage:
-    """A page of tasks, oldest first. ``next_cursor`` leads to the next page; `None` at the end."""
+    """A page of tasks, oldest first. Pass ``next_cursor`` to get the next page; it is `None` on the last page."""
 
     tasks: list[TaskState]
-    """The tasks of the page."""
+    """The tasks on this page."""
     next_cursor: str | None = None
 
 
 class CallerTasks(StoredTasks):
-    """The tasks of one principal; where the transport knows no principal, all tasks that belong to none."""
+    """The tasks of one principal; without authentication, all tasks that have no principal."""
 
     def __init__(self, host: Callable[[], TaskHost], request: RequestScope) -> None:
         super().__init__(lambda: (host().records,), scope_of(request))
         self._host = host
-        """Returns the host of the tasks, which may be made by that, in trio's thread: an object of this class is made
-        in any."""
+        """Returns the host of the tasks. It may create the host, so it is called in trio's thread only; this object may
+        be created in any thread."""
         self._request = request
 
     async def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
-        """Create a task for work that is done elsewhere, and return its state. The task ends when somebody stores its
-        result: see `StoredTasks`; or fails after ``ttl`` seconds, by default as the call's own task.
+        """Create a task for work that is done elsewhere, and return its state.
 
-        In a call that is, or may become, a task, the first such task is the task of the call: the call is answered with
-        the task at once (`TaskContext.start`). A handler that returns the state leaves the task to others:
+        The task ends when its result is stored (see `StoredTasks`), or fails after ``ttl`` seconds. By default, ``ttl``
+        is that of the call's own task. It is shortened to `TaskSettings.max_ttl`; with ``math.inf`` and no maximum, the
+        task never expires.
+
+        In a call that is, or may become, a task, the first task created is the task of the call. The call is answered
+        with it at once (`TaskContext.start`). If the handler returns its state, the task goes on without the handler:
 
             @server.tool(task="required")
             async def render(scene: str, ctx: RequestContext) -> TaskState:
@@ -180,18 +194,19 @@ class CallerTasks(StoredTasks):
                 await queue.put(task.id, scene)
                 return task
 
-        A handler that raises, or returns anything else, ends the task with that. `update_task_status`, and no longer
-        `TaskContext.status`, tells how the work goes. All further tasks, and a task that is
-        created in an ordinary call, are tasks of their own; their ids are the handler's to tell.
+        If the handler raises, or returns anything else, that ends the task. Report progress with `update_task_status`,
+        not with `TaskContext.status`. Further tasks, and tasks created in an ordinary call, are independent: your
+        handler must return their ids to the client.
 
-        Raises `CodedError` (-31000) where there are too many tasks, and `ValueError` for a ``ttl`` that is not greater
-        than 0; ``math.inf``: for ever. A ``ttl`` is shortened to `TaskSettings.max_ttl`.
+        Raises:
+            CodedError: (-31000) If there are too many tasks.
+            ValueError: If ``ttl`` isn't greater than 0.
         """
         own = self._request.task
         own_ttl = None if own is None else own.ttl_ms if ttl is None else self._milliseconds(ttl)
         if own is not None and await own.delegate(own_ttl, message):
             return await self.get_task(own.id)
-        self._request.request.unpack()  # the parameters are kept with the new task, too
+        self._request.request.unpack()  # the parameters are stored with the new task as well
         host = self._host()
         settings = host.settings
         ttl_ms = self._milliseconds(settings.ttl if ttl is None else ttl)
@@ -206,40 +221,43 @@ class CallerTasks(StoredTasks):
         return milliseconds(min(ttl, self._host().settings.max_ttl))
 
     async def list_tasks(self, cursor: str | None = None) -> TaskPage:
-        """Return a page of the caller's tasks, in the order of their creation. ``cursor``: the `TaskPage.next_cursor`
-        of the page before, which stays good when its tasks are gone. Raises `CodedError` (-32602) for a text that
-        is no cursor."""
+        """Return a page of the caller's tasks, in order of creation.
+
+        ``cursor`` is the `TaskPage.next_cursor` of the previous page. It stays valid when that page's tasks are gone.
+        Raises `CodedError` (-32602) if it isn't a cursor.
+        """
         page = await self._host().records.page(self._scope or "", cursor, _PAGE)
         return TaskPage([state_in(record) for record in page.records], page.next_cursor)
 
 
 class TaskContext:
-    """The task of a handler, ``ctx.task``. The class itself is passive: nothing is kept, and nobody is told.
+    """The task of a handler: ``ctx.task``. An instance of this class itself, in tests, is passive and keeps nothing.
 
-    A request becomes a task when `start` is called, or after `TaskSettings.grace`; in revision 2025-11-25, where the
-    requestor decides, before the handler runs. From then on the questions of the handler are questions of the task.
+    In revision 2025-11-25, the client decides whether the request is a task, and it is one before the handler runs. In
+    later revisions, it becomes a task when `start` is called, or after `TaskSettings.grace`. From then on, the
+    handler's questions are sent as questions of the task.
     """
 
     __slots__ = ()
 
     _task: RequestTask | None = None
-    """The task, in a `LiveTask`; `None` in a passive context."""
+    """The task of a `LiveTask`; `None` in a passive context."""
 
     @property
     def id(self) -> str:
-        """The unguessable name of the task, known before the start."""
+        """The task's id, which cannot be guessed. It is available before the task starts."""
         return "" if self._task is None else self._task.id
 
     @property
     def ttl(self) -> float | None:
-        """Seconds from the start of the task until the task is cancelled and fails; `None`: never."""
+        """Seconds from the start of the task until it is cancelled and fails; `None` for no limit."""
         ttl_ms = None if self._task is None else self._task.ttl_ms
         return None if ttl_ms is None else ttl_ms / _MILLISECONDS
 
     @property
     def requested_ttl(self) -> float | None:
-        """Seconds for which the requestor wishes the task to exist; ``math.inf``: for ever; `None`: no wish. The
-        requestor has a say in revision 2025-11-25 only. `ttl` holds in any case."""
+        """Seconds for which the client requested to keep the task; ``math.inf`` for no limit, `None` if it made no
+        request. Only clients of revision 2025-11-25 can request it. `ttl` is what actually applies."""
         if self._task is None:
             return None
         request = self._task.scope.request
@@ -251,37 +269,37 @@ class TaskContext:
 
     @property
     def has_started(self) -> bool:
-        """True once the request was answered with the task."""
+        """True once the request has been answered with the task."""
         return self._task is not None and self._task.has_started
 
     @property
     def attempt(self) -> int:
-        """The number of this run: more than 1 where a run before was cut off by the end of its process. Runs that were
-        given up in good order, at a shutdown, do not count."""
+        """The number of this run, starting with 1. It is greater if an earlier run was interrupted by the end of its
+        process. Runs that were handed over in a graceful shutdown don't count."""
         return 1 if self._task is None else self._task.attempt
 
     @property
     def restored(self) -> Any:
-        """The last value given to `checkpoint` by a run before; `None` in the first run, and for a tool that is not
-        declared with ``on_restart="resume"``."""
+        """The last value that an earlier run passed to `checkpoint`. `None` in the first run, and for tools without
+        ``on_restart="resume"``."""
         restored = None if self._task is None else self._task.restored
         return None if restored is None else decode_value(restored)
 
     def restored_as(self, kind: type[T]) -> T | None:
-        """Return `restored` as a ``kind``, for example a dataclass or ``list[int]``; `None` where there is nothing.
-        Raises `ValueError` for a value that doesn't fit."""
+        """Return `restored` as a ``kind``, for example a dataclass or ``list[int]``; `None` if there is no value.
+        Raises `ValueError` if it doesn't fit."""
         return None if (restored := self.restored) is None else convert(restored, kind)
 
     def status(self, message: str) -> None:
-        """Tell the client how the task is: words for people, of which the latest are kept. Never waits."""
+        """Set the task's status message, for people. Only the latest one is kept. Never waits."""
         if self._task is not None:
             self._task.set_message(message)
 
     async def start(self) -> None:
-        """Answer the request with the task, now. The handler goes on afterwards, as long as it likes.
+        """Answer the request with the task now. The handler continues to run, for as long as it likes.
 
-        Idempotent. While the request is answered with questions, waits until the client comes back. Raises `CodedError`
-        (-31000) where there are too many tasks.
+        Idempotent. While the client is answering questions sent in the response, this waits until it returns. Raises
+        `CodedError` (-31000) if there are too many tasks.
         """
         if self._task is None:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -289,10 +307,10 @@ class TaskContext:
             await self._task.start()
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep ``value``, JSON data, for a run after a restart: see `restored`. Raises `NotSerializable`.
+        """Save ``value``, JSON data, for a run after a restart: see `restored`. Raises `NotSerializable`.
 
-        A run that starts from here asks, in the same order, what this run asks from here on, and gets no answer to what
-        was asked before.
+        A run that resumes from this checkpoint must ask the same questions, in the same order, as this run asks after
+        it. It gets no answers to questions asked before the checkpoint.
         """
         if self._task is None:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -301,7 +319,7 @@ class TaskContext:
 
 
 class LiveTask(TaskContext):
-    """The context of a task that runs, a view of its `RequestTask`."""
+    """The context of a running task: a view of its `RequestTask`."""
 
     __slots__ = ("_task",)
 

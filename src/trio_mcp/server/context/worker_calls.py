@@ -1,6 +1,5 @@
-"""How a worker thread comes to a member of an object of trio's thread: by `passthrough`, `in_trio`, `blocking` or
-`blocking_question`.
-"""
+"""Access from a worker thread to objects of trio's thread: `passthrough`, `in_trio`, `blocking` or
+`blocking_question`."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ T = TypeVar("T")
 
 
 def passthrough(member: T) -> T:
-    """Return a member, a property or a method, that does in any thread what the original does."""
+    """Return a property or method that forwards to the original in the calling thread."""
     if not isinstance(member, property):
         return cast("T", _calling(member, lambda _, call: call()))
     getter: Any = member.fget
@@ -32,17 +31,17 @@ def passthrough(member: T) -> T:
 
 
 def in_trio(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original, which waits for nothing, in trio's thread."""
+    """Return a method that calls the original, a function that never waits, in trio's thread."""
     return _calling(method, run_in_trio)
 
 
 def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the async original in trio's thread, and blocks until the call returns."""
+    """Return a method that calls the async original in trio's thread, and blocks until it returns."""
     return _calling(method, await_in_trio)
 
 
 def blocking_question(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method as of `blocking`; another thread may run meanwhile, since the original waits for the client."""
+    """Return a method like `blocking`. Since the original waits for the client, another thread may run meanwhile."""
     return _calling(method, partial(await_in_trio, asks=True))
 
 
@@ -59,7 +58,7 @@ def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]]
 def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
     """Call ``call`` in trio's thread for a handler of ``scope``, and return its result. Raises the exceptions of
     ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
-    if scope is None:  # a passive context, which doesn't need trio
+    if scope is None:  # a passive context, which works without trio
         return trio.from_thread.run_sync(call) if is_trios_thread() else call()
     if is_own := in_worker_thread():
         trio.from_thread.check_cancelled()
@@ -67,9 +66,12 @@ def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
 
 
 def await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
-    """Return the result of ``call`` in trio's thread. If this isn't the handler's own thread, ``call`` runs in the
-    nursery of the request. In trio's thread itself, return the awaitable: an async function has the context there, if
-    the plain handler is a wrapper around the function. In a handler on asyncio, return an awaitable of asyncio's."""
+    """Return the result of ``call`` in trio's thread.
+
+    - In a thread other than the handler's own, ``call`` runs in the request's nursery.
+    - In trio's thread, return an awaitable: a plain handler may wrap an async function, which has the context there.
+    - In a handler on asyncio, return an asyncio awaitable.
+    """
     if runs_in_trio(scope):
         return cast("T", call())
     if (calls := loop_calls_here()) is not None:
@@ -89,14 +91,14 @@ def await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], 
 
 
 def runs_in_trio(scope: RequestScope | None) -> bool:
-    """Return whether this is the thread of the run of trio that handles the request."""
+    """Return whether this is the thread of the trio run that handles the request."""
     return trio.lowlevel.in_trio_run() and (scope is None or scope.runner.trio_run.is_here)
 
 
 def is_trios_thread() -> bool:
-    """Return whether trio started this thread. Raises `trio.Cancelled` if the thread's call was cancelled."""
+    """Return whether trio started this thread. Raises `trio.Cancelled` if the call in this thread was cancelled."""
     try:
         trio.from_thread.check_cancelled()
-    except RuntimeError:  # a thread that the handler started
+    except RuntimeError:  # a thread started by the handler
         return False
     return True

@@ -1,6 +1,6 @@
-"""WorkerContext: the context of a plain ``def`` handler, in its worker thread.
+"""WorkerContext: the context of a plain ``def`` handler, which runs in a worker thread.
 
-Each member is made of the member that async handlers have, by one line that says how a thread comes to the member: see
+Each member is derived from the async handlers' member by one line, which says how a thread calls it: see
 `worker_calls`. Docstrings, parameters and types are those of the original.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class WorkerLog:
-    """`RequestLog` for threads: the same methods, which block until there is room."""
+    """`RequestLog` for threads: the same methods, but they block until there is room."""
 
     def __init__(self, log: RequestLog, scope: RequestScope | None) -> None:
         self._original = log
@@ -53,16 +53,27 @@ class WorkerLog:
 
 
 class WorkerContext(ContextNames[L_co]):
-    """The members of `RequestContext`, for a worker thread: members that are async there block here.
+    """`RequestContext` for plain ``def`` handlers: methods that are async there block here.
 
-    If a plain handler returns the coroutine of an async function, these members return awaitables in that function.
-    In an async handler with ``asyncio=True``, they return awaitables of asyncio's: `RequestContext` is its annotation.
-    A thread cannot be interrupted, so long work calls `check_cancelled` often. Each blocking method also raises
-    `trio.Cancelled` once the request was cancelled; let that exception propagate. While a thread waits for an answer of
-    the client, another handler may have its place; see `Limits.max_asking_threads`. Threads that a handler starts, in a
-    ``ThreadPoolExecutor`` for example, may use the context until the handler returns. ``nursery`` and ``cancel_scope``
-    are for trio's thread: ``trio.from_thread.run_sync(ctx.nursery.start_soon, task)``,
-    ``trio.from_thread.run_sync(ctx.cancel_scope.cancel)``.
+        @server.tool
+        def index(folder: str, ctx: WorkerContext) -> int:
+            for number, name in enumerate(os.listdir(folder)):
+                ctx.check_cancelled()
+                ctx.progress(number)
+
+    A thread cannot be interrupted, so call `check_cancelled` often in long work. Every blocking method also raises
+    `trio.Cancelled` once the request was cancelled; let the exception propagate.
+
+    While a thread waits for the client's answer, another handler may use its place; see `Limits.max_asking_threads`.
+    Threads that a handler starts, for example in a ``ThreadPoolExecutor``, may use the context until the handler
+    returns.
+
+    ``nursery`` and ``cancel_scope`` may only be used in trio's thread:
+    ``trio.from_thread.run_sync(ctx.nursery.start_soon, task)``, ``trio.from_thread.run_sync(ctx.cancel_scope.cancel)``.
+
+    If a plain handler returns the coroutine of an async function, the blocking methods return awaitables in that
+    function. In an async handler with ``asyncio=True``, they return asyncio awaitables; annotate the parameter as
+    `RequestContext`.
     """
 
     def __init__(self, context: RequestContext[L_co]) -> None:
@@ -86,7 +97,7 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def task(self) -> WorkerTask | None:
-        """The task that the request is, or may become. See `RequestContext.task`."""
+        """The task that this request is, or may become. See `RequestContext.task`."""
         if (task := self._original.task) is None:
             return None
         from .worker_tasks import WorkerTask  # late: most servers have no tasks
@@ -104,7 +115,7 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def state(self) -> WorkerState:
-        """The values that the server keeps for this caller between requests. See `RequestContext.state`."""
+        """Values that the server keeps for this caller between requests. See `RequestContext.state`."""
         from .worker_state import WorkerState  # late: few servers keep state
 
         return WorkerState(self._original.state, self._scope)
@@ -128,21 +139,21 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def is_cancelled(self) -> bool:
-        """True once the request was cancelled. See `RequestContext.is_cancelled`."""
+        """True once the request has been cancelled. See `RequestContext.is_cancelled`."""
         return self.cancellation is not None
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """The reason why the request was cancelled. See `RequestContext.cancellation`."""
+        """Why the request was cancelled. See `RequestContext.cancellation`."""
         known = self._original.cancellation
-        if known is None and _thread_is_cancelled():  # for a reason that only trio's thread can read
+        if known is None and _thread_is_cancelled():  # only trio's thread can read the reason
             with suppress(trio.RunFinishedError):
                 known = trio.from_thread.run_sync(getattr, self._original, "cancellation")
         return known
 
     @property
     def cancelled(self) -> threading.Event:
-        """The event that is set when the request is cancelled. See `RequestContext.cancelled`."""
+        """An event that is set when the request is cancelled. See `RequestContext.cancelled`."""
         try:
             return run_in_trio(self._scope, lambda: self._original.cancelled)
         except RuntimeError:  # trio has ended
@@ -154,14 +165,14 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def log(self) -> WorkerLog:
-        """The client's log."""
+        """Sends log messages to the client. See `RequestContext.log`."""
         return WorkerLog(self._original.log, self._scope)
 
     send_notification = blocking(RequestContext.send_notification)
     elicitation_complete = blocking(RequestContext.elicitation_complete)
     close_stream = in_trio(RequestContext.close_stream)
 
-    # Rounds, for handlers that return `InputRequired`
+    # Answers of earlier rounds, for handlers that return `InputRequired`
 
     input_responses = passthrough(RequestContext.input_responses)
     request_state = passthrough(RequestContext.request_state)

@@ -8,7 +8,7 @@ from .worker_calls import blocking
 
 
 class WorkerState:
-    """The members of `CallerState`, for a worker thread: members that are async there block here."""
+    """`CallerState` for worker threads: methods that are async there block here."""
 
     def __init__(self, state: CallerState, scope: RequestScope | None) -> None:
         self._original = state

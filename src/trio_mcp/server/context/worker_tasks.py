@@ -1,4 +1,4 @@
-"""WorkerTask and WorkerTasks: the tasks of a plain ``def`` handler, in its worker thread."""
+"""WorkerTask and WorkerTasks: task APIs for plain ``def`` handlers, which run in worker threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .worker_calls import blocking, in_trio, passthrough
 
 
 class WorkerTask:
-    """The members of `TaskContext`, for a worker thread: members that are async there block here."""
+    """`TaskContext` for worker threads: methods that are async there block here."""
 
     def __init__(self, task: TaskContext, scope: RequestScope | None) -> None:
         self._original = task
@@ -27,7 +27,7 @@ class WorkerTask:
 
 
 class WorkerTasks:
-    """The members of `CallerTasks`, for a worker thread: each call blocks."""
+    """`CallerTasks` for worker threads: every method blocks."""
 
     def __init__(self, tasks: CallerTasks, scope: RequestScope | None) -> None:
         self._original = tasks
