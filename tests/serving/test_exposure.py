@@ -16,7 +16,7 @@ from tests.serving.http.protection import issued, protected
 
 from trio_mcp import Server, serve_http, serve_tcp, serve_unix, serve_websocket
 
-REACHED = "other machines reach this server at {}, and whoever does may use all of it: "
+REACHED = "other machines can reach this server at {} without authentication: "
 
 
 class Socket:

@@ -93,7 +93,7 @@ def test_unknown_transport_is_refused_with_those_that_there_are(transport: str) 
 
 
 def test_port_without_a_transport_is_refused_with_what_to_write() -> None:
-    with pytest.raises(TypeError, match=r'port= is for other transports: run\(server, "http"'):
+    with pytest.raises(TypeError, match=r'port= needs another transport: run\(server, "http"'):
         RUN(Server("s"), port=8000)
 
 

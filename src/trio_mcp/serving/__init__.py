@@ -1,1 +1,1 @@
-"""Serving of a server over each transport."""
+"""Serving a server over each transport."""

@@ -1,6 +1,5 @@
-"""Accepting: streams of many clients of one server, accepted and ended together, each served by a `Front`. Where other
-machines reach a server that lets everybody in, the opening of the listeners warns.
-"""
+"""Accepting connections from many clients of one server, and ending them together. Each accepted stream is served by a
+`Front`. If other machines can reach a server that needs no token, opening its listeners logs a warning."""
 
 from __future__ import annotations
 
@@ -35,56 +34,56 @@ logger = logging.getLogger("trio_mcp")
 
 _MAX_REJECTING: Final = 64
 _MAX_LAST_TURNS: Final = 1000
-"""Turns for connections that wait to be accepted at the end."""
+"""How many turns of trio's loop the server still accepts pending connections for when it shuts down."""
 _LAST_REQUESTS: Final = 0.5
-"""Seconds of the delay of a drain in which requests are taken over open connections alone."""
+"""Seconds at the end of the drain delay in which the server accepts requests over open connections only."""
 _TURNS: Final = 5
-"""Turns of trio's loop in which bytes that the system has received are read."""
+"""Turns of trio's loop in which the server reads bytes that the operating system has already received."""
 _LOOKS: Final = 50
-"""Number of checks for requests that haven't arrived, within `_LAST_REQUESTS`."""
+"""How often the server checks for incomplete requests within `_LAST_REQUESTS`."""
 
 SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
-"""Listeners that are open already."""
+"""Listeners that are already open."""
 
 
 class Front(Protocol):
-    """Serves accepted streams: a transport's way with its clients."""
+    """Serves accepted streams. Each transport has its own implementation."""
 
     @property
     def callers(self) -> CallersByAddress:
-        """Finds the other ends of the streams."""
+        """Identifies the peer of each stream."""
         ...
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
-        """Serve a stream from ``hop``, from its acceptance to its end. `trio.serve_listeners` closes it."""
+        """Serve an accepted stream from ``hop`` until it ends. `trio.serve_listeners` closes the stream."""
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close a stream for which there is no room, and say why where the client would understand."""
+        """Close a stream because the server is full. Send the reason if the client would understand it."""
         ...
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close one connection that nobody would miss, and return whether there was one: the oldest of the caller with
-        the greatest ``weight``, which has to be more than 0."""
+        """Close one expendable connection, and return whether there was one: the oldest connection of the caller with
+        the greatest ``weight``, which must be more than 0."""
         ...
 
     def start_draining(self) -> bool:
-        """Note that `shut_down` follows after `Limits.drain_delay`. Return false if there is no such delay because no
-        health checks are served."""
+        """Announce that `shut_down` follows after `Limits.drain_delay`. Return false if there is no such delay, because
+        no health checks are served."""
         ...
 
     @property
     def awaits_requests(self) -> bool | None:
-        """True while a request may arrive over an accepted stream, and would be lost if `shut_down` were called now.
+        """Whether a request may still arrive over an accepted stream that would be lost if `shut_down` were called now.
         `None` for connections that carry many requests: `shut_down` doesn't wait for them."""
         ...
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Let each connection end when its accepted requests are done: see `Connection.shut_down`."""
+        """End each connection once its accepted requests are done. See `Connection.shut_down`."""
         ...
 
     async def wait_closed(self) -> None:
-        """Wait, after `shut_down`, until nothing is left but connections that end by themselves."""
+        """After `shut_down`, wait until only connections that end on their own are left."""
         ...
 
 
@@ -100,13 +99,16 @@ async def serve_streams(
     record: Recorder | str | os.PathLike[str] | None = None,
     shared: SharedStorage | None = None,
 ) -> None:
-    """Serve ``server`` to all who connect, until a signal or cancel. ``front`` makes the `Front` of the streams, whose
-    own tasks run in the nursery given to ``front``, and which records by the recorder, if any. ``shared``: the storage
-    that the server shares with its replicas. `ServingOptions` documents the other parameters."""
+    """Serve ``server`` to all clients that connect, until a signal or cancellation.
+
+    ``front`` makes the `Front` of the streams. Its tasks run in the nursery that it receives, and it records with the
+    recorder that it receives, if any. ``shared`` is the storage that the server shares with its replicas.
+    `ServingOptions` documents the other parameters.
+    """
     check_servable(server)
     recorder = recorder_of(record)
     async with log_in_thread():
-        with infrequent_gc(), ExitStack() as signals:  # signals may come until the lifespan has ended
+        with infrequent_gc(), ExitStack() as signals:  # signals may arrive until the lifespan has ended
             async with running_with(server, shared, limits, stateless=stateless) as running:
                 listeners = await listen()
                 async with trio.open_nursery() as nursery:
@@ -114,7 +116,7 @@ async def serve_streams(
                     if handle_signals:
                         signals.enter_context(shut_down_on_signals(accepting.shut_down))
                     await accepting.run(listeners, task_status)
-                    nursery.cancel_scope.cancel(reason="nothing is served any more")
+                    nursery.cancel_scope.cancel(reason="serving has ended")
 
 
 class _StreamServer:
@@ -126,10 +128,10 @@ class _StreamServer:
         self._scope = trio.CancelScope()
         self._count = 0
         self._held = Counter[Caller]()
-        """Number of connections of each caller."""
+        """The number of connections of each caller."""
         self._turned_away = 0
         self._is_expected = False
-        """True from the first signal on."""
+        """Whether the server has received its first signal."""
         self._is_ending = False
         self._ending = trio.Event()
         self._sockets: list[Any] = []
@@ -138,8 +140,8 @@ class _StreamServer:
         self._sockets = [found for found in map(_socket, listeners) if found is not None]
         async with trio.open_nursery() as nursery:
             with self._scope:
-                # `trio.serve_listeners` closes the listeners when it is left, survives the errors of accepting, and
-                # waits a moment when the system is out of descriptors.
+                # `trio.serve_listeners` closes the listeners when it exits, survives errors of `accept`, and waits a
+                # moment when the system has run out of file descriptors.
                 await trio.serve_listeners(
                     self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
                 )
@@ -147,9 +149,9 @@ class _StreamServer:
             await self._front.wait_closed()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Accept no more streams, and have the front and the tasks shut down, after `Limits.drain_delay` where load
-        balancers ask whether the server is ready. A second call skips that delay, and one that comes during the drain
-        cancels the remaining requests."""
+        """Stop accepting streams, and shut down the front and the tasks. If load balancers poll for readiness, this
+        happens after `Limits.drain_delay`. A second call skips that delay. A call during the drain cancels the
+        remaining requests."""
         is_first, self._is_expected = not self._is_expected, True
         if is_first and not hurry and self._front.awaits_requests is not None:
             delay = self._limits.drain_delay if self._front.start_draining() else 0.0
@@ -159,8 +161,8 @@ class _StreamServer:
 
     async def _shut_down_in(self, delay: float, reason: str) -> None:
         await trio.sleep(delay)
-        # A connection that only the system has accepted would be reset, and its request lost. So close the sockets in
-        # the same step in which none waits, not later when the accepting task runs.
+        # A connection that only the operating system has accepted would be reset, and its request lost. So close the
+        # sockets in the same step in which no connection is pending, not later when the accepting task runs.
         for _ in range(_MAX_LAST_TURNS):
             if not any(is_readable(each.fileno()) for each in self._sockets):
                 break
@@ -176,10 +178,10 @@ class _StreamServer:
             self._shut_down(reason, hurry=False)
 
     async def _wait_for_requests(self) -> None:
-        """Wait until the requests that are on their way have arrived, at most `_LAST_REQUESTS`."""
-        for _ in range(_TURNS):  # for newly accepted streams, and for bytes that wait to be read
+        """Wait until requests in transit have arrived, for at most `_LAST_REQUESTS`."""
+        for _ in range(_TURNS):  # for newly accepted streams, and for bytes that are yet to be read
             await trio.lowlevel.checkpoint()
-        # Connections don't announce their state, since that would slow down each request. So check it a few times.
+        # Connections don't announce their state, because that would slow down each request. So poll it a few times.
         for _ in range(_LOOKS):
             if not self._front.awaits_requests:
                 break
@@ -194,20 +196,20 @@ class _StreamServer:
 
     def _has_room(self, hop: RemoteEnd) -> bool:
         free = self._limits.max_connections - self._count
-        # A proxy connects for many, whose shares nobody knows before they ask.
+        # A proxy connects on behalf of many callers, which are unknown until their requests arrive.
         return free > 0 if hop.is_proxy else hop.here.may_take(self._held.__getitem__, free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """Close a connection for one more of ``caller``: one of ``caller``, or, where there is none, one of whoever has
-        the most."""
+        """Close one connection to make room for ``caller``: one of its own, or, if it has none, one of the caller that
+        has the most connections."""
         if self._held[caller]:
             return self._front.make_room(lambda other: other is caller)
         return self._front.make_room(self._held.__getitem__)
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        """Serve one stream. Its errors do not reach other connections."""
+        """Serve one stream. Its errors don't reach other connections."""
         try:
-            if self._is_ending:  # it was accepted in the last moment
+            if self._is_ending:  # accepted just before the server stopped accepting
                 return
             hop = self._front.callers.hop(stream)
             caller = hop.here
@@ -236,65 +238,66 @@ class _StreamServer:
 
 @show_fields
 class CommonOptions(TypedDict, total=False):
-    """The keyword arguments of all functions that serve many clients."""
+    """The keyword arguments that all functions for many clients have in common."""
 
     limits: Limits | None
-    """Limits that replace the server's own; `None`, the default, keeps the server's."""
+    """Limits that replace the server's own. `None`, the default, keeps the server's."""
     stateless: bool
-    """True keeps nothing between requests: handlers can't wait for answers of their client, and clients can't
-    subscribe to resources. By default false."""
+    """True keeps no state between requests: handlers can't wait for answers from their client, and clients can't
+    subscribe to resources. False by default."""
     record: Recorder | str | os.PathLike[str] | None
-    """File to which the messages of the connections are recorded, secrets masked, one file each, or a `Recorder`;
-    `None`, the default: none."""
+    """A file, or a `Recorder`, to which the messages are recorded: one file per connection, with secrets masked.
+    `None`, the default, records nothing."""
 
 
 @show_fields
 class ServingOptions(CommonOptions, total=False):
-    """The keyword arguments of `serve_tcp` and `serve_unix`, which `serve_websocket` and `serve_http` have as well."""
+    """The keyword arguments of `serve_tcp` and `serve_unix`. `serve_websocket` and `serve_http` have them too."""
 
     handle_signals: bool
-    """True, the default, lets SIGTERM and SIGINT end the server as `serve_websocket` says, in the main thread only."""
+    """True, the default, shuts the server down gracefully on SIGTERM and SIGINT, as `serve_websocket` describes. This
+    works in the main thread only."""
 
 
 def serving_options(options: ServingOptions) -> ServingOptions:
-    """Return those of ``options`` that every transport with listeners has."""
+    """Return the ``options`` that every transport with listeners has."""
     return cast("ServingOptions", {name: options[name] for name in ServingOptions.__optional_keys__ & options.keys()})
 
 
 @show_fields
 class EndpointOptions(CommonOptions, total=False):
-    """The keyword arguments that all functions that serve web pages and other clients at a URL have."""
+    """The keyword arguments of all functions that serve a URL to browsers and other clients."""
 
     path: str
-    """Path of the endpoint, ``/mcp`` by default, with and without a slash at its end."""
+    """Path of the endpoint, ``/mcp`` by default. It is served with and without a trailing slash."""
     auth: Protected | None
-    """Says who may call, by tokens; `None`, the default: no token is needed."""
+    """Token authentication: decides which callers are admitted. `None`, the default, requires no token."""
     allowed_origins: Allowed
-    """Web pages that may call, as ``"https://app.example.com"``: see `HostChecks`; ``[]``: none, ``"*"``: any. `None`,
-    the default: those of this machine."""
+    """Origins of the web pages that may call, such as ``"https://app.example.com"``: see `HostChecks`. ``[]`` allows no
+    page, ``"*"`` any page. `None`, the default, allows pages of this machine."""
     allowed_hosts: Allowed
-    """Names under which clients reach the server, as ``"mcp.example.com"``; ``"*"``: any. `None`, the default: the
-    names of this machine."""
+    """Host names under which clients reach the server, such as ``"mcp.example.com"``. ``"*"`` allows any name. `None`,
+    the default, allows the names of this machine."""
     trusted_proxies: TrustedProxies | None
-    """Reverse proxies whose word is taken for the address of a client; `None`, the default: none."""
+    """Reverse proxies that are trusted to report the address of a client. `None`, the default, trusts none."""
 
 
 @show_fields
 class WebSocketOptions(EndpointOptions, ServingOptions, total=False):
-    """The keyword arguments of `serve_websocket`, besides its address."""
+    """The keyword arguments of `serve_websocket`, besides the address."""
 
     ssl_context: ssl.SSLContext | None
-    """Serves ``wss://``, with HTTP ``https://``; `None`, the default: without TLS."""
+    """TLS context, to serve ``wss://`` or, with HTTP, ``https://``. `None`, the default, serves without TLS."""
     listeners: SocketListeners | None
-    """Listeners of the application's own, in place of ``host`` and ``port``."""
+    """Your own open listeners, in place of ``host`` and ``port``."""
 
 
 _HTTP_ADVICE: Final = (
-    "give auth=Protected(resource=..., authorization_servers=[...], verifier=...), "
-    'or host="127.0.0.1" behind a reverse proxy that knows the callers'
+    "pass auth=Protected(resource=..., authorization_servers=[...], verifier=...), "
+    'or host="127.0.0.1" behind a reverse proxy that authenticates the callers'
 )
 LINES_ADVICE: Final = (
-    'give host="127.0.0.1", or use serve_unix on this machine, or serve_http(..., auth=Protected(...)) for others'
+    'pass host="127.0.0.1", or use serve_unix on this machine, or serve_http(..., auth=Protected(...)) for others'
 )
 
 
@@ -306,8 +309,8 @@ async def open_listeners(
     *,
     asks_for_tokens: bool,
 ) -> SocketListeners:
-    """Open the listeners of a server over HTTP or WebSocket, unless they are ``given``. Warn where other machines reach
-    one of them, and neither a token nor a certificate says who calls."""
+    """Open the listeners of a server over HTTP or WebSocket, unless they are ``given``. Log a warning if other machines
+    can reach one of them, and neither a token nor a client certificate is required."""
     if given is not None:
         opened = given
     elif ssl_context is None:
@@ -320,25 +323,25 @@ async def open_listeners(
 
 
 def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
-    """Log a warning, with the ``advice`` on what to write, where others than this machine reach one of ``listeners``.
-    To be called once for each server that asks nobody for a token."""
+    """Log a warning, with ``advice`` on what to write, if other machines can reach one of ``listeners``. To be called
+    once for each server that requires no token."""
     open_ones = [address for address in map(_address, listeners) if address is not None and not is_loopback(address)]
     if open_ones:
         logger.warning(
-            "other machines reach this server at %s, and whoever does may use all of it: %s",
+            "other machines can reach this server at %s without authentication: %s",
             ", ".join(dict.fromkeys(open_ones)),
             advice,
         )
 
 
 def _socket(listener: trio.abc.Listener[Any]) -> Any:
-    """Return the socket of ``listener``; `None` where there is none."""
+    """Return the socket of ``listener``, or `None` if it has no socket."""
     inner: Any = getattr(listener, "transport_listener", listener)
     return getattr(inner, "socket", None)
 
 
 def _address(listener: trio.abc.Listener[Any]) -> str | None:
-    """Return the address at which ``listener`` listens; `None` for one of another kind, such as a Unix socket."""
+    """Return the IP address on which ``listener`` listens, or `None` for another kind, such as a Unix socket."""
     socket = _socket(listener)
     name: object = None if socket is None else socket.getsockname()
     return str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None

@@ -1,6 +1,5 @@
-"""CallersByAddress finds the party behind each connection and request, by which the bounds of a server are shared. A
-caller may lack a scope, and a caller's token ends by the clock of trio.
-"""
+"""Callers: `CallersByAddress` identifies the party that sent each connection and request. Server-wide limits are shared
+among these parties. A caller may lack a scope, and its token expires by trio's clock."""
 
 from __future__ import annotations
 
@@ -37,23 +36,23 @@ _Address: TypeAlias = IPv4Address | IPv6Address
 _Network: TypeAlias = IPv4Network | IPv6Network
 
 _SITE: Final = 56
-"""Prefix length that identifies one party in IPv6. The party may send from any address in its network. Providers give
-a household, or a customer with a server, a network of 56 bits, which contains 256 networks of 64 bits (RFC 6177, RIPE
-690): each machine there may have any of them."""
+"""Prefix length that identifies one party in IPv6. A party may send from any address in its network. Providers give a
+household, or a customer with a server, a network of 56 bits, which contains 256 networks of 64 bits (RFC 6177, RIPE
+690). Each machine there may use any of these."""
 _MAX_PROXIES: Final = 16
-"""Proxies on the way of a request that are looked at."""
+"""Maximum number of proxies between client and server that are examined for one request."""
 _MAX_PAIRS: Final = 16
-"""Maximum pairs that are read in one element of a Forwarded header."""
+"""Maximum number of pairs that are read in one element of a Forwarded header."""
 _MAX_CACHED_ADDRESSES: Final = 4096
 _LONGEST: Final = 100
-"""Characters of an address in a header, with a port and blanks: a peer may have written anything there."""
+"""Maximum characters of an address in a header, with its port and blanks. A peer may write anything there."""
 _UNIX: Final = "unix"
 _CONNECTIONS: Final = attrgetter("connections")
 
 
 def _networks(given: Iterable[str]) -> frozenset[_Network | str]:
     if isinstance(given, str):
-        raise TypeError(f"the proxies are a list of addresses and networks, not {given!r}: write [{given!r}]")
+        raise TypeError(f"proxies must be a list of addresses and networks, not {given!r}: write [{given!r}]")
     return frozenset(_UNIX if each == _UNIX else _network(each) for each in given)
 
 
@@ -62,36 +61,41 @@ def _network(text: str) -> _Network:
         return ip_network(text)
     except ValueError as error:
         raise ValueError(
-            f'{error}: a proxy is an address ("127.0.0.1"), a network ("10.0.0.0/8") or "unix", for those that connect '
-            "to a Unix socket"
+            f'{error}: a proxy must be an address ("127.0.0.1"), a network ("10.0.0.0/8"), or "unix" for proxies that '
+            "connect to a Unix socket"
         ) from None
 
 
 @frozen
 class TrustedProxies:
-    """The reverse proxies in front of a server whose word is taken for the address of a client.
+    """Reverse proxies in front of a server that are trusted to report the address of a client.
 
-    ``networks`` are addresses (``"127.0.0.1"``) and networks (``"10.0.0.0/8"``) of proxies; ``"unix"`` stands for the
-    proxies that connect to a Unix socket. ``header`` is the header to which each proxy adds the address of whoever has
-    connected: ``X-Forwarded-For``, another list of that form, a header with a single address (``X-Real-IP``), or
-    ``Forwarded`` (RFC 7239). The header is read from the right: the client is at the last address that is no trusted
-    proxy's, whatever a client may have written in front. From anybody else the header means nothing.
+    The header is read from the right: the client is the last address that isn't a trusted proxy's. So it doesn't matter
+    what a client has written further left. The header is ignored if any other peer sends it.
 
-    Raises `TypeError` and `ValueError` for networks that are none.
+    Args:
+      networks: addresses (``"127.0.0.1"``) and networks (``"10.0.0.0/8"``) of the proxies, or ``"unix"`` for proxies
+          that connect to a Unix socket.
+      header: the header to which each proxy appends the address of its peer: ``X-Forwarded-For``, another list of that
+          form, a header with a single address (``X-Real-IP``), or ``Forwarded`` (RFC 7239).
+
+    Raises:
+      TypeError: ``networks`` is not a list.
+      ValueError: an item of ``networks`` is invalid.
     """
 
     networks: frozenset[_Network | str] = attrs.field(converter=_networks)
     header: str = attrs.field(default="X-Forwarded-For", converter=str.lower)
 
     def _trusts(self, address: _Address | None) -> bool:
-        """Return whether a proxy connects from ``address``; `None`: not from an IP address."""
+        """Return whether a connection from ``address`` comes from a trusted proxy. `None` stands for a Unix socket."""
         if address is None:
             return _UNIX in self.networks
         return any(address in network for network in self.networks if not isinstance(network, str))
 
     def _client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
-        """Return the address of the client whose request the trusted ``proxy`` has brought; the address of the last
-        known proxy where the header does not tell."""
+        """Return the address of the client whose request the trusted ``proxy`` has forwarded. If the header doesn't
+        contain one, return the address of the last known proxy."""
         value = headers.get(self.header)
         if value is None:
             return proxy
@@ -107,9 +111,8 @@ class TrustedProxies:
 
 
 class RemoteEnd:
-    """The other end of a connection. ``address`` is its IP address. ``here`` is the party at that address, or the
-    process on a Unix socket, or the connection itself if neither is known. ``user`` is the id of its user: see
-    `Peer`."""
+    """The peer of a connection. ``address`` is its IP address. ``here`` is the party at that address, or the process on
+    a Unix socket, or the connection itself if neither is known. ``user`` is the id of its user: see `Peer`."""
 
     __slots__ = (
         *(
@@ -140,16 +143,16 @@ class RemoteEnd:
         self._callers = callers
         self._trusted_proxies = trusted_proxies
         self.is_proxy = trusted_proxies is not None and trusted_proxies._trusts(address)
-        """True for a trusted proxy, which brings the requests of many clients."""
+        """Whether the peer is a trusted proxy, which forwards the requests of many clients."""
         self._user: Caller | None = None
         self._principal: Hashable = None
         self._last = here
-        """The principal that has sent the last request, and will probably send the next one."""
+        """The principal that sent the last request, and will probably send the next one."""
         self._connection: Caller | None = None
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
-        """Return the party that has sent a request with ``headers``, by names in lower case: ``principal``, or, where
-        nobody knows the principal, whoever is at the address."""
+        """Return the party that sent a request with ``headers`` (names in lower case): its ``principal`` or, without
+        one, the party at its address."""
         if principal is not None:
             if principal != self._principal:
                 self._last, self._principal = self._callers.of_principal(principal), principal
@@ -160,14 +163,14 @@ class RemoteEnd:
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
     def connection(self, caller: Caller) -> Caller:
-        """Return this connection as a part of ``caller``, which sends the current request."""
+        """Return this connection as a part of ``caller``, which sent the current request."""
         if self._connection is None or self._connection.within is not caller:
             self._connection = caller.connection()
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """Note that the connection of a proxy is used by ``caller`` from now on, unless ``caller`` uses the share of
-        the connections already: ``free`` are in nobody's use. Return whether the connection is."""
+        """Assign the connection of a proxy to ``caller``, and return true, unless ``caller`` has used up its share of
+        connections. ``free`` connections are unassigned."""
         if caller is self._user:
             return True
         if not caller.may_take(_CONNECTIONS, free + 1):
@@ -178,35 +181,35 @@ class RemoteEnd:
         return True
 
     def release(self) -> None:
-        """Note that nobody uses the connection any more. Idempotent."""
+        """Mark the connection as unassigned. Idempotent."""
         if self._user is not None:
             self._user.connections -= 1
             self._user = None
 
 
 class CallersByAddress:
-    """Finds the other ends of connections to a server, whose parties ``callers`` has. ``trusted_proxies`` may be among
-    them."""
+    """Identifies the peers of a server's connections, which may be ``trusted_proxies``, and their parties among
+    ``callers``."""
 
     def __init__(self, callers: Callers, trusted_proxies: TrustedProxies | None = None) -> None:
         self._callers = callers
         self._trusted_proxies = trusted_proxies
 
     def hop(self, stream: trio.abc.Stream) -> RemoteEnd:
-        """Return the other end of ``stream``."""
+        """Return the peer of ``stream``."""
         below = socket_below(stream)
         end = None if below is None else below.socket
         try:
             name: object = None if end is None else end.getpeername()
             process, user = (None, None) if end is None or end.family != socket.AF_UNIX else _credentials_of(end)
-        except OSError:  # the client is gone already
+        except OSError:  # the client has already disconnected
             name = process = user = None
         address = str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None
         return self.hop_at(address, process, user)
 
     def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> RemoteEnd:
-        """Return the other end of a connection from the address ``text``. If ``text`` is `None`, the other end may be
-        the ``process`` of this ``user`` on a Unix socket."""
+        """Return the peer of a connection from the address ``text``. If ``text`` is `None`, the peer may be the
+        ``process`` of ``user`` on a Unix socket."""
         address = None if text is None else _address(text)
         if address is not None:
             here = self._callers.at(_party(address))
@@ -216,8 +219,8 @@ class CallersByAddress:
 
 
 def unread_bytes(limits: Limits) -> SharedBytes:
-    """Return the count of the bytes that a server holds of messages that have not come whole, or wait for their turn:
-    see `Limits.max_unread_bytes`."""
+    """Return a counter for the bytes of messages that a server holds while they are incomplete or queued. See
+    `Limits.max_unread_bytes`."""
     return SharedBytes(max(limits.max_unread_bytes, 3 * limits.max_message_bytes))
 
 
@@ -226,8 +229,8 @@ _PEER_CREDENTIALS: Final = struct.Struct("iII")
 
 
 def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None]:
-    """Return the ids of the process that connected to the Unix socket, and of its user. Both are `None` without
-    SO_PEERCRED, which only Linux has. The process is `None` if it is in another namespace. Raises `OSError`."""
+    """Return the ids of the process that connected to the Unix socket, and of its user. Both are `None` on systems
+    without SO_PEERCRED, which only Linux has. The process is `None` if it is in another namespace. Raises `OSError`."""
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None, None
@@ -237,7 +240,7 @@ def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None
 
 
 def _address(text: str) -> _Address | None:
-    """Return the address in ``text``, with or without a port; `None` where there is none."""
+    """Return the address in ``text``, with or without a port, or `None` if it is invalid."""
     return _short_address(text) if len(text) <= _LONGEST else None
 
 
@@ -257,7 +260,7 @@ def _short_address(text: str) -> _Address | None:
 
 @lru_cache(_MAX_CACHED_ADDRESSES)
 def _party(address: _Address) -> str:
-    """Return the name of the party at ``address``: the address, or in IPv6 its network."""
+    """Return the name of the party at ``address``: the address itself, or its network for IPv6."""
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((int(address), _SITE), strict=False))
@@ -270,7 +273,7 @@ def _reversed_elements(value: str) -> Iterable[str]:
 
 
 def _forwarded_for(element: str) -> str:
-    """Return the client in an element of a Forwarded header (RFC 7239 section 4); empty where there is none."""
+    """Return the client in an element of a Forwarded header (RFC 7239 section 4), or an empty string if it has none."""
     for pair in element.split(";", _MAX_PAIRS)[:_MAX_PAIRS]:
         name, _, value = pair.partition("=")
         if name.strip(" \t").lower() == "for":
@@ -282,7 +285,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class InsufficientScope(CodedError):
-    """The error for a caller who lacks a scope, with the ``refusal`` in the words of HTTP."""
+    """A caller lacks a scope. ``refusal`` is the corresponding HTTP response."""
 
     def __init__(self, refusal: Refusal, needed: frozenset[str]) -> None:
         data = {"error": "insufficient_scope", "scopes": sorted(needed)}
@@ -291,14 +294,14 @@ class InsufficientScope(CodedError):
 
 
 def insufficient_scope(refusal: Refusal, needed: frozenset[str]) -> CodedError:
-    """Return the error for a request of a caller who lacks one of the ``needed`` scopes."""
-    if refusal.status != HTTPStatus.FORBIDDEN:  # a defect, of the author's rule for broader scopes
+    """Return the error for a request whose caller lacks one of the ``needed`` scopes."""
+    if refusal.status != HTTPStatus.FORBIDDEN:  # a bug in the author's rule for broader scopes
         return CodedError(INTERNAL_ERROR, "Internal error")
     return InsufficientScope(refusal, needed)
 
 
 def scope_check(gate: Gate, auth: Auth) -> CheckScopes:
-    """Return the check of all requests of one caller."""
+    """Return the scope check for all requests of one caller."""
     return partial(_check, gate, auth)
 
 
@@ -308,20 +311,21 @@ def _check(gate: Gate, auth: Auth, needed: frozenset[str]) -> None:
 
 
 def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
-    """Log a warning where ``running`` has scopes, and no ``gate`` that would know those of a caller."""
+    """Log a warning if ``running`` has scopes, but no ``gate`` that would know the scopes of a caller."""
     if gate is None and needs_scopes(running):
         logger.warning(
-            "tools, resources or prompts of this server need scopes, and nobody checks them: serve it with auth=..."
+            "tools, resources or prompts of this server need scopes, which are not checked: serve it with auth=..."
         )
 
 
 def share_proofs(running: Running, gate: Gate | None) -> None:
-    """Have ``gate`` take each proof once for all replicas, where ``running`` is one of several."""
+    """If ``running`` is one of several replicas, have ``gate`` accept each DPoP proof only once among all of them."""
     if gate is not None and isinstance(running, RunningServer) and running.host.replica is not None:
         gate.share(running.host.replica.replay_guard, running.host.replica.secret)
 
 
 def token_expiry(auth: Auth | None) -> float:
-    """Return the time at which the token of ``auth`` ends; infinite where nobody knows, or nothing is protected."""
+    """Return the time at which the token of ``auth`` expires. It is infinite if unknown, or if the server is
+    unprotected."""
     expires_at = None if auth is None else auth.principal.expires_at
     return math.inf if expires_at is None else trio.current_time() + expires_at - time.time()

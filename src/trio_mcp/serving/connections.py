@@ -1,6 +1,6 @@
 """Connections: a front for transports that carry whole messages, where each stream is one connection.
 
-`serve_tcp` and `serve_unix` serve many clients at once in the framing of stdio.
+`serve_tcp` and `serve_unix` serve many clients concurrently, framed as over stdio.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ T = TypeVar("T")
 
 @frozen(eq=False)
 class AcceptedConnection:
-    """An accepted client, with the transport to that client."""
+    """An accepted client, and the transport to it."""
 
     transport: FramedTransport
     peer: Peer
     check_scopes: CheckScopes | None = None
-    """The check of each request, where the server is protected."""
+    """Checks the scopes of each request, if the server is protected."""
     until: float = math.inf
-    """Time at which the token of the client ends."""
+    """Time at which the client's token expires."""
     expire: Callable[[], ConnectionLost] | None = None
-    """Closes the transport then, and returns the loss."""
+    """Closes the transport when the token expires, and returns the reason for the loss."""
     refuse: Callable[[], object] | None = None
-    """Tells a client that has more connections than its share to try again later."""
+    """Asks a client that has more connections than its share to try again later."""
 
 
 class ConnectionAcceptor(Protocol):
-    """The way in which a transport admits an accepted stream, or turns the stream away."""
+    """Admits or rejects the accepted streams of a transport."""
 
     async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection | None:
-        """Settle who the client is; return `None` for a client turned away. Tasks of the transport go to ``nursery``.
-        ``unread`` counts what the transport keeps of messages that have not come whole."""
+        """Identify the client, and return its connection, or `None` if it was rejected. Tasks of the transport run in
+        ``nursery``. ``unread`` counts the bytes of incomplete messages that the transport holds."""
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close a stream for which there is no room, and say why where the client would understand."""
+        """Close a stream because the server is full. Send the reason if the client would understand it."""
         ...
 
 
@@ -74,8 +74,8 @@ async def serve_connections(
     trusted_proxies: TrustedProxies | None = None,
     **options: Unpack[ServingOptions],
 ) -> None:
-    """Serve ``server`` to all who connect, each stream being one connection: see `serve_streams`. ``gate`` is the one
-    that ``greeting`` asks; ``trusted_proxies`` may connect for others."""
+    """Serve ``server`` to all clients that connect, with one connection per stream: see `serve_streams`. ``gate`` is
+    the one that ``greeting`` uses. ``trusted_proxies`` may connect on behalf of clients."""
 
     def front(running: Running, _: trio.Nursery, recorder: Recorder | None) -> _MessageFront:
         return _MessageFront(running, greeting, gate, trusted_proxies, recorder)
@@ -84,26 +84,27 @@ async def serve_connections(
 
 
 class ConnectionQuota:
-    """Room for at most ``limit`` connections of a server. Holds the collections of connections and not their owners:
-    that would be a cycle, for the garbage collector to find."""
+    """A quota of at most ``limit`` connections of a server. It holds the collections of connections and not their
+    owners, because that would be a reference cycle."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._counted: list[Sized] = []
 
     def count(self, *connections: Sized) -> None:
-        """Count what is in these collections, from now on."""
+        """Include the items of these collections in the count."""
         self._counted += connections
 
     def free(self) -> int:
-        """Return how many more connections there may be."""
+        """Return how many more connections are allowed."""
         return self._limit - sum(map(len, self._counted))
 
 
 class Connections:
-    """The connections to ``running``, each on a stream of its own, counted in ``room`` or, by default, alone; so are
-    the bytes of messages without their rest, in ``unread``. ``trusted_proxies`` may connect for others. ``recorder``
-    records each. See `Front`.
+    """Accepts the connections to ``running``, one per stream. See `Front`.
+
+    Connections count against ``room``, by default a quota of their own, and the bytes of incomplete messages against
+    ``unread``. ``trusted_proxies`` may connect on behalf of clients. ``recorder`` records each connection.
     """
 
     def __init__(
@@ -118,9 +119,9 @@ class Connections:
         self._recorder = recorder
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, trusted_proxies)
-        """Finds the other ends of connections: see `Front.callers`."""
+        """Identifies the peers of connections: see `Front.callers`."""
         self._greeted: dict[trio.CancelScope, Caller] = {}
-        """Scopes of the unidentified clients, oldest first."""
+        """Cancel scopes of the clients that are not identified yet, oldest first."""
         self._open: set[ServedConnection] = set()
         self._room = room or ConnectionQuota(running.limits.max_connections)
         self._room.count(self._greeted, self._open)
@@ -128,7 +129,7 @@ class Connections:
         self._ending: str | None = None
 
     def start_draining(self) -> bool:
-        """Return false: there is no place to ask whether the server is ready. See `Front.start_draining`."""
+        """Return false, because these transports have no health checks. See `Front.start_draining`."""
         return False
 
     @property
@@ -136,7 +137,7 @@ class Connections:
         """Always `None`: a connection carries many requests. See `Front.awaits_requests`."""
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each connection when its accepted requests are done: see `Front.shut_down`."""
+        """End each connection once its accepted requests are done: see `Front.shut_down`."""
         self._ending = reason
         for scope in tuple(self._greeted):
             scope.cancel(reason=reason)
@@ -144,21 +145,21 @@ class Connections:
             connection.connection.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Return after a checkpoint: there is nothing but the connections, which end by themselves."""
+        """Return after a checkpoint: only connections are left, which end on their own."""
         await trio.lowlevel.checkpoint()
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Cancel the oldest client that has sent nothing yet: see `Front.make_room`. Otherwise a few machines that
-        connect again and again would shut out everybody else."""
+        """Cancel the oldest client that hasn't sent anything yet: see `Front.make_room`. Otherwise a few machines that
+        reconnect repeatedly could shut out all other clients."""
         oldest = heaviest(self._greeted.items(), weight)
         if oldest is None:
             return False
         del self._greeted[oldest]
-        oldest.cancel(reason="it has said nothing, and another client wants its place")
+        oldest.cancel(reason="the client has sent nothing, and its connection is needed for another client")
         return True
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor) -> None:
-        """Serve a connection from ``hop`` whose client ``greeting`` admits, to its end: see `Front.serve`."""
+        """Serve a connection from ``hop`` until it ends, if ``greeting`` admits its client. See `Front.serve`."""
         unread = self._unread.held_for(hop.connection(hop.here))
         try:
             await self._serve(stream, hop, greeting, unread)
@@ -206,8 +207,8 @@ class Connections:
 
 
 def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:
-    """Return the first of the ``connections`` whose callers have the greatest ``weight``, more than 0; `None` where
-    there is none."""
+    """Return the first of the ``connections`` whose caller has the greatest ``weight``. Return `None` if no weight is
+    more than 0."""
     found: T | None = None
     most = 0
     for connection, caller in connections:
@@ -222,7 +223,7 @@ async def _expire_connection(connection: ServedConnection, until: float, expire:
 
 
 class _MessageFront(Connections):
-    """The connections whose clients one ``greeting`` admits. See `Front`."""
+    """The connections of clients that one ``greeting`` admits. See `Front`."""
 
     def __init__(
         self,
@@ -240,7 +241,7 @@ class _MessageFront(Connections):
         await super().serve(stream, hop, greeting or self._greeting)
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close a stream for which there is no room: see `ConnectionAcceptor.reject`."""
+        """Close a stream because the server is full: see `ConnectionAcceptor.reject`."""
         await self._greeting.reject(stream)
 
 
@@ -252,11 +253,11 @@ async def serve_tcp(
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
-    """Serve ``server`` over plain TCP, one message per line as over stdio, until cancelled or shut down.
+    """Serve ``server`` over plain TCP, with one message per line as over stdio, until cancelled or shut down.
 
-    Nothing is encrypted and clients are not authenticated: anybody who reaches the port is a client. Where
-    other machines do, a warning is logged. Reports its
-    listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
+    The connection is neither encrypted nor authenticated: any process that can reach the port is a client. A warning is
+    logged if other machines can reach it. `serve_websocket` describes how listeners are reported, and what happens on
+    shutdown and cancellation. `ServingOptions` documents ``options``.
     """
 
     check_served_under_trio("serve_tcp")
@@ -277,12 +278,16 @@ async def serve_unix(
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
-    """Serve ``server`` on the Unix socket ``path``, one message per line as over stdio, until cancelled or shut down.
+    """Serve ``server`` on the Unix socket ``path``, with one message per line as over stdio, until cancelled or shut
+    down.
 
-    Only this user may connect (mode 0600). The socket is removed at the end. A socket of a dead server is replaced.
-    `OSError` is raised if a live server listens at ``path``, or if ``path`` is not a socket. During the check, the
-    function holds a lock on a file beside the socket (``path`` with ``.lock`` appended), and removes the file. Reports
-    its listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
+    Only the current user may connect (mode 0600). The socket is removed at the end. The socket of a dead server is
+    replaced. While it checks for one, the function holds a lock on the file ``path`` + ``.lock``, and then removes that
+    file. `serve_websocket` describes how listeners are reported, and what happens on shutdown and cancellation.
+    `ServingOptions` documents ``options``.
+
+    Raises:
+      OSError: a running server listens at ``path``, or ``path`` is not a socket.
     """
     check_served_under_trio("serve_unix")
     check_keywords(serve_unix, options)
@@ -300,9 +305,9 @@ class _LineAcceptor:
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection:
         transport = SocketLineTransport(stream, limits.max_message_bytes, unread)
-        await transport.until_first()  # a client that sends nothing, or half a message, takes a connection from others
+        await transport.until_first()  # a client that sends nothing, or half a message, uses up a connection
         return AcceptedConnection(transport, UNKNOWN_PEER)
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close the stream: no message would be understood by every client."""
+        """Close the stream without a message, because not every client would understand one."""
         await trio.aclose_forcefully(stream)

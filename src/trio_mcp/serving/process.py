@@ -1,6 +1,5 @@
-"""A process that serves: `serve_stdio`, handlers of the signals that end a server, and a garbage collector that runs
-less often.
-"""
+"""Serving as a process: `serve_stdio`, the handlers of the signals that end a server, and less frequent garbage
+collection."""
 
 from __future__ import annotations
 
@@ -32,26 +31,27 @@ if TYPE_CHECKING:
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _LAST_SECOND: Final = 0.9
 _SOON: Final = 0.001
-"""Seconds left for an application's timer that would have run out meanwhile."""
+"""Seconds until an application's timer fires that would have run out in the meantime."""
 
 
 class ShutDown(Protocol):
-    """The callback that tells a server of a signal."""
+    """The callback that notifies a server of a signal."""
 
     def __call__(self, reason: str, *, hurry: bool) -> None:
-        """End for ``reason``. ``hurry`` is true when it is not the first signal: the process has less than a second
-        then."""
+        """Shut down for ``reason``. ``hurry`` is true from the second signal on: the process then has less than
+        a second."""
 
 
 @contextmanager
 def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Generator[None]:
-    """Call ``shut_down`` in trio at each SIGTERM and SIGINT while inside. Does nothing outside of the main thread.
+    """Call ``shut_down`` in trio on each SIGTERM and SIGINT while inside the block. Does nothing outside the main
+    thread.
 
-    After the second signal the process has less than a second, and is then ended by SIGALRM, whatever any thread is
-    doing. When the block is left, the timer is cancelled and an application's SIGALRM handler is restored, unless the
-    server ends ``for_good``, together with its process.
+    After the second signal, the process has less than a second. SIGALRM then ends it, whatever its threads are doing.
+    On exit from the block, the timer is cancelled and an application's SIGALRM handler is restored, unless the server
+    ends ``for_good``, together with its process.
     """
-    if threading.current_thread() is not threading.main_thread():  # no other thread can handle signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
         yield
         return
     listener = _Listener(shut_down, trio.lowlevel.current_trio_token())
@@ -63,7 +63,7 @@ def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Gene
 
 
 def exclusive_process() -> None:
-    """End all servers for good, because the process has no other purpose."""
+    """End servers ``for_good`` from now on, because the process does nothing else: see `shut_down_on_signals`."""
     _signals.for_good = True
 
 
@@ -72,10 +72,10 @@ class _Listener:
         self._shut_down = shut_down
         self._token = token
         self.pending: list[int] = []
-        """Received signals that ``shut_down`` has not been told yet."""
+        """Received signals that were not passed to ``shut_down`` yet."""
 
     def receive(self, number: int, *, hurry: bool) -> None:
-        """Take a signal, inside of its handler: trio may be in any state."""
+        """Record a signal. This runs inside the signal handler: trio may be in any state."""
         self.pending.append(number)
         self._token.run_sync_soon(self._notify, hurry)
 
@@ -85,10 +85,10 @@ class _Listener:
 
 
 class _ExitTimer:
-    """The end of the process in less than a second, unless cancelled.
+    """Ends the process in less than a second, unless cancelled.
 
-    The system's own clock and signal end the process. Neither needs our threads or the lock of the interpreter, and
-    neither is stopped by the interpreter's end.
+    The operating system's own clock and signal end the process. Neither needs our threads or the interpreter lock, and
+    both keep working while the interpreter shuts down.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class _ExitTimer:
         self._delay, self._interval = signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
 
     def cancel(self) -> None:
-        """Restore the signal's handler and the timer, minus the elapsed time."""
+        """Restore the previous signal handler and timer, minus the elapsed time."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, _restorable(self._handler))
         if self._delay:
@@ -106,11 +106,11 @@ class _ExitTimer:
 
 
 def _restorable(handler: Any) -> Any:
-    return signal.SIG_DFL if handler is None else handler  # None: a handler that is not Python's
+    return signal.SIG_DFL if handler is None else handler  # None: a handler that wasn't installed from Python
 
 
 class _ProcessSignals:
-    """The process's handlers of both signals, as long as any server listens."""
+    """The process's handlers of both signals, installed while any server listens."""
 
     def __init__(self) -> None:
         self._listeners: list[_Listener] = []
@@ -135,7 +135,7 @@ class _ProcessSignals:
         if self._last_second is not None and not (for_good or self.for_good):
             self._last_second.cancel()
             self._last_second = None
-        for number in untold:  # the signal came too late for us
+        for number in untold:  # the signal came too late for the server to handle it
             signal.raise_signal(number)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
@@ -150,16 +150,16 @@ _signals: Final = _ProcessSignals()
 
 
 _PYTHONS_OWN_THRESHOLDS: Final = (700, 2000)
-"""Thresholds of CPython 3.11 and 3.12, and of 3.13."""
+"""Default thresholds of CPython 3.11 and 3.12, and of 3.13."""
 _THRESHOLD: Final = 10_000
 
 
 def tune_gc() -> None:
-    """Tune the garbage collector for a process that is the server: a short call takes at least a tenth less time.
+    """Tune the garbage collector for a process that does nothing but serve. It makes a short call at least 10 % faster.
 
-    Imported objects live as long as the process, so the collector need not look at them. Neither requests nor
-    connections leave reference cycles behind (tests hold that), so a collection after every few hundred objects finds
-    nothing. An application's own threshold is left alone.
+    Imported objects live as long as the process, so the collector needn't examine them. Requests and connections leave
+    no reference cycles behind, which tests check. So a collection after every few hundred objects finds nothing. If the
+    application has set its own threshold, nothing changes.
     """
     gc.freeze()
     _collect_rarely()
@@ -167,11 +167,11 @@ def tune_gc() -> None:
 
 @contextmanager
 def infrequent_gc() -> Generator[None]:
-    """Run the garbage collector less often while inside. An application's own threshold is left alone.
+    """Run the garbage collector less often while inside. If the application has set its own threshold, nothing changes.
 
-    Requests in flight on many connections exceed Python's own threshold again and again. The collector takes the
-    requests for long-lived objects, and then traverses everything that the connections hold. The traversal took half of
-    the time of an echo on each of a thousand connections, and found nothing.
+    Requests in flight on many connections exceed Python's default threshold again and again. The collector then treats
+    the requests as long-lived objects, and traverses everything that the connections hold. This took half of the time
+    of an echo on each of a thousand connections, and found nothing.
     """
     before = gc.get_threshold()
     _collect_rarely()
@@ -192,10 +192,10 @@ logger = logging.getLogger("trio_mcp")
 
 
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
-    """Return the recorder for what is given as ``record``."""
+    """Return the recorder for the value of a ``record`` option."""
     if record is None:
         return None
-    from ..recording.recorder import recorder_of  # late: few servers are recorded
+    from ..recording.recorder import recorder_of  # imported late: few servers are recorded
 
     return recorder_of(record)
 
@@ -209,15 +209,26 @@ async def serve_stdio(
 ) -> None:
     """Serve ``server`` on this process's standard input and output until the client closes them.
 
-    After the end of input, and after SIGTERM or SIGINT, no new request is taken. Accepted requests and tasks go on for
-    up to `Limits.drain_timeout` seconds and are then cancelled, threads are abandoned `Limits.shutdown_grace` later,
-    the lifespan is left, and the function returns. A second signal skips the waiting, and the process ends within a
-    second, by SIGALRM if necessary. Signals are handled in the main thread only, and not with ``handle_signals=False``.
-    ``stateless``: see `ServingOptions`. ``record`` is the file to which the messages are recorded, or a `Recorder`.
+    After the end of input, SIGTERM or SIGINT, the server shuts down gracefully:
 
-    During the call no other code of this process can touch the wire: ``print`` writes to standard error, and standard
-    input is empty. If nobody reads standard error at the return, later text is dropped, so that the process can end.
-    Raises `OSError` when standard input or output is not open.
+    1. It accepts no new requests. Accepted requests and tasks get up to `Limits.drain_timeout` seconds, and are then
+       cancelled.
+    2. Threads that still run are abandoned `Limits.shutdown_grace` seconds later.
+    3. The lifespan exits, and the function returns.
+
+    A second signal skips the waiting: the process ends within a second, by SIGALRM if necessary.
+
+    During the call no other code of this process can use the real standard streams: ``print`` writes to standard error,
+    and standard input is empty. If standard error has no reader when the function returns, later output is dropped, so
+    that the process can end.
+
+    Args:
+      stateless: see `ServingOptions`.
+      handle_signals: false leaves SIGTERM and SIGINT alone. Signals are handled in the main thread only.
+      record: a file to which the messages are recorded, or a `Recorder`.
+
+    Raises:
+      OSError: standard input or output is not open.
     """
     check_served_under_trio("serve_stdio")
     check_servable(server)
@@ -239,11 +250,14 @@ async def serve_transport(
     stateless: bool = False,
     record: Recorder | str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve ``server`` to the one client at the other end of ``transport``, for example over a transport of your own.
+    """Serve ``server`` to the one client at the other end of ``transport``, which may be your own class.
 
-    Returns at the end of input, as `serve_stdio` does, and closes the transport. Cancel the call to end earlier: the
-    client's requests are cancelled, and the function returns when they have ended. ``stateless``: see `serve_http`.
-    ``record`` is the file to which the messages are recorded, or a `Recorder`.
+    Returns at the end of input, like `serve_stdio`, and closes the transport. To end earlier, cancel the call: the
+    client's requests are cancelled, and the function returns when they have ended.
+
+    Args:
+      stateless: see `serve_http`.
+      record: a file to which the messages are recorded, or a `Recorder`.
     """
     check_served_under_trio("serve_transport")
     check_servable(server)
@@ -254,13 +268,13 @@ async def serve_transport(
         async with log_in_thread():
             await _serve(server, served, stateless=stateless, handle_signals=False)
     finally:
-        with trio.CancelScope(shield=True) as by_force:  # the shield ends at once, since the scope is cancelled
+        with trio.CancelScope(shield=True) as by_force:  # closes without waiting, because the scope is cancelled
             by_force.cancel(reason="the server has ended")
-            await served.aclose()  # nothing, unless the server didn't start
+            await served.aclose()  # does nothing, unless the server didn't start
 
 
 async def _serve(server: Servable, transport: FramedTransport, *, stateless: bool, handle_signals: bool) -> None:
-    with ExitStack() as signals:  # they may come until the lifespan has ended
+    with ExitStack() as signals:  # signals may arrive until the lifespan has ended
         async with server._running(stateless=stateless) as running:
             connection = connection_to(running, transport, SOLE_CLIENT)
             connection.connection.is_only = True
@@ -275,10 +289,10 @@ async def _serve(server: Servable, transport: FramedTransport, *, stateless: boo
                 services.start_soon(_end_tasks, running, connection)
                 await connection.run()
             if connection.connection.lost is not None:
-                logger.warning("the client is gone: %s", connection.connection.lost.reason)
+                logger.warning("the client has disconnected: %s", connection.connection.lost.reason)
 
 
 async def _end_tasks(running: Running, connection: ServedConnection) -> None:
-    """Have the tasks end as soon as the connection starts to: at the end of input, too."""
+    """Shut down the tasks as soon as the connection starts to end, which includes the end of input."""
     await connection.connection.until_ending()
     end_tasks(running, hurry=False)

@@ -1,4 +1,4 @@
-"""run: serve a server on a transport, from a program that does nothing else."""
+"""run: serve a server over any transport, from a program that does nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FUNCTIONS: Final = {
     "tcp": ".connections:serve_tcp",
     "unix": ".connections:serve_unix",
 }
-"""Function of each transport, by its module: only the one that is used is imported."""
+"""The module and function of each transport. Only the one in use is imported."""
 
 
 @overload
@@ -71,22 +71,25 @@ def run(
 def run(
     server: Servable, transport: Literal["stdio", "http", "websocket", "tcp", "unix"] = "stdio", **options: Any
 ) -> None:
-    """Serve ``server`` until its client closes standard input, or until Ctrl-C or SIGTERM over other transports.
+    """Serve ``server`` until its client closes standard input or, over other transports, until Ctrl-C or SIGTERM.
 
         run(server)  # over standard input and output
         run(server, "http", port=8000)
 
-    The keywords are those of `serve_stdio`, `serve_http`, `serve_websocket`, `serve_tcp` or `serve_unix`, which say how
-    the server ends. Call one of these in a program that runs trio itself.
+    Keyword arguments are passed to `serve_stdio`, `serve_http`, `serve_websocket`, `serve_tcp` or `serve_unix`, which
+    describe the shutdown. If your program runs trio itself, call one of these functions instead.
 
-    Raises `ValueError` for an unknown ``transport``, `RuntimeError` under trio, and what the function raises.
+    Raises:
+      ValueError: ``transport`` is unknown.
+      RuntimeError: trio is already running.
+      Exception: whatever the function raises.
     """
     if transport not in _FUNCTIONS:
         raise ValueError(f"transport must be one of {', '.join(map(repr, _FUNCTIONS))}, not {transport!r}")
     module, _, name = _FUNCTIONS[transport].partition(":")
     if trio.lowlevel.in_trio_run():
-        raise RuntimeError(f"run starts trio, which runs already. Write\n    await {name}(server, ...)")
+        raise RuntimeError(f"run() starts trio, but trio is already running. Write\n    await {name}(server, ...)")
     if transport == "stdio" and (of_others := options.keys() & {"host", "port"}):
-        raise TypeError(f'{of_others.pop()}= is for other transports: run(server, "http", host=..., port=...)')
+        raise TypeError(f'{of_others.pop()}= needs another transport: run(server, "http", host=..., port=...)')
     serve: Callable[..., Awaitable[None]] = getattr(import_module(module, __package__), name)
     trio.run(partial(serve, server, **options))

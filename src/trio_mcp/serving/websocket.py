@@ -1,4 +1,4 @@
-"""serve_websocket: a server for many clients at once, browsers among them."""
+"""serve_websocket: serve a server to many clients, including browsers, over WebSocket."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ..runtime.peer import Auth
 
 _POLICY: Final = 1008
-"""The close code of a client that may not be here any longer (RFC 6455 section 7.4.1)."""
+"""The close code for a client that is no longer authorized (RFC 6455 section 7.4.1)."""
 _TRY_AGAIN_LATER: Final = 1013
-"""The close code of a server that is too busy (registered beside those of RFC 6455)."""
+"""The close code of a server that is too busy (registered in addition to those of RFC 6455)."""
 _TOO_MANY: Final = "too many connections; try again later"
 
 
@@ -43,32 +43,42 @@ async def serve_websocket(
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[WebSocketOptions],
 ) -> None:
-    """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until it is ended.
+    """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until cancelled or shut
+    down.
 
-    Started in a nursery, the function reports its listeners, for the port that ``port=0`` was given::
+    If you start the function in a nursery, it reports its listeners. With ``port=0`` they tell you the port::
 
         listeners = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
 
-    ``path`` is the path of the endpoint. ``listeners`` of the application's own replace ``host`` and ``port``. With
-    an ``ssl_context`` the URL is ``wss://``. `WebSocketOptions` documents ``options``.
+    Shutdown: on SIGTERM or SIGINT, the server accepts no further connections or requests. Accepted requests get up to
+    `Limits.drain_timeout` seconds. Each connection is closed (code 1001) when its own requests are done, and then the
+    function returns. A second signal skips the waiting: if the function hasn't returned within a second, SIGALRM ends
+    the process. Signals are handled in the main thread only, and not with ``handle_signals=False``.
 
-    With ``auth``, the request for a WebSocket needs a token, see `Protected`; the connection is closed (1008) when the
-    token ends. Without, a warning is logged where other machines reach the server. Clients find the metadata of the
-    server where `serve_http` with ``websocket=True`` serves the same.
+    Cancellation: all requests are cancelled at once, and connections are closed in the same way.
 
-    ``allowed_origins`` are the web pages that may connect, ``allowed_hosts`` the names under which the server is
-    reached; see `HostChecks` for their form. On loopback addresses, the default is those of this machine. On other
-    addresses both must be given, else `ValueError` is raised. Clients without an Origin header, all but browsers, are
-    not checked for one. Behind a reverse proxy, ``trusted_proxies`` say whose word is taken for the address of a
-    client: see `serve_http`.
+    While the function runs, Python's garbage collector runs less often, unless the application has set its own
+    threshold.
 
-    At SIGTERM and SIGINT no further connection is accepted and no new request taken; accepted requests go on for up to
-    `Limits.drain_timeout` seconds, each connection is closed (1001) when its own requests are done, and this returns. A
-    second signal cuts that short: if this has not returned within a second, SIGALRM ends the process. Signals are
-    handled in the main thread only, and not with ``handle_signals=False``. Cancelled, the function cancels all requests
-    at once and closes the same way.
+    Args:
+      host: address to listen on. `None` is every address of the machine.
+      port: port to listen on. 0 is any free port.
+      path: path of the endpoint.
+      listeners: your own open listeners, in place of ``host`` and ``port``.
+      ssl_context: TLS context; the URL is then ``wss://``.
+      auth: requires a token in the upgrade request, see `Protected`. The connection is closed (code 1008) when the
+          token expires. Without ``auth``, a warning is logged if other machines can reach the server. Clients find
+          the protected resource metadata only if `serve_http` with ``websocket=True`` serves the same URL.
+      allowed_origins: origins of the web pages that may connect; see `HostChecks` for the form. On loopback addresses,
+          the default is pages of this machine. On other addresses it must be given. Clients without an Origin header,
+          which means all but browsers, pass this check.
+      allowed_hosts: host names under which the server is reached, with the same default and rule.
+      trusted_proxies: reverse proxies that are trusted to report the address of a client: see `serve_http`.
 
-    Meanwhile Python's garbage collector runs less often, unless the application has set a threshold of its own.
+    `WebSocketOptions` documents all ``options``.
+
+    Raises:
+      ValueError: ``host`` isn't a loopback address, and ``allowed_origins`` or ``allowed_hosts`` is missing.
     """
     check_served_under_trio("serve_websocket")
     check_keywords(serve_websocket, options)
@@ -94,8 +104,8 @@ async def serve_websocket(
 
 @frozen
 class WebSocketAcceptor:
-    """Admits clients that ask for a WebSocket at ``path`` and that ``gate``, if any, knows. ``received``: the bytes of
-    the stream that were read already."""
+    """Admits clients that request a WebSocket at ``path`` and pass the ``gate``, if any. ``received`` are bytes of the
+    stream that were already read."""
 
     path: str
     checks: HostChecks
@@ -105,7 +115,7 @@ class WebSocketAcceptor:
     async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection | None:
-        """Answer the upgrade: see `ConnectionAcceptor.accept`."""
+        """Respond to the upgrade request: see `ConnectionAcceptor.accept`."""
         try:
             request = await read_upgrade(stream, self.received)
             check_upgrade(request, self.path, self.checks)
@@ -138,12 +148,12 @@ class WebSocketAcceptor:
         )
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Answer 503: see `ConnectionAcceptor.reject`."""
+        """Respond with status 503: see `ConnectionAcceptor.reject`."""
         await refuse(stream, Rejection(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_MANY, Retry_After="5"))
 
 
 async def _admitted(gate: Gate, request: UpgradeRequest) -> Auth:
-    """Return the caller. Raises `Rejection` for one that ``gate`` does not admit."""
+    """Return the caller. Raises `Rejection` if ``gate`` doesn't admit it."""
     found = gate.known(request) or await gate.ask(request)
     if not isinstance(found, Refusal):
         return found
