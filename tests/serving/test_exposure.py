@@ -76,7 +76,7 @@ async def test_a_server_that_others_reach_without_authorization_says_so_once(
     async with serving(serve, listeners=[kind(name), kind(name), kind(("127.0.0.1", 80))], **ANYBODY):
         pass
     (warning,) = warnings_in(caplog)
-    assert warning.startswith(REACHED.format(name[0]) + "give auth=Protected(")
+    assert warning.startswith(REACHED.format(name[0]) + "pass auth=Protected(")
 
 
 @pytest.mark.parametrize("serve", HTTP)

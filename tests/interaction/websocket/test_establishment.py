@@ -140,7 +140,7 @@ async def test_what_is_no_websocket_url_is_refused(url: str, words: str) -> None
 async def test_the_client_is_told_why_it_is_refused() -> None:
     with trio.fail_after(PATIENCE):
         async with served(watched_server().server, port=0) as listeners:
-            with pytest.raises(ConnectionLost, match="HTTP status 404: there is nothing here"):
+            with pytest.raises(ConnectionLost, match="HTTP status 404: no endpoint at this path"):
                 async with open_websocket(f"ws://127.0.0.1:{port_of(listeners)}/other"):
                     pytest.fail("no such path")
 

@@ -150,7 +150,7 @@ async def test_the_card_stands_behind_the_path_of_the_endpoint(path: str, place:
 
 async def test_a_proxy_has_a_card_of_its_own() -> None:
     behind = proxy(weather())
-    with pytest.raises(ValueError, match="a card has a version"):
+    with pytest.raises(ValueError, match="a card needs a version"):
         await serve_http(behind, card=NAMED)
     card = Card("com.example/front", url="https://example.com/mcp", version="2.0", description="In front")
     async with listening(behind, card=card) as endpoint:
@@ -236,7 +236,7 @@ def test_a_single_version_is_one(version: str) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"description": None}, "a card has a description: write Server"),
+        ({"description": None}, "a card needs a description: write Server"),
         ({"description": "d" * 101}, "1 to 100"),
         ({"title": "t" * 101}, "the title"),
         ({"icons": [Icon("data:image/png;base64," + "A" * 70_000)]}, "clients read 65536"),

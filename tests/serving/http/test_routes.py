@@ -167,7 +167,7 @@ async def test_an_asgi_application_is_mounted_below_a_path() -> None:
         answer = await ask(endpoint, "/app/hello?q=1", "POST", b"body")
         assert (answer.status, answer.body) == (200, b"/app/hello 1 body")
         assert (await ask(endpoint, "/app/nothing")).status == 404
-        assert (await ask(endpoint, "/hello")).body == b"there is nothing here"
+        assert (await ask(endpoint, "/hello")).body == b"no endpoint at this path"
 
 
 async def open_numbers(endpoint: ListenedEndpoint, numbers: Numbers) -> Connection:

@@ -1,6 +1,6 @@
-"""HTTP: a server as an endpoint of Streamable HTTP, for both eras.
+"""HTTP: serving over Streamable HTTP, for both eras of the protocol.
 
-`HttpEndpoint` routes each request. A request of the modern era belongs to an exchange of its own (`stateless.py`), a
-request of a legacy revision to a session (`session.py`) or, without state, to nothing (`stateless.py` again). The way
-of bytes is in `trio_mcp.transports.http`.
+`HttpEndpoint` routes each request. A modern request has an exchange of its own (`stateless.py`). A request of a legacy
+revision belongs to a session (`session.py`) or, with ``stateless=True``, to none (`stateless.py` again). Reading and
+writing bytes is the job of `trio_mcp.transports.http`.
 """

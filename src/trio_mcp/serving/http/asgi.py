@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _NOT_RUNNING: Final = (
-    "http_app is not running: the framework in which it is mounted has to start it. Write\n"
+    "http_app is not running: the framework in which it is mounted must run its lifespan. Write\n"
     "    wrong:  mcp = http_app(server, ...); app = Starlette(routes=[Mount('/', mcp)])\n"
     "    right:  mcp = http_app(server, ...); app = Starlette(routes=[Mount('/', mcp)], lifespan=mcp.lifespan)\n"
     "or enter `async with mcp.lifespan():` in a lifespan of your own"
@@ -43,36 +43,41 @@ _NOT_RUNNING: Final = (
 
 
 def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
-    """Return ``server`` as an ASGI application, which serves the same as `serve_http`, at ``path``.
+    """Return ``server`` as an ASGI application, which serves the same as `serve_http`.
 
-    Any ASGI server can run the application. On trio, ``hypercorn --worker-class trio module:app``, the server runs in
-    the event loop of the ASGI server. On asyncio, ``uvicorn module:app``, the server runs in a thread of trio's beside
-    the event loop; all applications of a process share the thread. Mounted in Starlette or FastAPI, the application
-    needs the lifespan of the framework, which hides the events of the ASGI server::
+    Any ASGI server can run it. On trio (``hypercorn --worker-class trio module:app``), it runs in the event loop of the
+    ASGI server. On asyncio (``uvicorn module:app``), it runs in a trio thread next to the event loop. All applications
+    of a process share that thread.
+
+    If you mount the application in Starlette or FastAPI, pass its lifespan to the framework, which doesn't forward
+    lifespan events::
 
         mcp = http_app(server, allowed_origins=[], allowed_hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    `HTTPAppOptions` documents ``options``, which are as for `serve_http`; the address of a client is the one that the
-    ASGI server tells. Clients look for the metadata of a protected server (RFC 9728 section 3.1), and for a catalogue,
-    at the root of the host, also where the application is mounted elsewhere::
+    Clients look for protected resource metadata (RFC 9728 section 3.1) and for a catalog at the root of the host. If
+    the application is mounted elsewhere, add routes for them::
 
         documents = [Route(path, app) for app in (mcp.metadata, mcp.catalog) for path in app.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
 
-    On asyncio, an application without its lifespan starts with its first request and ends with the event loop.
+    On asyncio, an application whose lifespan isn't run starts with its first request, and ends with the event loop.
 
-    An application does not know who can reach its server, so this raises `ValueError` unless ``allowed_origins`` and
-    ``allowed_hosts`` are given. Addresses, certificates, connections and signals are the ASGI server's.
+    `HTTPAppOptions` documents ``options``, which work as in `serve_http`. The address of a client is the one that the
+    ASGI server reports. Addresses, certificates, connections and signals are up to the ASGI server.
+
+    Raises:
+      ValueError: ``allowed_origins`` or ``allowed_hosts`` is missing. An application can't find out who can reach its
+          server, so it has no defaults for them.
     """
     check_servable(server)
     check_keywords(http_app, options)
     origins, hosts = options.get("allowed_origins"), options.get("allowed_hosts")
     if origins is None or hosts is None:
         raise ValueError(
-            "say which web pages may ask and under which names the server is reached, for example "
-            'http_app(server, allowed_origins=["https://app.example.com"], allowed_hosts=["mcp.example.com"]); '
-            'allowed_origins=[] lets no web page in, "*" lets any'
+            "http_app needs allowed_origins (web pages that may call) and allowed_hosts (names of the server), for "
+            'example http_app(server, allowed_origins=["https://app.example.com"], allowed_hosts=["mcp.example.com"]); '
+            'allowed_origins=[] allows no web page, "*" allows any'
         )
     settings = settings_of(server, host_checks_for(None, origins, hosts), options)
     return HTTPApp(
@@ -117,25 +122,25 @@ class HTTPApp:
         self._front: ASGIFront | None = None
         self._making = threading.Lock()
         self._loop_runs: LoopRuns | None = None
-        """The runs beside event loops of asyncio; `None` where there was none."""
+        """The runs of this application beside asyncio event loops, or `None` if there was none."""
         self.metadata = ResourceMetadataApp(settings.gate)
-        """The metadata of a protected application, to be mounted at the root of the host."""
+        """The protected resource metadata, to be mounted at the root of the host."""
         self.catalog = CatalogApp(settings)
-        """The catalogue, to be mounted at the root of the host."""
+        """The catalog, to be mounted at the root of the host."""
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
-        """Run the server while inside; ``app``, which frameworks give to a lifespan, is ignored.
+        """Run the server while inside. Frameworks pass ``app`` to a lifespan; it is ignored.
 
-        When the block is left, no new request is taken; accepted ones go on for up to `Limits.drain_timeout` seconds,
-        and streams are ended. A cancel cancels all requests at once.
+        On exit, no new requests are accepted. Accepted requests get up to `Limits.drain_timeout` seconds, and streams
+        are ended. Cancellation cancels all requests at once.
         """
         if not trio.lowlevel.in_trio_task():
             async with self._beside_loops().lifespan():
                 yield
             return
         if self._front is not None:
-            raise RuntimeError("http_app runs already: its lifespan is entered once, by the outermost application")
+            raise RuntimeError("http_app is already running: enter its lifespan once, in the outermost application")
         try:
             async with self._open_front() as self._front:
                 yield
@@ -148,7 +153,7 @@ class HTTPApp:
             log_in_thread(),
             _open_recordings(self._record) as recordings,
             running_with(self._server, self._shared, self._limits, stateless=self._stateless) as running,
-            open_service_nursery("the application has ended") as services,
+            open_service_nursery("the ASGI application has ended") as services,
         ):
             front: ASGIFront = await services.start(self._run, running, recordings)
             yield front
@@ -157,7 +162,7 @@ class HTTPApp:
     def _beside_loops(self) -> LoopRuns:
         with self._making:
             if self._loop_runs is None:
-                from .asgi_loop import LoopRuns  # late: not needed on trio
+                from .asgi_loop import LoopRuns  # imported late: not needed on trio
 
                 self._loop_runs = LoopRuns(self._open_front)
             return self._loop_runs
@@ -172,19 +177,19 @@ class HTTPApp:
                 task_status.started(front)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the ASGI server: its lifespan, or one request."""
+        """Handle an ASGI scope: the lifespan or one request."""
         kind = scope["type"]
         if kind == "lifespan":
             await self._live(receive, send)
         elif kind == "http":
             await self._serve(scope, receive, send)
         elif kind == "websocket":
-            await send({"type": "websocket.close"})  # before it was accepted: status 403
+            await send({"type": "websocket.close"})  # before the upgrade was accepted: status 403
         else:
-            raise ValueError(f"http_app serves no ASGI scope of type {kind!r}")
+            raise ValueError(f"http_app doesn't support the ASGI scope type {kind!r}")
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Follow the lifespan of the ASGI server (ASGI 3, Lifespan)."""
+        """Run while the lifespan of the ASGI server lasts (ASGI 3, Lifespan)."""
         await receive()
         phase = "startup"
         try:
@@ -202,7 +207,7 @@ class HTTPApp:
             await self._beside_loops().serve(scope, receive, send)
         elif self._front is not None:
             await self._front.serve(scope, receive, send)
-        else:  # there is no endpoint to answer with
+        else:  # the endpoint, which makes answers, is not running
             logger.error("%s", _NOT_RUNNING)
             words = _NOT_RUNNING.encode()
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(words))]
@@ -211,36 +216,36 @@ class HTTPApp:
 
 
 class ResourceMetadataApp:
-    """The protected resource metadata as an ASGI application: see `http_app`. Needs no lifespan."""
+    """Protected resource metadata as an ASGI application: see `http_app`. Needs no lifespan."""
 
     def __init__(self, gate: Gate | None) -> None:
         self._document = b"" if gate is None else gate.metadata
         self.paths: tuple[str, ...] = () if gate is None else tuple(sorted(gate.metadata_paths))
-        """The paths at which clients look for the metadata; none where nothing is protected."""
+        """The paths at which clients look for the metadata. Empty if the server is unprotected."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request."""
         if scope["type"] != "http":
-            raise RuntimeError(f"the metadata of a protected resource have no {scope['type']}")
+            raise RuntimeError(f"the metadata application doesn't support the ASGI scope type {scope['type']!r}")
         answer = resource_metadata(self._document, scope["method"])
         await send({"type": "http.response.start", "status": answer.status, "headers": fields(answer)})
         await send({"type": "http.response.body", "body": answer.body})
 
 
 class CatalogApp:
-    """The catalogue of an application with ``catalog=True`` as an ASGI application: see `http_app`. Needs no
+    """The catalog of an application with ``catalog=True``, as an ASGI application: see `http_app`. Needs no
     lifespan."""
 
     def __init__(self, settings: EndpointSettings) -> None:
         self._checks = settings.checks
         self._document = settings.documents.get(CATALOG_PATH)
         self.paths: tuple[str, ...] = () if self._document is None else (CATALOG_PATH,)
-        """The path at which clients look for the catalogue; none where there is no catalogue."""
+        """The paths at which clients look for the catalog. Empty if there is no catalog."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request."""
         if scope["type"] != "http" or self._document is None:
-            raise RuntimeError(f"there is no catalogue for an ASGI scope of type {scope['type']!r}")
+            raise RuntimeError(f"the catalog application doesn't support the ASGI scope type {scope['type']!r}")
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host", "")
         if self._checks.allows_host(host):

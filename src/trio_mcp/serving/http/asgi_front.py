@@ -1,4 +1,4 @@
-"""ASGIFront: the requests that an ASGI server brings to an endpoint, in trio's thread."""
+"""ASGIFront: passes requests from an ASGI server to an endpoint, in trio's thread."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .recorded import HttpRecordings
 
 _LAST_WRITES: Final = 1.0
-"""Seconds that clients have to take the ends of their responses when the application ends."""
+"""Seconds that clients get to receive the last bytes of their responses when the application ends."""
 
 
 class ASGIFront:
-    """The requests that an ASGI server brings to an endpoint of ``running``. Its tasks run in ``nursery``."""
+    """Passes requests from an ASGI server to an endpoint of ``running``. Its tasks run in ``nursery``."""
 
     def __init__(
         self, running: Running, nursery: trio.Nursery, settings: EndpointSettings, recordings: HttpRecordings | None
@@ -36,7 +36,7 @@ class ASGIFront:
         self._context = contextvars.copy_context()
         self._responses: dict[AsgiResponse, None] = {}
         self._all_closed = trio.Event()
-        """Event set when, at the end, there are no responses any more."""
+        """Set when no responses are left during shutdown."""
         self._is_ending = False
         nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
 
@@ -45,7 +45,7 @@ class ASGIFront:
             response.tick(now, self._bounds.write_timeout)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, until its response is over or its client is gone."""
+        """Serve one request until its response is complete or its client has disconnected."""
         hop = self._endpoint.callers.hop_at(client_of(scope))
         response, body = AsgiResponse(send, self._context, hop), AsgiBody(receive, self._bounds)
         self._responses[response] = None
@@ -71,7 +71,7 @@ class ASGIFront:
                 body.refuse(head)
             data = await self._read(head, body, decision, response) if isinstance(decision, Admitted) else b""
         except BadRequest as bad:
-            closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
+            closes = scope.get("http_version", "1.1").startswith("1")  # not allowed in HTTP/2: RFC 9113 section 8.2.2
             response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
             may_come_again = bad.status is HTTPStatus.SERVICE_UNAVAILABLE
             if head is not None and isinstance(decision, Admitted) and not may_come_again:
@@ -87,7 +87,8 @@ class ASGIFront:
             response.answer(decision)
             await response.write(body)
             return
-        # Handlers are started by whichever request makes room for them, so none sees the context of its own request.
+        # A handler may be started by another request, when that makes room. So no handler gets its own request's
+        # context.
         self._context.run(self._endpoint.serve, head, data, response, decision.caller)
         async with open_service_nursery("the response is over") as services:
             services.start_soon(self._watch, body, response)
@@ -105,7 +106,7 @@ class ASGIFront:
         response.cut("the client is gone")
 
     async def close(self) -> None:
-        """Take no more requests, and wait until the accepted ones and all streams are over."""
+        """Accept no more requests, and wait until accepted requests and all streams have ended."""
         self._is_ending = True
         self._endpoint.shut_down("the application ends", hurry=False)
         end_tasks(self._running, hurry=False)
@@ -115,6 +116,6 @@ class ASGIFront:
                 await self._all_closed.wait()
 
     def cut(self) -> None:
-        """End the remaining responses, however little of a response is sent."""
+        """End the remaining responses at once, even if they are incomplete."""
         for response in tuple(self._responses):
             response.cut("the application has ended")

@@ -1,7 +1,7 @@
-"""LoopRuns: an ASGI application under ASGI servers that run asyncio. The server itself runs in trio's thread.
+"""LoopRuns: an ASGI application under asyncio ASGI servers. The MCP server itself runs in trio's thread.
 
-There is one run for each event loop, as there is one for each process. Between the two threads, each request has at
-most one event on its way to trio, and a head and one event on their way to the ASGI server.
+There is one run per event loop, as there is one per process. For each request, at most one event is on its way to
+trio's thread, and a head and one event are on their way back.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from .asgi_front import ASGIFront
 from .asgi_requests import Message, Receive, Scope, Send
 
 _RUNS_ALREADY: Final = (
-    "http_app runs already in this event loop: its lifespan is entered once, by the outermost application, and before "
-    "the first request"
+    "http_app is already running in this event loop: enter its lifespan once, in the outermost application, before the "
+    "first request"
 )
-_ENDED: Final = "http_app has ended: the lifespan of its framework is over, or its server has failed"
+_ENDED: Final = "http_app has ended: the lifespan of its framework has exited, or its server has failed"
 
 
 OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIFront]]
 
 
 class LoopRuns:
-    """The runs of an application, by event loops. ``open_front`` starts one in trio's thread, and drains it."""
+    """The runs of an application, one per event loop. ``open_front`` starts a run in trio's thread, and drains it."""
 
     def __init__(self, open_front: OpenFront) -> None:
         self._open_front = open_front
         self._runs: dict[asyncio.AbstractEventLoop, _LoopRun] = {}
         self._changing = threading.Lock()
-        """Lock for changes of the runs, by the threads of several loops."""
+        """Guards changes of the runs, which several event loop threads may make."""
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
-        """Run the application beside the event loop of this task while inside."""
+        """Run the application beside this task's event loop while inside."""
         loop = asyncio.get_running_loop()
         if loop in self._runs:
             raise RuntimeError(_RUNS_ALREADY)
@@ -55,8 +55,8 @@ class LoopRuns:
             self._remove(run)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request of an ASGI server that runs asyncio. The first request starts the application, if nobody
-        has entered its lifespan; the end of the event loop ends it then."""
+        """Serve one request from an asyncio ASGI server. If the lifespan wasn't entered, the first request starts the
+        application, and the end of the event loop ends it."""
         loop = asyncio.get_running_loop()
         run = self._runs.get(loop) or self._add(loop)
         try:
@@ -81,28 +81,28 @@ class LoopRuns:
 
 
 class _LoopRun:
-    """The run of an application beside ``loop``."""
+    """One run of an application, beside ``loop``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_front: OpenFront) -> None:
         self.loop = loop
         self._open_front = open_front
         self._front: ASGIFront | None = None
         self._opening: asyncio.Future[None] | None = None
-        """The end of the start, for which requests wait; `None` before the start."""
+        """Done when the run has started or failed to start. `None` before it starts. Requests wait for this future."""
         self.context = AsyncBridgedContext(self._manager, lambda front, _: front, TrioPortal.start)
-        """The life of the run."""
+        """The context manager that starts and ends the run."""
 
     @asynccontextmanager
     async def _manager(self) -> AsyncGenerator[ASGIFront]:
         async with self._open_front() as front:
             self._front = front
             yield front
-            if self.loop.is_closed():  # and nobody takes a response any more
+            if self.loop.is_closed():  # then responses can't be sent any more
                 front.cut()
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Start the application, in the context of this task, and hold it while inside."""
+        """Start the application, in the context of this task, and keep it running while inside."""
         opening = self._opening = self.loop.create_future()
         try:
             async with self.context:
@@ -113,11 +113,11 @@ class _LoopRun:
                 opening.set_result(None)
 
     async def front(self) -> ASGIFront:
-        """Return the front of the run, which is started if need be. A cancel of one request does not end the start, for
-        which others may wait. Raises `RuntimeError` if the lifespan that starts the run fails."""
+        """Return the front of the run, and start the run if necessary. If one request is cancelled, starting continues,
+        because other requests may wait for it. Raises `RuntimeError` if the lifespan that starts the run fails."""
         if self._front is None:
             if self._opening is None:
-                # The run is not of the request that starts it, and sees nothing of the request's context.
+                # The run outlives the request that starts it, so it doesn't get the request's context.
                 self._opening = self.loop.create_task(self._open(), context=Context())
             await asyncio.shield(self._opening)
         if self._front is None:
@@ -128,7 +128,7 @@ class _LoopRun:
         await self.context.__aenter__()
 
     async def serve(self, front: ASGIFront, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request in trio's thread. A cancel of this task cancels the request."""
+        """Serve one request in trio's thread. If this task is cancelled, so is the request."""
         events = _Events(self.loop, receive, send)
         try:
             await run_in_trio(self.context.start, lambda _: front.serve(scope, events.receive, events.send))
@@ -139,7 +139,7 @@ class _LoopRun:
 
 
 class _Events:
-    """``receive`` and ``send`` of an ASGI server, for a task in trio's thread. They run in ``loop``, in tasks with the
+    """An ASGI server's ``receive`` and ``send``, for a task in trio's thread. They run in ``loop``, in tasks with the
     context of the request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Receive, send: Send) -> None:
@@ -148,11 +148,11 @@ class _Events:
         self._send = send
         self._context = copy_context()
         self._receiving: LoopTask[Message] | None = None
-        """The call of ``receive`` whose event nobody has taken yet: a cancelled wait loses no event."""
+        """The pending call of ``receive``. It survives a cancelled wait, so that no event is lost."""
         self._sending: LoopTask[None] | None = None
 
     async def receive(self) -> Message:
-        """Return the next event of the client; a disconnect also when the event loop is at its end."""
+        """Return the next event of the client. If the event loop has ended, return a disconnect."""
         try:
             if self._receiving is None:
                 self._receiving = LoopTask(self._loop, self._receive, self._context)
@@ -163,8 +163,8 @@ class _Events:
         return {"type": "http.disconnect"} if received.was_cancelled else received.result()
 
     async def send(self, message: Message) -> None:
-        """Send an event, and wait until the ASGI server has taken it: the head of a response together with what comes
-        next. Raises `OSError` when the event loop is at its end."""
+        """Send an event, and wait until the ASGI server has taken it. The head of a response is sent together with the
+        event that follows it. Raises `OSError` if the event loop has ended."""
         try:
             sending = LoopTask[None](self._loop, partial(self._send_behind, self._sending, message), self._context)
         except RuntimeError:
@@ -175,7 +175,7 @@ class _Events:
         await sending.over.wait()
         self._sending = None
         if sending.was_cancelled:
-            raise OSError("the event loop ends")
+            raise OSError("the event loop has ended")
         sending.result()
 
     async def _send_behind(self, head: LoopTask[None] | None, message: Message) -> None:
@@ -184,7 +184,8 @@ class _Events:
         await self._send(message)
 
     async def end(self) -> None:
-        """Cancel the calls that nobody waits for any more, in the event loop, unless the loop is closed."""
+        """Cancel, in the event loop, the calls whose results are no longer needed. Does nothing if the loop is
+        closed."""
         if self._loop.is_closed():
             return
         tasks: list[asyncio.Task[Any]] = [each.task for each in (self._receiving, self._sending) if each and each.task]

@@ -1,4 +1,4 @@
-"""One request of an ASGI server: the head, the body, and the response (ASGI 3, HTTP & WebSocket)."""
+"""One request from an ASGI server: its head, body and response (ASGI 3, HTTP & WebSocket)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-"""RFC 9110 section 5.5; h11 lets some through."""
-_NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
+"""Control characters, which RFC 9110 section 5.5 forbids in headers. h11 accepts some of them."""
+_NO_ROOM: Final = "incomplete requests take too many bytes; try again later"
 _LONGEST_LENGTH: Final = 20
 _CLIENT_LEFT: Final = 499
-"""The status that nginx notes for clients that went away, for logs of accesses."""
+"""The status that nginx logs for clients that disconnected, for access logs."""
 
 
 class ClientDisconnected(Exception):
-    """The client went away before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
-    """Return the head of a request, with the path below the place where the application is mounted. Raises
-    `BadRequest`: some servers let through faults that others refuse, and the application may run behind any."""
+    """Return the head of a request, with its path relative to the mount point. Raises `BadRequest` if the head is
+    invalid: some ASGI servers let through errors that others reject, and the application may run under any of them."""
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     size = count = 0
@@ -52,18 +52,19 @@ def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
         count += 1
         size += len(name) + len(value) + 4
         if _CONTROLS.search(value):
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "a header has a control character")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "a header contains a control character")
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
         if key in headers:
             repeated.add(key)
             text = f"{headers[key]}, {text}"  # RFC 9110 section 5.3
         headers[key] = text
     if count > bounds.max_headers or size > bounds.max_head_bytes:
-        reason = f"a head has at most {bounds.max_headers} headers and {bounds.max_head_bytes} bytes"
+        most = f"{bounds.max_headers} headers, or {bounds.max_head_bytes} bytes of headers"
+        reason = f"the request has more than {most}"
         raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
     path, query = _path_below(scope), scope.get("query_string", b"").decode("latin-1")
     if len(path) + len(query) > bounds.max_target_bytes:
-        raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
+        raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL is longer than {bounds.max_target_bytes} bytes")
     http_1_0 = scope.get("http_version") == "1.0"
     check_headers(headers, repeated, http_1_0=http_1_0)
     return RequestHead(
@@ -72,37 +73,38 @@ def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
 
 
 def client_of(scope: Scope) -> str | None:
-    """Return the IP address of the client; `None` where the ASGI server tells none (ASGI 3, HTTP Connection Scope)."""
+    """Return the IP address of the client, or `None` if the ASGI server doesn't report it (ASGI 3, HTTP Connection
+    Scope)."""
     client: tuple[str, int | None] | None = scope.get("client")
     return client[0] if client else None
 
 
 def _path_below(scope: Scope) -> str:
-    # The path has the prefix of each mount in front, or has lost it to a proxy or an older framework.
+    # The path begins with the prefix of each mount, unless a proxy or an older framework has removed the prefix.
     path: str = scope["path"]
     rest = path.removeprefix(scope.get("root_path", "").rstrip("/"))
     return rest if not rest or rest[0] == "/" else path
 
 
 class AsgiBody:
-    """The body of a request, which ``receive`` brings in pieces."""
+    """The body of a request, which ``receive`` returns in pieces."""
 
     def __init__(self, receive: Receive, bounds: HttpBounds) -> None:
         self._receive = receive
         self._bounds = bounds
         self.is_over = False
-        """True once the last piece was received."""
+        """Whether the last piece was received."""
         self.part = bytearray()
-        """The bytes that were received and are not given out."""
+        """Bytes that were received but not returned yet."""
         self.unserved: UnservedBody | None = None
-        """The body, where the request was admitted and the body refused."""
+        """The body, if the request was admitted but its body refused."""
         self._droppable = bounds.max_linger_bytes, bounds.linger_timeout
-        """Bytes that are dropped behind an answer, and the seconds for that."""
+        """How many bytes are read and discarded after an early response, and for how many seconds."""
 
     async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
-        """Return the decision of ``ask`` on the request. Raises `ClientDisconnected`, and cancels ``ask``, when the
-        client is seen to go meanwhile."""
-        if "expect" in head.headers:  # RFC 9110 section 10.1.1: ASGI servers send 100 when the body is received
+        """Return the decision of ``ask`` on the request. If the client is seen to disconnect in the meantime, cancel
+        ``ask`` and raise `ClientDisconnected`."""
+        if "expect" in head.headers:  # ASGI servers send 100 when the body is received: RFC 9110 section 10.1.1
             return await ask()
         with trio.CancelScope() as scope:
             async with open_service_nursery("the request is decided on") as services:
@@ -118,7 +120,7 @@ class AsgiBody:
             asking.cancel(reason="the client is gone")
 
     async def read(self, head: RequestHead, held: HeldBytes) -> bytes:
-        """Receive and return all of the body, which ``held`` counts meanwhile. Raises `BadRequest` and
+        """Receive and return the whole body. ``held`` counts its bytes in the meantime. Raises `BadRequest` and
         `ClientDisconnected`."""
         if self._length(head) > self._bounds.max_body_bytes:
             raise self._too_long()
@@ -133,19 +135,19 @@ class AsgiBody:
                 raise self._too_long()
             self.part = bytearray()
             return bytes(part)
-        reason = f"the body did not come within {self._bounds.body_timeout:g} s"
+        reason = f"the body did not arrive within {self._bounds.body_timeout:g} s"
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
     def refuse(self, head: RequestHead) -> None:
-        """Have `drop` receive all of a body that was refused by its head, and would have been read otherwise: most
-        clients send it before they read a word."""
+        """Have `drop` receive the whole body of a request that was refused because of its head, if the body isn't too
+        long. Most clients send the body before they read the response."""
         with suppress(BadRequest):
             if "expect" not in head.headers and self._length(head) <= self._bounds.max_body_bytes:
                 self._droppable = self._bounds.max_body_bytes, self._bounds.body_timeout
 
     async def drop(self) -> None:
-        """Receive and drop the rest, within bounds: an ASGI server closes a connection with an unread request,
-        and the client might never see its answer. Raises `ClientDisconnected`."""
+        """Receive and discard the rest, within limits. Otherwise the ASGI server would close the connection with unread
+        bytes, and the client might never receive the response. Raises `ClientDisconnected`."""
         dropped, (most, seconds) = 0, self._droppable
         with trio.move_on_after(seconds):
             while not self.is_over and dropped <= most:
@@ -155,15 +157,15 @@ class AsgiBody:
                     self.unserved.feed(piece)
 
     async def wait_for_disconnect(self) -> None:
-        """Wait, behind the body, until the client goes away."""
+        """After the body, wait until the client disconnects."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def _length(self, head: RequestHead) -> int:
-        """Return the length of the body as its head says it; 0 where it does not. Raises `BadRequest`."""
+        """Return the Content-Length, or 0 if there is none. Raises `BadRequest` if it is invalid."""
         length = head.headers.get("content-length", "0")
         if len(length) > _LONGEST_LENGTH or not (length.isascii() and length.isdecimal()):
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length must be a number")
         return int(length)
 
     async def _piece(self) -> bytes:
@@ -174,13 +176,13 @@ class AsgiBody:
         return event.get("body", b"")
 
     def _too_long(self) -> BadRequest:
-        reason = f"a body has at most {self._bounds.max_body_bytes} bytes"
+        reason = f"the body is longer than {self._bounds.max_body_bytes} bytes"
         return BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
 
 
 class AsgiResponse(ResponseHandle):
-    """The response to one request, made by the application and carried by ``send``. The application is called in
-    ``context``, since its other requests are no business of this one's task."""
+    """The response to one request, made by the application and sent with ``send``. The application is called in
+    ``context``, because it must not see the context of this task."""
 
     __slots__ = (
         *("_closes", "_context", "_decided", "_has_begun", "_is_sending", "_scope", "_send", "_sending_since"),
@@ -201,7 +203,7 @@ class AsgiResponse(ResponseHandle):
         self._has_begun = False
         self._is_sending = False
         self._sending_since: float | None = None
-        """Time of the first `tick` since ``send`` was called."""
+        """The time of the first `tick` since ``send`` was called."""
 
     def answer(self, answer: Answer, *, close: bool = False) -> None:
         if self._whole is None and not self.is_gone:
@@ -218,18 +220,18 @@ class AsgiResponse(ResponseHandle):
     # The client goes
 
     def leave(self) -> None:
-        """Tell the application that the client is gone, unless the response is over. Idempotent."""
+        """Notify the application that the client has disconnected, unless the response is complete. Idempotent."""
         if not self.is_gone:
             self.is_gone = True
             self._context.run(self.on_gone)
 
     def cut(self, reason: str) -> None:
-        """End the response, however little of the response is sent."""
+        """End the response at once, even if it is incomplete."""
         self.leave()
         self._scope.cancel(reason=reason)
 
     def tick(self, now: float, write_timeout: float) -> None:
-        """Cut the response when the client has taken nothing for ``write_timeout`` seconds at ``now``."""
+        """End the response if the client hasn't accepted a byte for ``write_timeout`` seconds at the time ``now``."""
         if not self._is_sending:
             return
         if self._sending_since is None:
@@ -240,20 +242,20 @@ class AsgiResponse(ResponseHandle):
     # Writing
 
     async def write(self, body: AsgiBody) -> None:
-        """Wait for the application's answer, and send the answer. Returns early when the response is cut. The rest of
-        the request's ``body`` is dropped."""
+        """Wait for the application's answer, and send it. Return early if the response is cut. The rest of the
+        request's ``body`` is discarded."""
         with self._scope:
             try:
                 await self._decided.wait()
                 await self._write(body)
                 self.is_gone = True
-            except (OSError, ClientDisconnected):  # ASGI 2.4: `send` raises OSError when the client is gone
+            except (OSError, ClientDisconnected):  # since ASGI 2.4, `send` raises OSError after a disconnect
                 pass
         await self.abort()
 
     async def abort(self) -> None:
-        """Tell the application that the client is gone, and answer all the same, unless the response is over:
-        middleware blames the application when a client that went away gets no answer."""
+        """Notify the application that the client has disconnected, and still send a response unless one is complete:
+        middleware reports an error of the application if a disconnected client gets none."""
         self.leave()
         if not self._has_begun:
             with suppress(OSError):
@@ -290,7 +292,7 @@ def _piece(data: bytes | bytearray, *, more: bool) -> dict[str, Any]:
 
 
 def fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
-    """Return the headers of ``answer`` in the form of ASGI, with the length of the body unless nobody knows that."""
+    """Return the headers of ``answer`` as ASGI expects them, with the Content-Length unless the length is unknown."""
     pairs = (line.partition(b": ") for line in answer.headers.splitlines())
     headers = [(name.lower(), value) for name, _, value in pairs]
     # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body

@@ -1,6 +1,5 @@
-"""Cards: the card of a server beside its endpoint, and the catalogue that names the card, for clients that look for a
-server (SEP-2127). Both are public: no token is asked for, and nothing is in them that needs one.
-"""
+"""Server cards and catalogs, for clients that discover servers (SEP-2127). The card of a server is beside its endpoint,
+and the catalog lists the card. Both are public: they require no token and contain no secrets."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ from ...transports.http_client.origins import split_url
 logger = logging.getLogger("trio_mcp")
 
 _INSIDE: Final = re.compile(r"[^.]*|.*\.(?:local|internal|home\.arpa)")
-"""Names that only a network of its own knows (RFC 6762 section 3, RFC 8375)."""
+"""Suffixes of names that are valid only in a local network (RFC 6762 section 3, RFC 8375)."""
 
 T = TypeVar("T")
 
@@ -56,12 +55,12 @@ def _check_name(_: Any, __: Any, name: str) -> None:
 def _check_url(_: Any, __: Any, url: str) -> None:
     origin, _target = split_url(url)
     place = nearness(origin.host)
-    # docs/discovery.md, Transport Security: https, and http for local development only.
+    # docs/discovery.md, Transport Security: https is required, and http is for local development only.
     if not origin.secure and place is not Nearness.MACHINE:
-        raise ValueError(f"the URL in a card is that of https, or of this machine, not {url[:300]!r}")
-    # Information Disclosure: no private endpoints.
+        raise ValueError(f"the URL in a card must use https, or be on this machine, not {url[:300]!r}")
+    # docs/discovery.md, Information Disclosure: no private endpoints.
     if place is Nearness.NETWORK or (place is Nearness.ANYWHERE and _is_inside(origin.host)):
-        raise ValueError(f"a card is public, and {origin.host} is an address inside of a network: {url[:300]!r}")
+        raise ValueError(f"a card is public, but {origin.host} is a private address: {url[:300]!r}")
 
 
 def _is_inside(host: str) -> bool:
@@ -84,32 +83,35 @@ def _check_text(_: Any, attribute: attrs.Attribute[Any], words: str | None) -> N
 
 @frozen
 class Card:
-    """The public card of a server, beside its endpoint: what clients may know before they connect, without a token.
+    """The public server card: what clients can find out about a server before they connect, without a token.
 
         await serve_http(server, card=Card("com.example/weather", url="https://example.com/mcp"), catalog=True)
 
-    Version, title, description, website and icons are those of the `Server`, and the revisions are those that are
-    served; nothing is told of its tools and capabilities. Raises `ValueError` for a name, a text or a version that no
-    card has, and for a URL inside of a network, since everybody reads the card. The same holds for the values of the
-    server, when it begins to be served."""
+    By default, version, title, description, website and icons are those of the `Server`. The revisions are those that
+    are served. The card doesn't mention tools or capabilities.
+
+    Raises `ValueError` for an invalid name, text or version, and for a URL with a private address, because the card is
+    public. Serving checks the values of the server in the same way when it starts.
+    """
 
     name: str = attrs.field(validator=_check_name)
-    """The name of the server in the world: a domain of yours, reversed, a slash, and a name: ``com.example/weather``.
-    The name behind the slash, or all of it, should be the name of the `Server`."""
+    """The global name of the server: your domain reversed, a slash, and a name, such as ``com.example/weather``. The
+    name of the `Server` should be the part after the slash, or all of it."""
     url: str = attrs.field(kw_only=True, validator=_check_url)
     """The URL of the endpoint, as clients write it."""
     version: str | None = attrs.field(default=None, kw_only=True, validator=_check_version)
-    """The version in place of the server's own; needed for a proxy, which has none."""
+    """Overrides the version of the server. A proxy has no version, so it needs this."""
     title: str | None = attrs.field(default=None, kw_only=True, validator=_check_text)
-    """The title in place of the server's own."""
+    """Overrides the title of the server."""
     description: str | None = attrs.field(default=None, kw_only=True, validator=_check_text)
-    """The description in place of the server's own, of 1 to 100 characters; needed where the server has none."""
+    """Overrides the description of the server, with 1 to 100 characters. Required if the server has none."""
     repository: SourceRepository | None = attrs.field(default=None, kw_only=True)
-    """The repository of the server's source."""
+    """The repository with the server's source code."""
 
     def _of(self, server: Servable) -> ServerCard:
-        """Return the whole card of ``server``. Raises `ValueError` for what is missing, or fits no card."""
-        # The `info` of a proxy is for the people who run it; what its clients see is that of the server behind.
+        """Return the complete card of ``server``. Raises `ValueError` for missing values, and for values that a card
+        can't have."""
+        # The `info` of a proxy is for its operators; its clients see the information of the server behind it.
         info = server.info if isinstance(server, Server) else None
         card = ServerCard(
             self.name,
@@ -126,15 +128,16 @@ class Card:
         if card.title is not None:
             check_text("title", card.title)
         if info is not None and info.name not in (self.name, name_in(self.name)):
-            # Consistency with Runtime Behavior: SHOULD NOT contradict; clients compare, and tell their people.
-            logger.warning("the card says %s, and clients will see a server %r", self.name, info.name[:200])
+            # docs/discovery.md, Consistency with Runtime Behavior: SHOULD NOT contradict. Clients compare both, and
+            # warn users.
+            logger.warning("the card says %s, but clients will see the server name %r", self.name, info.name[:200])
         return card
 
 
 def _required(what: str, own: T | None, of_server: T | None) -> T:
     value = own if own is not None else of_server
     if value is None:
-        raise ValueError(f"a card has a {what}: write Server(..., {what}=...) or, for a proxy, Card(..., {what}=...)")
+        raise ValueError(f"a card needs a {what}: write Server(..., {what}=...) or, for a proxy, Card(..., {what}=...)")
     return value
 
 
@@ -144,17 +147,17 @@ _CORS: Final = (
     b"Access-Control-Allow-Headers: Content-Type, If-None-Match\r\n"
     b"Access-Control-Expose-Headers: ETag\r\n"
 )
-"""docs/discovery.md, CORS Requirements: MUST."""
+"""Headers that documents must have (docs/discovery.md, CORS Requirements)."""
 _CACHED: Final = b"Cache-Control: public, max-age=3600\r\n"
 _METHODS: Final = b"Allow: GET, HEAD, OPTIONS\r\n"
 _TAG: Final = re.compile(r'"[^"]*"')
 _LONGEST_KNOWN: Final = 4000
-"""Maximum characters that are read of an If-None-Match header."""
+"""Maximum number of characters that are read of an If-None-Match header."""
 
 
 @frozen
 class PublicDocument:
-    """A document for everybody, made once. ``kind`` is its media type."""
+    """A public document, which is rendered once. ``kind`` is its media type."""
 
     kind: str
     body: bytes = attrs.field(repr=False)
@@ -168,27 +171,29 @@ class PublicDocument:
         object.__setattr__(self, "_headers", _CORS + _CACHED + f"ETag: {tag}\r\n".encode())
 
     def answer(self, method: str, known: str) -> Answer:
-        """Return the answer to a request by ``method``, whatever types it accepts; ``known`` is its If-None-Match."""
+        """Return the answer to a request with this ``method``, whatever types it accepts. ``known`` is its
+        If-None-Match."""
         if method == "OPTIONS":
             return Answer(HTTPStatus.NO_CONTENT, _CORS + _METHODS + b"Access-Control-Max-Age: 7200\r\n")
         if method not in ("GET", "HEAD"):
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, _CORS + _METHODS)
-        # RFC 9110 section 13.1.2: by weak comparison
+        # RFC 9110 section 13.1.2: weak comparison
         if known.strip() == "*" or self.tag in _TAG.findall(known, 0, _LONGEST_KNOWN):
             return Answer(HTTPStatus.NOT_MODIFIED, self._headers)
         return Answer(HTTPStatus.OK, f"Content-Type: {self.kind}\r\n".encode() + self._headers, self.body)
 
 
 def public_documents(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
-    """Return the documents beside the endpoint at ``path``, by their paths: the ``card`` of ``server``, and a catalogue
-    with it. Raises `ValueError` for a catalogue without a card, and as `Card._of`."""
+    """Return the documents beside the endpoint at ``path``, keyed by their paths: the ``card`` of ``server``, and a
+    catalog that lists it. Raises `ValueError` for a catalog without a card, and for the same reasons as `Card._of`."""
     if card is None:
-        raise ValueError("catalog=True goes with a card: card=Card('com.example/weather', url='https://...')")
+        raise ValueError("catalog=True needs a card: card=Card('com.example/weather', url='https://...')")
     plain = {"$schema": CARD_SCHEMA, **unstructure(card._of(server), LATEST_MODERN)}
     document = PublicDocument(CARD_TYPE, encode_value(plain))
     if len(document.body) > LARGEST_CARD:
         raise ValueError(
-            f"the card has {len(document.body)} bytes, and clients read {LARGEST_CARD}: name icons by https URLs"
+            f"the card has {len(document.body)} bytes, but clients read at most {LARGEST_CARD}: "
+            "write icons as https URLs"
         )
     documents = {path.removesuffix("/") + CARD_SUFFIX: document}
     if catalog:

@@ -1,6 +1,5 @@
-"""HttpEndpoint admits and routes the HTTP requests of all clients, by the rules of both eras. One task looks at all
-times of an endpoint, so that no request sets a timer.
-"""
+"""HttpEndpoint: admits and routes the HTTP requests of all clients, by the rules of both eras. A single task checks all
+timeouts of an endpoint, so that requests need no timers."""
 
 from __future__ import annotations
 
@@ -60,21 +59,21 @@ logger = logging.getLogger("trio_mcp")
 _ANYBODY: Final = Admitted()
 _MAX_ACCEPTED: Final = 100
 _STREAMING: Final = frozenset(row.name for row in ROWS if row.streams)
-"""Methods whose answer is a stream in any case."""
+"""Methods whose response is always a stream."""
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
 MODERN: Final = REVISIONS.keys() - _LEGACY
 _BOM: Final = b"\xef\xbb\xbf"
 _WORTH_WEIGHING: Final = 64 * 1024
-"""Length in bytes from which a body is weighed before it is decoded. What a shorter one becomes, 3 MB at most, is gone
-at once where it is refused."""
+"""Bodies of at least this many bytes are weighed before they are decoded. A shorter body becomes at most 3 MB of
+objects, which are freed at once if the request is refused."""
 _LOOKED_AT: Final = 4096
-"""Bytes at the beginning and the end of a body that is not decoded, where its id may be."""
+"""Bytes at the beginning and at the end of an undecoded body in which its id is searched."""
 _TOO_HEAVY: Final = "the requests in progress take too much memory; try again later"
 
 
 class RequestAdmission:
-    """The first checks of each request to an endpoint. ``cors`` writes the headers for web pages. A ``stateless``
-    endpoint has no sessions, and so no GET and no DELETE."""
+    """Makes the first checks of each request to an endpoint. ``cors`` writes the headers for web pages. A ``stateless``
+    endpoint has no sessions, so it allows neither GET nor DELETE."""
 
     def __init__(self, settings: EndpointSettings, cors: Cors, routes: Routes | None, *, stateless: bool) -> None:
         self._settings = settings
@@ -84,19 +83,19 @@ class RequestAdmission:
         self._stateless = stateless
         self._methods = b"POST, OPTIONS" if stateless else b"POST, GET, DELETE, OPTIONS"
         self._accepted = set[tuple[str, str | None, str | None]]()
-        """The methods, types and Accept headers that fitted, which most requests repeat."""
+        """Combinations of method, type and Accept header that passed. Most requests repeat one of these."""
         self._host: str | None = None
-        """The Host that was allowed last, which most requests repeat."""
+        """The last Host header that was allowed. Most requests repeat it."""
         self._routes = routes
         self.expects_end = False
-        """True from the first signal on."""
+        """Whether the server has received its first signal."""
 
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Refuse a request, or admit its caller: see `HttpApplication.admit`. The caller is an `Auth`; `None` where the
-        endpoint is not protected."""
+        """Refuse a request, or admit its caller: see `HttpApplication.admit`. The caller is an `Auth`, or `None` if the
+        endpoint is unprotected."""
         headers, checks, gate = head.headers, self._checks, self._gate
-        # 2026-07-28 streamable HTTP, Security & Endpoint: an Origin that is not allowed MUST be 403; a Host that is not
-        # ours is a name that somebody has made point here.
+        # 2026-07-28 streamable HTTP, Security & Endpoint: an Origin that isn't allowed MUST get 403. A foreign Host is
+        # a sign of DNS rebinding.
         host = headers.get("host", "")
         if host != self._host:
             if not checks.allows_host(host):
@@ -112,7 +111,7 @@ class RequestAdmission:
         if head.path != self._settings.path and not self._settings.covers(head.path):
             return self._public(head) or self._route(head, extra)
         if head.method == "OPTIONS":
-            return self._cors.preflight(head)  # WHATWG Fetch section 4.8: a browser sends no credentials with it
+            return self._cors.preflight(head)  # sent without credentials: WHATWG Fetch section 4.8
         if gate is None:
             known = head.method, headers.get("content-type"), headers.get("accept")
             if known in self._accepted and "content-encoding" not in headers:
@@ -122,23 +121,24 @@ class RequestAdmission:
         return partial(self._ask, gate, head, extra) if found is None else self._decide(found, head, extra)
 
     def _health(self, head: RequestHead) -> Answer | None:
-        """Return the answer to a probe; `None` for another request. Probes name the server by its address."""
+        """Return the answer to a health check, or `None` for another request. Health checks use the server's IP
+        address."""
         if not self._settings.health or head.path not in HEALTH:
             return None
         return health(head.path, head.method, is_ready=not self.expects_end)
 
     def _public(self, head: RequestHead) -> Answer | None:
-        """Return the answer to a probe, or to a request for a document that is for everybody, pages of any origin
-        included; `None` for another request."""
+        """Return the answer to a health check or to a request for a public document, which pages of any origin may
+        read. Return `None` for another request."""
         document = self._settings.documents.get(head.path)
         if document is None:
             return self._health(head)
         return document.answer(head.method, head.headers.get("if-none-match", ""))
 
     def _route(self, head: RequestHead, extra: bytes) -> Answer | Admitted:
-        """Admit a request to a route, or refuse a request to nothing."""
+        """Admit a request to one of the ``routes``, or refuse a request to an unknown path."""
         found = None if self._routes is None else self._routes.find(head.path)
-        return text(HTTPStatus.NOT_FOUND, "there is nothing here", extra) if found is None else Admitted(found)
+        return text(HTTPStatus.NOT_FOUND, "no endpoint at this path", extra) if found is None else Admitted(found)
 
     async def _ask(self, gate: Gate, head: RequestHead, extra: bytes) -> Answer | Admitted:
         return self._decide(await gate.ask(head), head, extra)
@@ -149,7 +149,7 @@ class RequestAdmission:
         return self._fault(head, extra) or Admitted(found)
 
     def _fault(self, head: RequestHead, extra: bytes) -> Answer | None:
-        """Return the answer to a head that fits no request to the endpoint, of any caller."""
+        """Return the answer to a head that is invalid for the endpoint, whoever the caller is."""
         method, headers = head.method, head.headers
         content_type, accept = headers.get("content-type"), headers.get("accept")
         if (method, content_type, accept) in self._accepted and "content-encoding" not in headers:
@@ -158,18 +158,19 @@ class RequestAdmission:
             allow = b"Allow: %b\r\n" % self._methods
             return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", extra + allow)
         if method == "POST" and (content_type or "").partition(";")[0].strip().lower() != "application/json":
-            # A browser sends other types to any origin without asking first.
-            return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type is application/json", extra)
+            # A browser sends other types to any origin without a preflight.
+            return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json", extra)
         coding = headers.get("content-encoding", "").lower()
         if method == "POST" and coding not in ("", "identity"):
-            # RFC 9110 section 12.5.3: the answer SHOULD have Accept-Encoding.
-            reason = f"the body has the Content-Encoding {coding[:50]!r}: send the body without one"
+            # RFC 9110 section 12.5.3: the response SHOULD have Accept-Encoding.
+            reason = f"the Content-Encoding {coding[:50]!r} is not supported: send the body without one"
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, extra + b"Accept-Encoding: identity\r\n")
         only_stream = method == "GET" or headers.get("mcp-method") in _STREAMING
         wanted = frozenset((STREAM,)) if only_stream else JSON_AND_STREAM
-        accepted = accepted_types(accept or "*/*")  # an empty one says nothing
+        accepted = accepted_types(accept or "*/*")  # an empty header accepts anything
         if method != "DELETE" and wanted.isdisjoint(accepted):
-            return invalid(HTTPStatus.NOT_ACCEPTABLE, f"Accept has to admit {' or '.join(sorted(wanted))}", extra)
+            reason = f"the Accept header must allow {' or '.join(sorted(wanted))}"
+            return invalid(HTTPStatus.NOT_ACCEPTABLE, reason, extra)
         if method == "POST" and len(accepted) == 1:
             (head.accepts,) = accepted
         elif len(self._accepted) < _MAX_ACCEPTED:
@@ -178,8 +179,8 @@ class RequestAdmission:
 
 
 class HttpEndpoint(RequestAdmission, HttpApplication):
-    """The application behind every HTTP connection: one endpoint of ``running``. Its tasks run in
-    ``nursery``. ``free_connections`` tells how many more there may be, where connections are ours."""
+    """The application behind every HTTP connection: one endpoint of ``running``. Its tasks run in ``nursery``.
+    ``free_connections`` returns how many more connections are allowed, if this process accepts them itself."""
 
     def __init__(
         self,
@@ -197,29 +198,29 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         share_proofs(running, settings.gate)
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, settings.trusted_proxies)
-        """Finds the other ends of connections."""
+        """Identifies the peers of connections."""
         self._modern = StatelessEndpoint(running, nursery, settings.gate)
         self._shared = _fleet_sessions(running, nursery, settings.retry_interval)
         self._sessions = self._shared or SessionTable(running, nursery, settings.retry_interval)
         self.unread = unread_bytes(self._limits)
-        """Bytes of requests, and of messages over WebSocket, that wait for their rest."""
+        """Counts the bytes of incomplete requests, and of incomplete WebSocket messages."""
         self._is_ending = False
 
     # The end
 
     def start_draining(self) -> bool:
-        """Have `health` say that the server ends. Return whether anybody can ask."""
+        """Report in `health` that the server is shutting down. Return whether health checks are served."""
         self.expects_end = True
         return self._settings.health
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Take no new requests, and end streams: see `Connection.shut_down`."""
+        """Accept no new requests, and end streams: see `Connection.shut_down`."""
         self._is_ending = self.expects_end = True
         self._modern.shut_down(reason, hurry=hurry)
         self._sessions.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Wait until all accepted requests are over."""
+        """Wait until all accepted requests have ended."""
         await self._modern.wait_closed()
         await self._sessions.ended()
         if self._routes is not None:
@@ -228,58 +229,58 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     # The clock
 
     def expire(self, now: float) -> None:
-        """End idle sessions, and streams whose token has ended. To be called about every second."""
+        """End idle sessions, and streams whose token has expired. To be called about once a second."""
         self._modern.expire(now)
         self._sessions.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Have streams that were silent send comments. To be called twice in `Limits.stream_interval`."""
+        """Send a comment on each silent stream. To be called twice per `Limits.stream_interval`."""
         self._modern.send_keep_alive()
         self._sessions.send_keep_alive()
 
     # Requests
 
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
-        """Return the answer to a fault of HTTP: see `HttpApplication.refusal`."""
+        """Return the answer to an invalid HTTP request: see `HttpApplication.refusal`."""
         extra = self._cors.headers(head.headers.get("origin") if head is not None else None)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:
             return busy(f"Too busy: {reason}", extra)
         return invalid(status, reason, extra)
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a count for bytes that are read but not served: see `HttpApplication.hold`."""
-        assert isinstance(client, RemoteEnd), "whoever serves a connection knows its other end"
+        """Return a counter for bytes that are read but not served: see `HttpApplication.hold`."""
+        assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         principal = caller.principal.id if isinstance(caller, Auth) else None
         caller = client.caller(principal, None if head is None else head.headers)
         return self.unread.held_for(client.connection(caller))
 
     def who(self, head: RequestHead | None, caller: object, client: object) -> tuple[str | None, str | None]:
         """Return the address and the principal of a request, for an access log: see `Who`."""
-        assert isinstance(client, RemoteEnd), "whoever serves a connection knows its other end"
+        assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         address = client.caller(None, None if head is None else head.headers).address
         return address, caller.principal.id.subject if isinstance(caller, Auth) else None
 
     def report_unserved(self, body: UnservedBody) -> None:
-        """Fail the question that ``body`` was to answer: see `HttpApplication.report_unserved`."""
+        """Fail the server's question that ``body`` was meant to answer: see `HttpApplication.report_unserved`."""
         session_id = body.head.headers.get("mcp-session-id")
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
             return
-        # Where the end has not come, nothing at the end of the beginning is a member of the message.
+        # If the end of the body hasn't arrived, the members at the end of the beginning can't be told from nested ones.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
-        # What is too long is more often an answer than not; a slow beginning tells nothing.
+        # A body that is too long is probably an answer. A body that came too slowly may be anything.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
             return
         self._fail_question(message, session_id, None if caller is None else caller.principal.id, body.beginning)
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Take a request: see `HttpApplication.serve`."""
+        """Serve a request: see `HttpApplication.serve`."""
         if not (caller is None or isinstance(caller, Auth)):
             cast("RouteRun", caller)(head, body, response)
             return
         body = body.removeprefix(_BOM)
         origin = head.headers.get("origin")
-        extra = b"" if origin is None else self._cors.headers(origin)  # most clients are no pages
+        extra = b"" if origin is None else self._cors.headers(origin)  # most clients are not web pages
         principal = check = None
         if caller is not None and self._gate is not None:
             principal, check = caller.principal.id, scope_check(self._gate, caller)
@@ -293,7 +294,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._get(request)
             else:
                 self._delete(request)
-        except Exception:  # a defect, which concerns this request alone
+        except Exception:  # a bug, which affects only this request
             logger.exception("an HTTP request failed")
             response.answer(error(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR, "Internal error", extra))
 
@@ -317,24 +318,24 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._post_legacy(message, request)
 
     def _lacks_memory(self, request: HttpRequest) -> bool:
-        """Return whether the body would be refused once decoded, for the memory that it takes then. The answer is given
-        then: decoding what is refused takes as much memory, for a while, as what is served."""
+        """Return whether the request would be refused after decoding, because its body takes too much memory. If so,
+        send the refusal now: decoding a refused body would temporarily take as much memory as serving it."""
         body, load = request.body, self._running.host.load
         leaves = partial(leaves_memory, self._limits, load, request.caller)
         if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):  # weighing takes as long as decoding
             return False
-        if load.parked and b'"requestState"' in body:  # takes the place of the request that it goes on with
+        if load.parked and b'"requestState"' in body:  # takes the place of the request that it continues
             return False
         unread = skipped(body[:_LOOKED_AT], body[-_LOOKED_AT:], _TOO_HEAVY)
-        if unread.is_answer and "mcp-session-id" in request.head.headers:  # admission counts requests alone
+        if unread.is_answer and "mcp-session-id" in request.head.headers:  # admission counts only requests
             return False
         request_id = None if unread.reply is None else unread.reply.id
         request.response.answer(busy(f"Too busy: {_TOO_HEAVY}", request.extra, request_id))
         return True
 
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
-        """Return whether the caller behind a trusted proxy has its share of the connections already, so that this one
-        must not be taken by a request that may last. The answer is given then."""
+        """Return whether a caller behind a trusted proxy has used up its share of connections, so that it can't make a
+        long request over this one. If so, send the refusal."""
         hop: RemoteEnd = request.response.client
         if self._free_connections is None or not (message is None or isinstance(message, Request | Batch)):
             return False
@@ -345,8 +346,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
-        """Return whether the message belongs to the modern era: by its own fields, else by its version header, unless
-        the message names a session, whose revision rules."""
+        """Return whether the message belongs to the modern era. Its own fields decide, or else its version header. If
+        the message names a session, the session's revision decides."""
         params = message.params if isinstance(message, Request | Notification) else None
         if isinstance(params, dict):
             meta = cast("dict[str, Any]", params).get("_meta")
@@ -380,7 +381,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self._in_session(request, partial(self._get_in_session, request))
 
     def _get_in_session(self, request: HttpRequest, session: ClientSession) -> None:
-        if self._is_ending and self._shared is not None:  # another replica has the streams of all
+        if self._is_ending and self._shared is not None:  # another replica can take over the streams
             request.response.answer(unavailable("the server is shutting down", request.extra), close=True)
         elif not (request.response.client.is_proxy and self._lacks_connection(request)):
             session.get(request)
@@ -391,7 +392,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     def _fail_question(
         self, message: Unreadable, session_id: str | None, principal: PrincipalId | None, body: bytes
     ) -> None:
-        """Fail the question that ``message`` was to answer, if its request has named a session of ``principal``."""
+        """Fail the server's question that ``message`` was meant to answer, if the request named a session of
+        ``principal``."""
         session = None if session_id is None else self._sessions.find(session_id, principal)
         if session is not None:
             session.fail_question(message, body)
@@ -399,10 +401,10 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._shared.fail_question(session_id, principal, message)
 
     def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
-        """Call ``use`` with the session that ``request`` names, or refuse a request that names none."""
+        """Call ``use`` with the session that ``request`` names. If it names none, refuse the request."""
         session_id = request.head.headers.get("mcp-session-id")
         if session_id is None:
-            reason = "the Mcp-Session-Id header is missing, or send initialize first"
+            reason = "the Mcp-Session-Id header is missing; send initialize first"
             request.response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, request.extra))
             return
         session = self._sessions.find(session_id, request.principal)
@@ -412,7 +414,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._use(request, use, session)
 
     def _use(self, request: HttpRequest, use: Callable[[ClientSession], None], session: ClientSession | None) -> None:
-        """Call ``use`` with ``session``, or refuse a ``request`` that names none, or does not fit."""
+        """Call ``use`` with ``session``. If there is none, or if ``request`` is invalid for it, refuse the request."""
         version, extra = request.head.headers.get("mcp-protocol-version"), request.extra
         if session is None and self._is_ending:
             request.response.answer(unavailable("the server is shutting down", extra))
@@ -423,8 +425,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             reason = f"there is no such session{where}: {how}; send initialize"
             request.response.answer(invalid(HTTPStatus.NOT_FOUND, reason, extra))
         elif version is not None and version not in REVISIONS:
-            # 2025-11-25 transports, Protocol Version Header: MUST be 400, by every method. Another one that we speak is
-            # served, since the handshake has settled the revision.
+            # 2025-11-25 transports, Protocol Version Header: an unsupported version MUST get 400, with every method. A
+            # supported version is accepted even if it differs, because the handshake has settled the revision.
             reason = "the MCP-Protocol-Version is not supported"
             request.response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
         else:
@@ -432,29 +434,29 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
 
 def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any] | None:
-    """Return the sessions that all replicas serve; `None` if nothing is shared."""
+    """Return the sessions that are shared by all replicas, or `None` if nothing is shared."""
     if not isinstance(running, RunningServer) or running.fleet is None or running.stateless:
         return None
-    from .session import HttpFleet  # most servers run alone
+    from .session import HttpFleet  # imported late: most servers run alone
 
-    assert isinstance(running.fleet, HttpFleet), "each storage makes one: see `FleetStorage`"
+    assert isinstance(running.fleet, HttpFleet), "a storage must create one: see `FleetStorage`"
     return running.fleet.open_sessions(running, nursery, retry_interval)
 
 
 def _routes_of(settings: EndpointSettings, nursery: trio.Nursery, limits: Limits) -> Routes | None:
     if not settings.routes:
         return None
-    from .routes import Routes  # most servers have none
+    from .routes import Routes  # imported late: most servers have no routes
 
     return Routes(settings.routes, nursery, limits)
 
 
 _LOOK: Final = 1.0
-"""Longest time in seconds between two looks at the clock."""
+"""Longest time in seconds between two checks of the clock."""
 
 
 async def watch_clock(endpoint: HttpEndpoint, interval: float, tick: Callable[[float], None]) -> None:
-    """Look at the clock about every second, for ``endpoint`` and by ``tick``, until cancelled. No stream is silent for
+    """Call ``tick`` and the timed methods of ``endpoint`` about once a second, until cancelled. No stream is silent for
     longer than ``interval`` seconds."""
     pause = min(_LOOK, interval / 2)
     spoken = trio.current_time()

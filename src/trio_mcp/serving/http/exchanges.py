@@ -1,6 +1,5 @@
-"""PostExchange is the exchange of one POST, an `HttpRequest` that an endpoint has admitted. Its first line decides on
-the form of the answer: JSON, or a stream. `FedConnection` is the connection to which POSTs bring the messages.
-"""
+"""PostExchange: the exchange of one POST, which begins with an admitted `HttpRequest`. The first line that is sent
+decides whether the answer is JSON or a stream. `FedConnection` is the connection to which POSTs bring messages."""
 
 from __future__ import annotations
 
@@ -40,24 +39,24 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class HttpRequest:
-    """A request, and the way back."""
+    """A request, and the response to it."""
 
     head: RequestHead
     body: bytes = attrs.field(repr=False)
     response: ResponseHandle
     extra: bytes
-    """Headers of any answer."""
+    """Headers that every answer gets."""
     auth: Auth | None
-    """The caller; `None` where the endpoint is not protected."""
+    """The authenticated caller, or `None` if the endpoint is unprotected."""
     principal: PrincipalId | None
-    """The name of the caller."""
+    """The principal of the caller."""
     caller: Caller
-    """The party whose share of the bounds the request takes."""
+    """The party whose share of the limits the request uses."""
     check_scopes: CheckScopes | None = None
-    """The check of what the caller may do, where the endpoint is protected."""
+    """Checks the caller's scopes, if the endpoint is protected."""
 
     def peer(self, session_id: str | None = None) -> Peer:
-        """Return the client that has sent the request, over a connection of this name."""
+        """Return the client that sent the request, over a connection with this id."""
         headers, user = Headers.of_lower_case(self.head.headers), self.response.client.user
         return Peer(
             session_id, headers, self.principal, self.auth, self.caller, check_scopes=self.check_scopes, user=user
@@ -65,12 +64,12 @@ class HttpRequest:
 
 
 def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
-    """Return whether the caller lacks a scope for what ``message`` asks. The answer is given then: the last moment at
-    which the answer can have a status of its own."""
+    """Return whether the caller lacks a scope for ``message``. If so, send the refusal: this is the last moment at
+    which the response can have a status of its own."""
     needed = frozenset[str]()
     if isinstance(message, Request | Notification):
         needed = scopes_of(running, message.method, message.params, posted.auth)
-    elif isinstance(message, Batch):  # all at once: the client asks its user once
+    elif isinstance(message, Batch):  # all scopes at once, so that the client prompts its user once
         requests = [member for member in message.members if isinstance(member, Request | Notification)]
         needed = needed.union(*(scopes_of(running, each.method, each.params, posted.auth) for each in requests))
     if not needed or posted.auth is None or (refusal := gate.missing(posted.auth, needed)) is None:
@@ -82,11 +81,11 @@ def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, poste
 
 
 class PostExchange(PartExchange):
-    """The exchange of ``posted``, a part of ``connection`` that ends with its reply: a single JSON answer when the
-    reply is the first line, else a stream of events (`open_stream`).
+    """The exchange of ``posted``, a part of ``connection`` that ends with the reply. The answer is JSON if the reply is
+    its first line; otherwise it is a stream of events (`open_stream`).
 
-    A request that is cancelled gets no reply. Its stream ends without a message (ruling 1), and where no stream
-    was opened, an empty one is; where the server ends, status 503.
+    A cancelled request gets no reply. Its stream ends without a message (ruling 1). If no stream was opened, the answer
+    is an empty stream, or status 503 if the server is shutting down.
     """
 
     __slots__ = ("_refusal", "_was_silent", "accepts", "extra", "is_over", "is_stream", "request", "response")
@@ -102,43 +101,43 @@ class PostExchange(PartExchange):
         super().__init__(connection, Outbox(high_water), posted.peer(session_id))
         self.outbox.call_writer(self.open_stream)
         self.request = request
-        """The request of this POST; `None` for a batch, and for what is no request."""
+        """The request of this POST, or `None` for a batch and for other messages."""
         self.response = posted.response
         self.extra = posted.extra
         self.accepts = posted.head.accepts
-        """The only type that the client accepts, `JSON` or `STREAM`; `None` for any."""
+        """The only type that the client accepts, `JSON` or `STREAM`. `None` if it accepts both."""
         self.is_stream = False
-        """True once the answer is a stream."""
+        """Whether the answer is a stream."""
         self.is_over = False
-        """True once the reply was given, or none comes any more."""
+        """Whether the reply was sent, or won't be sent any more."""
         self._was_silent = False
         self._refusal: Refusal | None = None
-        """The refusal of the request, where its caller lacks a scope."""
+        """The refusal of the request, if its caller lacks a scope."""
         if self.accepts is not None and self.accepts == JSON:
             self.send_no_stream()
 
     def send_no_stream(self) -> None:
-        """Drop all lines except the reply: the client accepts JSON only."""
+        """Drop all lines except the reply, because the client accepts only JSON."""
         self.outbox.close()
 
     @abstractmethod
     def leave(self) -> None:
-        """Note that the exchange is over. Called once, before the end is in the answer."""
+        """Clean up when the exchange has ended. Called once, before the end of the answer is sent."""
 
     @abstractmethod
     def open_stream(self) -> None:
-        """Make the answer a stream, which the lines in the outbox go to."""
+        """Make the answer a stream, which sends the lines in the outbox."""
 
     @abstractmethod
     def end_stream(self) -> None:
-        """End the stream behind the last line in the outbox."""
+        """End the stream after the last line in the outbox."""
 
     def comment(self) -> None:
-        """Send a comment on the stream, where nothing was sent for a while."""
+        """Send a comment on the stream, if nothing was sent for a while."""
 
     def send_keep_alive(self) -> None:
-        """Make a request that was silent since the last call a stream, or send a comment there. To be called twice in
-        the longest time of silence."""
+        """If the exchange was silent since the last call, send a comment on its stream or, if it has none, make the
+        answer a stream. To be called twice within the longest allowed silence."""
         if self.is_stream:
             self.comment()
         elif self._was_silent:
@@ -146,7 +145,7 @@ class PostExchange(PartExchange):
         self._was_silent = True
 
     def commit(self) -> None:
-        """Make the answer a stream, unless it is one, was given, or must be JSON."""
+        """Make the answer a stream, unless it already is one, is complete, or must be JSON."""
         if not (self.is_stream or self.is_over or self.accepts == JSON):
             self.open_stream()
 
@@ -174,8 +173,8 @@ class PostExchange(PartExchange):
             self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
 
     def end_unanswered(self) -> None:
-        """Answer a request that gets no reply. The stream is empty: nothing is to come, so there is nothing to come
-        back for."""
+        """Answer a request that gets no reply. The stream is empty, without an event id, so that the client doesn't try
+        to resume it."""
         self.close()
         if self.accepts == JSON:
             self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
@@ -183,7 +182,7 @@ class PostExchange(PartExchange):
             self.response.answer(Answer(HTTPStatus.OK, STREAM_HEADERS + self.extra, b""))
 
     def check_scopes(self, needed: frozenset[str]) -> None:
-        """Raise `CodedError` for a caller who lacks a scope; the answer has a status of its own then."""
+        """Raise `CodedError` if the caller lacks a scope. The answer then gets the status of that refusal."""
         try:
             super().check_scopes(needed)
         except InsufficientScope as error:
@@ -191,16 +190,16 @@ class PostExchange(PartExchange):
             raise
 
     def status_of(self, code: int) -> HTTPStatus:
-        """Return the status for the reply of a handler in JSON, an error with this ``code``.
+        """Return the status of a JSON reply in which a handler returns an error with this ``code``.
 
-        A handler's errors are answers like others: a handler that passes on the -32601 of somebody else has found no
-        missing method here. 2026-07-28 basic, Per-request protocol fields: a missing capability is 400 wherever it is
+        A handler's errors are ordinary replies: if a handler passes on error -32601 from another server, this server's
+        method isn't missing. 2026-07-28 basic, Per-request protocol fields: a missing capability is 400 wherever it is
         found.
         """
         return HTTPStatus.BAD_REQUEST if code == MISSING_REQUIRED_CLIENT_CAPABILITY else HTTPStatus.OK
 
     def close(self) -> None:
-        """End the exchange, unless it is over: nothing more comes."""
+        """End the exchange, unless it has ended."""
         if not self.is_over:
             self.is_over = True
             self.leave()
@@ -213,7 +212,7 @@ class PostExchange(PartExchange):
         elif code == TOO_BUSY:
             self.answer(HTTPStatus.SERVICE_UNAVAILABLE, line, RETRY_AFTER)
         elif code == METHOD_NOT_FOUND and not request.revision.handshake:
-            self.refuse(code, line)  # the server, as it is, has no such method
+            self.refuse(code, line)  # the server itself doesn't have this method
         else:
             self.reply(line)
 
@@ -221,7 +220,7 @@ class PostExchange(PartExchange):
         self.answer(status_of_refusal(code), line)
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        """Give the whole answer: the JSON text ``line``, or one event with it, with ``more`` headers."""
+        """Send the complete answer, with ``more`` headers: ``line`` as JSON, or as the only event of a stream."""
         if not self.is_over:
             self.is_over = True
             self.leave()
@@ -241,7 +240,7 @@ class PostExchange(PartExchange):
 
 
 class FinishedStream:
-    """The source of a response that sends ``events``, which are complete: see `ResponseBody`."""
+    """The source of a response that sends ``events``, which are already complete: see `ResponseBody`."""
 
     def __init__(self, events: bytes) -> None:
         self._events = events
@@ -254,9 +253,9 @@ class FinishedStream:
 
 
 class FedConnection:
-    """A connection of ``peer`` to ``running``. What no request asked for goes to ``outbox``, or, without one, nowhere:
-    2026-07-28 has such messages on the streams of ``subscriptions/listen`` alone. ``state`` rules on the messages; a
-    connection's own state by default."""
+    """A connection of ``peer`` to ``running``. Messages that don't belong to a request go to ``outbox``. Without an
+    outbox, they are dropped: 2026-07-28 allows such messages only on streams of ``subscriptions/listen``. ``state``
+    applies the rules of the protocol to messages; by default the connection has its own state."""
 
     def __init__(
         self, running: Running, peer: Peer, outbox: Outbox | None = None, state: ConnectionState | None = None
@@ -267,13 +266,13 @@ class FedConnection:
         self.state = self.connection.state
         self.exchange: Exchange = self.connection.exchange
         self.ended = trio.Event()
-        """Event set when the last request is over. From then on `Exchange.ending` is set, too."""
+        """Set when the last request has ended. From then on `Exchange.ending` is set as well."""
         self._early: list[tuple[Event, bytes, Exchange]] = []
         self._is_started = False
         self._end_early: Callable[[], None] | None = None
         self.feed: Callable[[Event, bytes, Exchange], None] = partial(_queue_event, self._early)
-        """Carries out an event, which a body brought by an exchange: see `Connection.process_event`. Events from before
-        the start of the connection wait for the start."""
+        """Processes an event from a body that belongs to an exchange: see `Connection.process_event`. Events that
+        arrive before the connection has started are queued."""
 
     async def run(self) -> None:
         """Serve until the connection ends. See `Connection.run`."""
@@ -284,7 +283,7 @@ class FedConnection:
             self.ended.set()
 
     def started(self, value: None = None) -> None:
-        """Carry out the events from before the start."""
+        """Process the events that arrived before the start."""
         self._is_started = True
         self.feed = self.connection.process_event
         for event in self._early:

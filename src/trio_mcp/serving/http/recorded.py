@@ -1,6 +1,5 @@
-"""RecordedEndpoint is an `HttpEndpoint` whose messages are recorded: `HttpRecordings` has a recording for each session,
-and one for all messages without a session. Headers are in no recording, and so is no token.
-"""
+"""RecordedEndpoint: an `HttpEndpoint` whose messages are recorded. `HttpRecordings` has one recording per session, and
+one for all messages without a session. Headers are not recorded, so no tokens are recorded."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _SESSION_ID: Final = b"mcp-session-id: "
 
 
 class HttpRecordings:
-    """The recordings of the messages of one endpoint, by ``recorder``. Observes the requests of the endpoint, too: see
+    """The recordings of one endpoint's messages, made with ``recorder``. Also observes the endpoint's requests: see
     `Tracing`."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -42,19 +41,20 @@ class HttpRecordings:
         self._ended: Recording | None = None
         """The recording of the session that ended last. Its last lines may not be written yet."""
         self._posts = 0
-        """Number of the exchanges that belong to no session."""
+        """Number of exchanges without a session."""
         self._opening: RecordedExchange | None = None
         self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 
     def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
-        """Observe all requests of ``running``, beside its own observer. ``response_of`` returns the response to a
-        request that belongs to no session."""
+        """Observe all requests of ``running``, in addition to its own observer. ``response_of`` returns the response to
+        a request without a session."""
         self._response_of = response_of
         self._tracing, running.host.tracing = running.host.tracing, self
 
     @contextmanager
     def serving(self, exchange: RecordedExchange) -> Generator[None]:
-        """Take a session that is opened in the body for one that ``exchange`` opens, unless the exchange names one."""
+        """While inside, attribute a session that is opened to ``exchange``, unless the exchange already names a
+        session."""
         self._opening = exchange if exchange.may_open else None
         try:
             yield
@@ -62,19 +62,19 @@ class HttpRecordings:
             self._opening = None
 
     def of_session(self, session_id: str) -> ExchangeReference | None:
-        """Return the place of the messages of a session, which exists."""
+        """Return where to record the messages of an existing session."""
         found = self._sessions.get(session_id)
         if found is None and (found := self.recorder._start("server", "tcp")) is not None:
             self._sessions[session_id] = found
         return None if found is None else (found, 0)
 
     def known_session(self, session_id: str) -> ExchangeReference | None:
-        """Return the place of the messages of a session; `None` where none was recorded so far."""
+        """Return where the messages of a session are recorded, or `None` if none was recorded so far."""
         found = self._sessions.get(session_id)
         return None if found is None else (found, 0)
 
     def next_sessionless(self) -> ExchangeReference | None:
-        """Return the place of the messages of one more exchange that belongs to no session."""
+        """Return where to record the messages of one more exchange without a session."""
         if self._sessionless is None:
             self._sessionless = self.recorder._start("server", "tcp")
         self._posts += 1
@@ -89,13 +89,13 @@ class HttpRecordings:
                 del self._sessions[session_id]
 
     async def aclose(self) -> None:
-        """End all recordings, and wait until the last line of each is written, for two seconds at most, also when
+        """End all recordings, and wait for up to two seconds until the last line of each is written, even if
         cancelled."""
         if self._sessionless is not None:
             self._sessionless.finish()
         for recording in tuple(self._sessions.values()):
             self.session_ended(recording)
-        # The thread writes in the order in which it is told, so with the end of this one all lines are written.
+        # The thread writes recordings in the order in which they end, so the last one to end is also written last.
         last = self._ended or self._sessionless
         if last is not None:
             await self.recorder._written(last)
@@ -106,13 +106,13 @@ class HttpRecordings:
         """See `Tracing.watch`."""
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the observer of a connection: of the session that is being opened, else of the requests that belong to
-        no session."""
+        """Return the observer of a connection: of the session that is being opened or, if none is, of the requests
+        without a session."""
         return _SessionRequests(self, self._response_of, self._opening, self._tracing)._tracer_of(network)
 
 
 class _SessionRequests(RecordedRequests):
-    """The requests of the session that is opened by ``opening``, or, with `None`, those that belong to no session."""
+    """The requests of the session that ``opening`` opens. If that is `None`, the requests without a session."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class _SessionRequests(RecordedRequests):
     def _find(self, request: InboundRequest | OutboundRequest) -> ExchangeReference | None:
         if self._opening is not None:
             return self._opening.place
-        found = self._response_of(request)  # type: ignore[arg-type] # nobody is asked without a session
+        found = self._response_of(request)  # type: ignore[arg-type] # no outbound requests without a session
         return found.exchange.place if isinstance(found, RecordedResponse) else None
 
     def close(self, role: str, revision: str | None) -> None:
@@ -140,8 +140,8 @@ class _SessionRequests(RecordedRequests):
 
 
 class RecordedExchange:
-    """A request with this ``body``, and the place of its messages. ``session_id`` is the session which the request
-    names. Whether the session exists, and which one a request opens, the answer tells first."""
+    """A request with this ``body``, and where its messages are recorded. ``session_id`` is the session that the request
+    names. Only the answer shows whether that session exists, or which session the request opens."""
 
     def __init__(
         self, recordings: HttpRecordings, place: ExchangeReference | None, body: bytes, session_id: str | None
@@ -151,14 +151,14 @@ class RecordedExchange:
         self._body = body
         self._at = trio.current_time()
         self.place = place
-        """The recording, with the number of the exchange; `None` until the answer tells."""
+        """The recording, and the number of the exchange in it. `None` until the answer is known."""
         self.may_open = place is None and session_id is None
-        """True for a request that belongs to no session so far."""
+        """Whether the request doesn't belong to a session so far."""
         if place is not None:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return the place, by the head of the answer."""
+        """Return where to record the messages, which depends on the head of the answer."""
         if self.place is not None:
             return self.place
         opened = _session_in(headers)
@@ -177,8 +177,8 @@ class RecordedExchange:
 
 
 class RecordedResponse(ResponseHandle):
-    """Passes everything on to ``response``, and notes the messages of the answer. An event of a stream is noted up to
-    ``max_bytes``."""
+    """Forwards to ``response``, and records the messages of the answer. At most ``max_bytes`` of an event are
+    recorded."""
 
     __slots__ = ("_max_bytes", "_response", "exchange")
 
@@ -225,7 +225,7 @@ def _session_in(headers: bytes) -> str | None:
 
 
 class _RecordedSource:
-    """``source``, whose events are noted: see `ResponseBody`."""
+    """``source``, with its events being recorded: see `ResponseBody`."""
 
     __slots__ = ("_place", "_reader", "_source")
 
@@ -266,8 +266,8 @@ class RecordedEndpoint(HttpEndpoint):
         self._is_stateless = running.stateless
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Take a request: see `HttpEndpoint.serve`."""
-        if not (caller is None or isinstance(caller, Auth)):  # a route: no messages
+        """Serve a request: see `HttpEndpoint.serve`."""
+        if not (caller is None or isinstance(caller, Auth)):  # a request to a route, which has no messages
             super().serve(head, body, response, caller)
             return
         recordings, session_id = self._recordings, head.headers.get("mcp-session-id")
