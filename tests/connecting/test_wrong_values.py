@@ -76,7 +76,7 @@ async def test_addresses_of_other_types(address: Any) -> None:
 
 @pytest.mark.parametrize("path", ["mcp", "/\ud800", "/mcp?a=b", "/ä", 5], ids=ascii)
 async def test_paths_at_which_no_endpoint_can_be(path: Any) -> None:
-    with pytest.raises(ValueError, match="the path of an endpoint is like /mcp"):
+    with pytest.raises(ValueError, match="path must be like /mcp"):
         await serve_http(Server("s"), port=0, path=path)
-    with pytest.raises(ValueError, match="the path of an endpoint is like /mcp"):
+    with pytest.raises(ValueError, match="path must be like /mcp"):
         http_app(Server("s"), path=path, allowed_origins=[], allowed_hosts=["a"])

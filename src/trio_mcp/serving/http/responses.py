@@ -1,7 +1,7 @@
-"""The entrance to an endpoint: its settings, and the answers that are decided before any handler.
+"""The settings of an endpoint, and the answers that are decided before a handler runs.
 
-Those are refusals, as text or as JSON-RPC errors, the headers for web pages (`Cors`), and the metadata of a protected
-endpoint.
+These are refusals as text or JSON-RPC errors, CORS headers for web pages (`Cors`), health checks, and the metadata of a
+protected endpoint.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 JSON_HEADERS: Final = b"Content-Type: application/json\r\n"
 _TEXT_HEADERS: Final = b"Content-Type: text/plain; charset=utf-8\r\n"
 RETRY_AFTER: Final = b"Retry-After: 5\r\n"
-"""The header of a refusal that may soon be another answer."""
+"""The header of a refusal that may succeed if the client retries soon."""
 
 
 def text(status: HTTPStatus, reason: str, extra: bytes = b"") -> Answer:
-    """Return an answer for people."""
+    """Return an answer in plain text."""
     return Answer(status, _TEXT_HEADERS + extra, reason.encode())
 
 
@@ -51,40 +51,40 @@ def empty(status: HTTPStatus, extra: bytes = b"") -> Answer:
 def error(
     status: HTTPStatus, code: int, message: str, extra: bytes, request_id: RequestId | None = None, data: Any = None
 ) -> Answer:
-    """Return a JSON-RPC error reply under ``request_id``, `None` where the id could not be read."""
+    """Return a JSON-RPC error reply with the id ``request_id``, or `None` if the id couldn't be read."""
     line = error_line(ErrorResponse(request_id, code, message, data))
     return Answer(status, JSON_HEADERS + extra, line[:-1])
 
 
 def invalid(status: HTTPStatus, reason: str, extra: bytes, request_id: RequestId | None = None) -> Answer:
-    """Return an answer to an HTTP request that makes no sense to the endpoint."""
+    """Return the answer to an HTTP request that is invalid for the endpoint."""
     return Answer(status, JSON_HEADERS + extra, frame_error(request_id, INVALID_REQUEST, f"Invalid request: {reason}"))
 
 
 def busy(reason: str, extra: bytes, request_id: RequestId | None = None) -> Answer:
-    """Return an answer to a request that is one too many."""
+    """Return the answer to a request that exceeds a limit."""
     return error(HTTPStatus.SERVICE_UNAVAILABLE, TOO_BUSY, reason, RETRY_AFTER + extra, request_id)
 
 
 def unavailable(reason: str, extra: bytes) -> Answer:
-    """Return an answer for people to a request that comes at the wrong time."""
+    """Return an answer in plain text to a request that can't be served at the moment."""
     return text(HTTPStatus.SERVICE_UNAVAILABLE, reason, RETRY_AFTER + extra)
 
 
 def refused(refusal: Refusal, extra: bytes) -> Answer:
-    """Return the answer to a request whose caller is not known, or not admitted."""
+    """Return the answer to a request whose caller isn't authenticated, or isn't admitted."""
     return text(refusal.status, refusal.reason, lines_of(refusal) + extra)
 
 
 def lines_of(refusal: Refusal) -> bytes:
-    """Return the headers that go with ``refusal``."""
+    """Return the header lines of ``refusal``."""
     return b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in refusal.headers)
 
 
 def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
     """Return the status for an error with which the endpoint itself refuses a request (2026-07-28 streamable HTTP,
     Server Validation). Legacy clients take 404 for the end of their session (2025-11-25 transports, Session
-    Management), so a missing method is a reply like others there."""
+    Management), so for them a missing method gets an ordinary reply."""
     if code != METHOD_NOT_FOUND:
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.OK if legacy else HTTPStatus.NOT_FOUND
@@ -93,25 +93,25 @@ def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
 NO_ROUTES: Final[Mapping[str, Route]] = MappingProxyType({})
 NO_DOCUMENTS: Final[Mapping[str, PublicDocument]] = MappingProxyType({})
 
-_PATH: Final = lazy_pattern(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment
+_PATH: Final = lazy_pattern(r"(?:/[!-\"$->@-~]*)?")  # without a query or fragment
 
 
 def _check_path(_: Any, __: Any, path: str) -> None:
     if not isinstance(path, str) or not _PATH.fullmatch(path):  # pyright: ignore[reportUnnecessaryIsInstance] users' own
-        raise ValueError(f"the path of an endpoint is like /mcp, of printable ASCII characters without ?, not {path!r}")
+        raise ValueError(f"path must be like /mcp, with printable ASCII characters and without ? or #, not {path!r}")
 
 
 def _check_routes(settings: EndpointSettings, _: Any, routes: Mapping[str, Route]) -> None:
     if not routes:
         return
-    from .routes import check_route  # most servers have none
+    from .routes import check_route  # imported late: most servers have no routes
 
     own = [*(HEALTH if settings.health else ()), settings.path, *settings.documents]
     for path, route in routes.items():
         _check_path(None, None, path)
         check_route(path, route)
         if path.rstrip("/") in (each.rstrip("/") for each in own):
-            raise ValueError(f"a route cannot stand at {path}, which is the server's own")
+            raise ValueError(f"routes must not contain {path}: the server itself serves this path")
 
 
 def _check_seconds(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> None:
@@ -121,10 +121,12 @@ def _check_seconds(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> N
 
 @frozen
 class EndpointSettings:
-    """The place of an endpoint, ``path``, with or without a slash at the end, and who may ask there. ``gate`` knows the
-    callers of a protected one; ``trusted_proxies`` may stand in front. ``retry_interval``: seconds after which clients
-    of sessions come back when a response breaks. ``health`` and ``routes``: see `serve_http`; ``documents``, by their
-    paths: see `public_documents`."""
+    """The settings of an endpoint.
+
+    ``path`` is served with or without a trailing slash. ``gate`` authenticates the callers of a protected endpoint.
+    ``trusted_proxies`` may be in front of it. Clients of sessions reconnect ``retry_interval`` seconds after a stream
+    breaks. ``health`` and ``routes``: see `serve_http`. ``documents`` are keyed by path: see `public_documents`.
+    """
 
     path: str = attrs.field(validator=_check_path)
     checks: HostChecks
@@ -136,16 +138,16 @@ class EndpointSettings:
     documents: Mapping[str, PublicDocument] = attrs.field(default=NO_DOCUMENTS, kw_only=True)
 
     def covers(self, path: str) -> bool:
-        """Return whether ``path`` is the endpoint. Another spelling is served, never redirected: a redirect loses
-        credentials."""
+        """Return whether ``path`` is the endpoint, with or without a trailing slash. There is no redirect, because
+        clients drop credentials when they follow one."""
         return path.rstrip("/") == self.path.rstrip("/")
 
 
 def documents_beside(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
-    """Return the documents beside the endpoint at ``path``: see `public_documents`; none where none is wanted."""
+    """Return the documents beside the endpoint at ``path``, if any: see `public_documents`."""
     if card is None and not catalog:
         return NO_DOCUMENTS
-    from .cards import public_documents  # most servers have none
+    from .cards import public_documents  # imported late: most servers have no card
 
     return public_documents(server, path, card, catalog=catalog)
 
@@ -158,25 +160,25 @@ JSON_AND_STREAM: Final = frozenset((JSON, STREAM))
 _RANGE: Final = lazy_pattern(
     r"(?:^|,)[ \t]*+(application/json|text/event-stream|application/\*|text/\*|\*/\*)[ \t]*+((?:;[^,]*+)?+)(?=,|$)"
 )
-"""A range that admits a type of ours, with its parameters. Other ranges are passed over, as many as there are."""
+"""A range in an Accept header that matches one of our types, with its parameters. All other ranges are skipped."""
 _MAX_RANGES: Final = 200
 _LONGEST_PARAMETERS: Final = 200
 _LONGEST_NAMES: Final = 4000
 _REFUSED: Final = lazy_pattern(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
-"""A quality of zero."""
+"""A quality value of zero."""
 
 
 def accepted_types(accept: str) -> frozenset[str]:
-    """Return the types of ours that an Accept header admits (RFC 9110 section 12.5.1)."""
+    """Return which of our types an Accept header allows (RFC 9110 section 12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
-    if accept.count(",") >= _MAX_RANGES:  # the search tries each comma, so read only the first ranges
+    if accept.count(",") >= _MAX_RANGES:  # the search starts at each comma, so read only the first ranges
         accept = ",".join(accept.split(",", _MAX_RANGES)[:_MAX_RANGES])
     for found in _RANGE.finditer(accept.lower()):
         kind, parameters = found.groups()
         good = not _REFUSED.search(parameters, 0, _LONGEST_PARAMETERS)
         for ours in JSON_AND_STREAM:
             rank = {ours: 3, f"{ours.partition('/')[0]}/*": 2, "*/*": 1}.get(kind, 0)
-            if rank > admitted.get(ours, (0, False))[0]:  # the most specific range counts
+            if rank > admitted.get(ours, (0, False))[0]:  # the most specific range decides
                 admitted[ours] = rank, good
     return frozenset(ours for ours, (_, good) in admitted.items() if good)
 
@@ -198,14 +200,15 @@ _MAX_PREFLIGHTS: Final = 100
 
 
 class Cors:
-    """Writes the headers for pages whose origin ``checks`` allows. Pages of other origins get none."""
+    """Writes CORS headers for pages whose origin ``checks`` allows. Other origins get no headers."""
 
     def __init__(self, checks: HostChecks) -> None:
         self._checks = checks
         self._kept: dict[str, bytes] = {}
 
     def headers(self, origin: str | None) -> bytes:
-        """Return the headers of an answer to a page of ``origin``; nothing for `None`, which is no page."""
+        """Return the headers of an answer to a page of ``origin``. `None` means that the client isn't a page; it gets
+        none."""
         if origin is None:
             return b""
         kept = self._kept.get(origin)
@@ -218,8 +221,8 @@ class Cors:
         return kept
 
     def preflight(self, head: RequestHead) -> Answer:
-        """Return the answer to ``OPTIONS``. A page may send the headers of the protocol; those of parameters have any
-        name, and no wildcard covers ``authorization``, so that the requested names are looked at."""
+        """Return the answer to ``OPTIONS``. A page may send the protocol's headers. Parameter headers may have any
+        name, and a wildcard doesn't include ``authorization``, so the requested names are examined."""
         headers = head.headers
         extra = self.headers(headers.get("origin"))
         if extra:
@@ -233,13 +236,13 @@ class Cors:
 
 
 HEALTH: Final = ("/healthz", "/readyz")
-"""Paths that tell whether the server takes its turns, and whether to send it requests."""
+"""Paths of the health checks: liveness and readiness."""
 _PROBES: Final = b"Allow: GET, HEAD\r\n"
 _NOT_CACHED: Final = b"Cache-Control: no-store\r\n"
 
 
 def health(path: str, method: str, *, is_ready: bool) -> Answer:
-    """Return the answer to a request at a path of `HEALTH`, which tells nothing else."""
+    """Return the answer to a health check at a path of `HEALTH`. It contains nothing else."""
     if method not in ("GET", "HEAD"):
         return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", _PROBES)
     if path == "/readyz" and not is_ready:
@@ -256,8 +259,8 @@ _PREFLIGHT: Final = (
 
 
 def resource_metadata(document: bytes, method: str) -> Answer:
-    """Return the answer to a request by ``method`` for ``document``, for any page: a client in a browser reads the
-    metadata before anything else is known of the client."""
+    """Return the answer to a request with this ``method`` for the metadata ``document``. Pages of any origin may read
+    it, because a client in a browser reads the metadata before it signs in."""
     if method in ("GET", "HEAD"):
         return Answer(HTTPStatus.OK, JSON_HEADERS + _CACHED_AN_HOUR + _ANY_PAGE, document)
     if method == "OPTIONS":

@@ -1,8 +1,8 @@
-"""Routes: paths beside the endpoint of `serve_http`, each with a function or an ASGI application of the author's.
+"""Routes: your own paths next to the endpoint of `serve_http`, each with a function or an ASGI application.
 
-A function takes a `RouteRequest` and returns the body: text, bytes, or anything that JSON can hold; or a
-`RouteResponse`, with a status and headers. An ASGI application streams. Each request has a task, which is cancelled
-when its client goes.
+A function takes a `RouteRequest` and returns the body (text, bytes, or a JSON value) or a `RouteResponse` with a status
+and headers. An ASGI application can stream. Each request runs in a task, which is cancelled when its client
+disconnects.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ logger = logging.getLogger("trio_mcp")
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
-"""RFC 9110 sections 5.1 and 5.5."""
+"""Valid header names and values: RFC 9110 sections 5.1 and 5.5."""
 _WRITTEN_BY_US: Final = frozenset(("connection", "content-length", "date", "transfer-encoding"))
 
 
 def _lines(headers: Any) -> bytes:
-    """Return ``headers`` as they are written, but for those that the connection writes."""
+    """Return ``headers`` as bytes, without those that the connection writes itself."""
     lines = ""
     for name, value in headers:
         if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
-            raise ValueError(f"HTTP has no such header: {name!r}: {value!r}")
+            raise ValueError(f"invalid HTTP header: {name!r}: {value!r}")
         if name.lower() not in _WRITTEN_BY_US:
             lines += f"{name}: {value}\r\n"
     return lines.encode("latin-1")
@@ -50,33 +50,33 @@ class RouteRequest:
     """A request to a route."""
 
     method: str
-    """HTTP method in capitals."""
+    """HTTP method in upper case."""
     path: str
-    """The path as received: nothing is decoded."""
+    """The path as received, without decoding."""
     query: str
-    """The text behind the ``?``, as received."""
+    """The query string after the ``?``, as received."""
     headers: Mapping[str, str] = attrs.field(repr=False)
-    """Values by name in lower case; the values of a repeated header are joined with commas."""
+    """Header values, keyed by name in lower case. The values of a repeated header are joined with commas."""
     body: bytes = attrs.field(repr=False)
-    """The whole body, of `Limits.max_message_bytes` at most."""
+    """The whole body, with at most `Limits.max_message_bytes` bytes."""
 
 
 @frozen
 class RouteResponse:
-    """The answer of a route. Raises `ValueError` for headers that HTTP cannot carry."""
+    """The response of a route. Raises `ValueError` for invalid headers."""
 
     body: object = b""
-    """Text, bytes, or anything that JSON can hold."""
+    """Text, bytes, or a JSON value."""
     status: int = 200
-    """HTTP status."""
+    """HTTP status code."""
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    """Further headers."""
+    """Additional headers."""
 
     def __attrs_post_init__(self) -> None:
         _lines(self.headers.items())
 
     def _encoded(self) -> Answer:
-        """Return the answer in bytes. Raises `NotSerializable` for a body that is no JSON."""
+        """Return the response as bytes. Raises `NotSerializable` if the body can't be written as JSON."""
         match self.body:
             case bytes():
                 kind, body = b"Content-Type: application/octet-stream\r\n", self.body
@@ -95,14 +95,15 @@ _FAILED: Final = RouteResponse("internal error", HTTPStatus.INTERNAL_SERVER_ERRO
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 """An ASGI application."""
 Route: TypeAlias = Callable[[RouteRequest], Awaitable[object]] | ASGIApp
-"""An async function of a `RouteRequest`, or an ASGI application that needs no lifespan."""
+"""An async function that takes a `RouteRequest`, or an ASGI application that needs no lifespan."""
 RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
 """Starts the task that answers one request."""
 
 
 class Routes:
-    """The ``routes`` of a server, by path: exact, or, with a slash at the end, all paths below; the longest counts.
-    Tasks run in ``nursery``, for `Limits.drain_timeout` seconds after the end at most."""
+    """The ``routes`` of a server, keyed by path. A path with a trailing slash includes all paths below it, and the
+    longest match is used. Tasks run in ``nursery``, for at most `Limits.drain_timeout` seconds after shutdown
+    begins."""
 
     def __init__(self, routes: Mapping[str, Route], nursery: trio.Nursery, limits: Limits) -> None:
         self._nursery = nursery
@@ -115,14 +116,14 @@ class Routes:
         }
 
     def find(self, path: str) -> RouteRun | None:
-        """Return the starter of tasks for requests to ``path``; `None` where there is no route."""
+        """Return the function that starts a task for a request to ``path``, or `None` if there is no route."""
         for route, run in self._runs.items():
             if path == route or (route.endswith("/") and path.startswith(route)):
                 return run
         return None
 
     async def wait_closed(self) -> None:
-        """Wait until no request runs, or the time to drain is over."""
+        """Wait until no request is running, or until the drain time has passed."""
         with trio.move_on_after(self._drain_timeout):
             while self._running:
                 await self._emptied.park()
@@ -148,10 +149,10 @@ _Serve: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], Awaitable[Non
 
 
 def check_route(path: str, route: object) -> None:
-    """Raise `TypeError` for a ``route`` of neither kind."""
+    """Raise `TypeError` unless ``route`` is an async function or an ASGI application."""
     if _parameters(route) not in (1, 3):
         raise TypeError(
-            f"the route {path} is an async function of a RouteRequest, or an ASGI application:\n"
+            f"the route {path} must be an async function that takes a RouteRequest, or an ASGI application:\n"
             "    async def hello(request: RouteRequest) -> str: ..."
         )
 
@@ -163,7 +164,7 @@ def _serving(path: str, route: Any) -> _Serve:
 
 
 def _parameters(route: Any) -> int:
-    """Return how many arguments ``route`` has to be called with."""
+    """Return the number of arguments that ``route`` requires."""
     if not callable(route):
         return 0
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -212,7 +213,8 @@ class _AsgiExchange:
         self._is_over = False
 
     async def receive(self) -> dict[str, Any]:
-        """Return the whole body; then wait for ever, since the application is cancelled when the client goes."""
+        """Return the whole body. After that, wait for ever: the application is cancelled when the client
+        disconnects."""
         if self._body is None:
             await trio.sleep_forever()
         await trio.lowlevel.checkpoint()
@@ -220,7 +222,7 @@ class _AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Carry out one message of the application. Raises `RuntimeError` for one that has no place there."""
+        """Process one message of the application. Raises `RuntimeError` if the message isn't allowed at this point."""
         await trio.lowlevel.checkpoint()
         match message["type"], self._start:
             case "http.response.start", None:
@@ -229,7 +231,7 @@ class _AsgiExchange:
             case "http.response.body", (status, headers) if not self._is_over:
                 await self._send_body(status, headers, message.get("body", b""), more=message.get("more_body", False))
             case kind, _:
-                raise RuntimeError(f"an ASGI application cannot send {kind} now")
+                raise RuntimeError(f"an ASGI application must not send {kind} at this point")
 
     async def _send_body(self, status: int, headers: bytes, body: bytes, *, more: bool) -> None:
         self._is_over = not more
@@ -252,11 +254,11 @@ class _AsgiExchange:
         except trio.EndOfChannel:
             if self._is_over:
                 return b""
-            # The client must not take the part for the whole.
-            raise trio.BrokenResourceError("the application broke off its response") from None
+            # Break the connection, so that the client doesn't take the part for the whole.
+            raise trio.BrokenResourceError("the application ended before its response was complete") from None
 
     def close(self) -> None:
-        """Note that the application has returned."""
+        """Handle the return of the application."""
         if self._pieces is not None:
             self._pieces.close()
         elif not self._is_over:

@@ -1,6 +1,5 @@
-"""serve_http serves many clients at once, over Streamable HTTP. Its `HttpFront` serves the connections of HTTP clients,
-and those that become WebSockets.
-"""
+"""serve_http: serve a server to many clients over Streamable HTTP. `HttpFront` serves the HTTP connections, including
+those that become WebSockets."""
 
 from __future__ import annotations
 
@@ -47,32 +46,34 @@ if TYPE_CHECKING:
 
 @show_fields
 class HTTPAppOptions(EndpointOptions, total=False):
-    """The keyword arguments of `http_app`, which `serve_http` has as well."""
+    """The keyword arguments of `http_app`. `serve_http` has them too."""
 
     retry_interval: float
-    """Seconds after which clients of 2025-11-25 come back to a response that has broken; 1.0 by default."""
+    """Seconds after which clients of revision 2025-11-25 reconnect when a stream breaks. 1.0 by default."""
     card: Card | None
-    """Says what the server is, at the path of the endpoint and ``/server-card``; `None`, the default: no card."""
+    """Publishes a server card, at the path of the endpoint plus ``/server-card``. `None`, the default, publishes
+    none."""
     catalog: bool
-    """True names the card at ``/.well-known/ai-catalog.json``; False by default."""
+    """True lists the card in a catalog at ``/.well-known/ai-catalog.json``. False by default."""
     shared: SharedStorage | None
-    """Storage that several processes share which serve the same clients; `None`, the default: this one serves alone."""
+    """Storage that the replicas of a server share, so that any process can serve any client. `None`, the default,
+    serves from this process alone."""
 
 
 @show_fields
 class HTTPOptions(HTTPAppOptions, WebSocketOptions, total=False):
-    """The keyword arguments of `serve_http`, besides its address."""
+    """The keyword arguments of `serve_http`, besides the address."""
 
     unix: str | os.PathLike[str] | None
-    """Path of a Unix socket, in place of ``host`` and ``port``; `None` by default."""
+    """Path of a Unix socket, in place of ``host`` and ``port``. `None` by default."""
     websocket: bool
-    """True lets clients ask for a WebSocket at the same URL; False by default."""
+    """True also accepts WebSocket connections at the same URL. False by default."""
     access_log: bool
-    """True notes each response in the log ``trio_mcp.access``; False by default."""
+    """True logs each response to the logger ``trio_mcp.access``. False by default."""
     health: bool
-    """True answers ``/healthz`` and ``/readyz``, for load balancers; False by default."""
+    """True serves health checks at ``/healthz`` and ``/readyz`` for load balancers. False by default."""
     routes: Mapping[str, Route]
-    """Paths beside the endpoint, each with a function or an ASGI application; none by default."""
+    """Your own paths next to the endpoint, each with a function or an ASGI application. None by default."""
 
 
 async def serve_http(
@@ -84,56 +85,61 @@ async def serve_http(
     **options: Unpack[HTTPOptions],
 ) -> None:
     """Serve ``server`` over Streamable HTTP, at ``http://host:port/mcp``, to any number of clients of every revision,
-    until it is ended.
+    until cancelled or shut down.
 
-    Clients of the modern era need nothing but the endpoint: when one goes away, its request is cancelled, with the
-    cause ``disconnect``. Clients of legacy revisions get a session each, which they may leave and come back to; a
-    request there is cancelled by its notification, and goes on when its connection breaks. With ``stateless=True``
-    there are no sessions, no questions to legacy clients, and any process can answer any request.
+    Modern clients need only the endpoint. If such a client disconnects, its request is cancelled with the cause
+    ``disconnect``. Legacy clients get a session each, and may reconnect to it: their requests continue when a
+    connection breaks, and are cancelled by a notification.
 
-    With ``auth``, every request needs a token, see `Protected`, and ``ctx.auth`` is the caller. Sessions, waiting
-    handlers and the states of modern clients belong to one principal each. Streams of changes end with the token of the
-    client, who comes back with a fresh one. Without, a warning is logged where other machines reach the server.
+    `serve_websocket` describes how listeners are reported, and what happens on shutdown and cancellation. Streams don't
+    delay the shutdown; each gets a proper end.
 
-    What is bounded for the whole server is shared by caller, see `Limits`: without authorization, by the address of the
-    client. Behind a reverse proxy, ``trusted_proxies`` say whose word is taken for that address; otherwise all that
-    come through it are one caller.
+    Server-wide limits are shared fairly among callers: see `Limits`. A caller is a principal or, without
+    authentication, an IP address.
 
-    ``allowed_origins`` are the web pages that may ask, ``allowed_hosts`` the names under which the server is reached,
-    as for `serve_websocket`: needed where other machines can reach ``host``, else this raises `ValueError`.
-    ``listeners`` of the application's own replace ``host`` and ``port``. With ``unix``, the path of a Unix socket, the
-    server listens there alone, for this user, as `serve_unix`: clients name it ``http+unix://%2Frun%2Fmcp.sock/mcp``.
-    ``allowed_hosts`` are ``localhost`` then and ``allowed_origins`` none, unless a proxy stands in front and they are
-    given. With an ``ssl_context`` the URL is ``https://``. With ``websocket``, clients may ask for a WebSocket at the
-    same URL, too. `HTTPOptions` documents ``options``; `Limits` has the bounds and times.
+    Args:
+      host: address to listen on. `None` is every address of the machine.
+      port: port to listen on. 0 is any free port.
+      path: path of the endpoint.
+      listeners: your own open listeners, in place of ``host`` and ``port``.
+      unix: path of a Unix socket, in place of ``host`` and ``port``. Only the current user may connect, see
+          `serve_unix`. The URL for clients is ``http+unix://%2Frun%2Fmcp.sock/mcp``. By default, ``allowed_hosts`` is
+          then ``localhost``, and ``allowed_origins`` is empty; pass both if a reverse proxy connects to the socket.
+      ssl_context: TLS context; the URL is then ``https://``.
+      auth: requires a token in every request, see `Protected`. The caller is ``ctx.auth``. Sessions, waiting handlers
+          and the state of modern clients belong to one principal each. Streams of changes end when the client's token
+          expires, and the client reconnects with a new one. Without ``auth``, a warning is logged if other machines can
+          reach the server.
+      allowed_origins: origins of the web pages that may call: see `serve_websocket`.
+      allowed_hosts: host names under which the server is reached: see `serve_websocket`.
+      trusted_proxies: reverse proxies that are trusted to report the address of a client. Without this, all clients
+          behind a proxy count as one caller.
+      stateless: true keeps no sessions. Any process can serve any request, but handlers can't ask legacy clients
+          anything.
+      retry_interval: seconds after which clients of revision 2025-11-25 reconnect when a resumable stream breaks.
+          `RequestContext.close_stream` can set another time for one stream.
+      websocket: true also accepts WebSocket connections at the same URL.
+      access_log: true logs each response at level info to the logger ``trio_mcp.access``: address, principal, method,
+          path, status, bytes of the body, and seconds. Each value is also an attribute of the log record.
+      health: true serves health checks: ``GET /healthz`` returns 200 while the server is responsive. ``GET /readyz``
+          returns 200 until the first signal, and 503 from then on. `Limits.drain_delay` gives load balancers time to
+          notice this. Any Host, Origin and token is accepted, and the response contains nothing else.
+      routes: your own paths next to the endpoint, each with a function or an ASGI application: see `Route`. A path with
+          a trailing slash includes all paths below it. Host and Origin headers are checked, tokens are not.
+      card: publishes a server card, at the path of the endpoint plus ``/server-card``.
+      catalog: true lists the card at ``/.well-known/ai-catalog.json``, for clients that know only the host name. Card
+          and catalog are public: the Host header is checked, Origin and token are not.
+      record: records the messages of each session to its own file, and all requests without a session to one more: see
+          `Recorder`. Headers are not recorded.
+      shared: storage that the replicas of a server share behind a load balancer without sticky sessions, so that any of
+          them can serve any request: `RedisStorage` or, on one machine, `SQLiteStorage`. See `SharedStorage`. It also
+          keeps the tasks, unless `TaskSettings.store` is set.
 
-    Clients of revision 2025-11-25 are told to come back ``retry_interval`` seconds after a response that they can
-    resume has broken; `RequestContext.close_stream` names a time of its own.
+    `HTTPOptions` documents all ``options``, and `Limits` the limits and timeouts.
 
-    With ``access_log``, each response is noted in the log ``trio_mcp.access``, at level info, with the address, the
-    principal, method, path, status, bytes of the body and seconds, in words and as attributes of the record.
-
-    With ``health``, ``GET /healthz`` is answered with 200 as long as the server takes its turns, and ``GET /readyz``
-    until the server begins to end, at the first signal, and with 503 from then on: whatever Host, Origin and token the
-    request has, and with no word of anything else. `Limits.drain_delay` leaves a load balancer the time to notice.
-
-    ``routes`` stand beside the endpoint, see `Route`: paths, or, with a slash at the end, all paths below one, each
-    with a function or an ASGI application. The Hosts and Origins of their requests are checked, tokens are not.
-
-    With a ``card``, clients that know nothing of the server yet find out what it is, at the path of the endpoint and
-    ``/server-card``; with ``catalog``, those that know the name of the host alone find the card, by
-    ``/.well-known/ai-catalog.json``. Both are for everybody: the Hosts of their requests are checked, neither Origins
-    nor tokens are. Raises `ValueError`, see `Card`, for what fits no card.
-
-    With ``record``, the messages of each session are recorded to a file of their own, and those of all requests without
-    a session to one, see `Recorder`. Headers are not recorded.
-
-    With ``shared``, several processes serve the same clients, behind a balancer without stickiness: any of them
-    answers any request. `RedisStorage` is for a fleet, `SQLiteStorage` for the processes of one machine, see
-    `SharedStorage`. Tasks are kept there as well, unless `TaskSettings.store` says otherwise.
-
-    Reports its listeners, ends at signals and is cancelled as `serve_websocket`; streams do not hold up the end: each
-    is ended properly.
+    Raises:
+      ValueError: other machines can reach ``host``, and ``allowed_origins`` or ``allowed_hosts`` is missing; or the
+          card is invalid, see `Card`.
     """
     check_served_under_trio("serve_http")
     check_keywords(serve_http, options)
@@ -141,8 +147,8 @@ async def serve_http(
     origins, hosts = options.get("allowed_origins"), options.get("allowed_hosts")
     if unix is not None:
         if listeners is not None or ssl_context is not None:
-            raise ValueError("unix= is a listener by itself, without TLS: leave listeners= and ssl_context= out")
-        # No web page reaches a Unix socket, so a request with an Origin has come by a proxy that nobody has spoken of.
+            raise ValueError("unix= can't be combined with listeners= or ssl_context=: it listens without TLS")
+        # A web page can't reach a Unix socket, so a request with an Origin came through an undeclared proxy.
         origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts
     checks = host_checks_for(host if listeners is None and unix is None else None, origins, hosts)
     health, routes = options.get("health", False), options.get("routes", NO_ROUTES)
@@ -175,7 +181,7 @@ def settings_of(
     health: bool = False,
     routes: Mapping[str, Route] = NO_ROUTES,
 ) -> EndpointSettings:
-    """Return the settings of the endpoint to ``server`` that ``options`` ask for."""
+    """Return the endpoint settings for ``server`` that ``options`` specify."""
     path, auth, card = options.get("path", "/mcp"), options.get("auth"), options.get("card")
     return EndpointSettings(
         path,
@@ -190,14 +196,14 @@ def settings_of(
 
 
 _DROPPED: Final = 16
-"""Bytes of a refused body that are read and dropped, as a multiple of the longest message."""
+"""Bytes of a refused body that are read and discarded, as a multiple of the longest message."""
 _GOODBYE: Final = 1.0
 """Seconds in which the last bytes of a connection are written when the server is cancelled."""
 
 
 class HttpFront:
-    """The connections of HTTP clients to an endpoint of ``running``. Its tasks run in ``nursery``. With ``websocket``,
-    a client may ask for a WebSocket at the same path. With ``access_log``, each response is logged. All
+    """Serves the connections of HTTP clients to an endpoint of ``running``. Its tasks run in ``nursery``. With
+    ``websocket``, clients may connect by WebSocket at the same path. With ``access_log``, each response is logged. All
     messages go to ``recordings``, if any. See `Front`."""
 
     def __init__(
@@ -216,7 +222,7 @@ class HttpFront:
         room = ConnectionQuota(running.limits.max_connections)
         self._endpoint = endpoint_to(running, settings, nursery, recordings, room.free)
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
-        """Connections, oldest first, each with the scope that shields its end."""
+        """Connections, oldest first, each with the cancel scope that shields it."""
         room.count(self._connections)
         self._websockets: Connections | None = None
         if websocket:
@@ -230,8 +236,8 @@ class HttpFront:
         nursery.start_soon(self._until_cancelled)
 
     async def _until_cancelled(self) -> None:
-        """Wait for the cancel of the server, which cancels all requests, and let the connections end behind what they
-        have to say: a stream that is cut off looks like a broken one."""
+        """Wait until the server is cancelled, which cancels all requests. Then let each connection send what it has
+        queued: a stream that is cut off would look like a broken connection."""
         try:
             await trio.sleep_forever()
         finally:
@@ -246,13 +252,13 @@ class HttpFront:
 
     @property
     def callers(self) -> CallersByAddress:
-        """Finds the other ends of connections: see `Front.callers`."""
+        """Identifies the peers of connections: see `Front.callers`."""
         return self._endpoint.callers
 
     def _connection_to(self, stream: trio.abc.Stream, hop: RemoteEnd) -> HttpConnection:
         if not self._has_access_log:
             return HttpConnection(stream, self._endpoint, self._bounds, hop)
-        from ...transports.http.access_log import LoggedConnection  # most servers have none
+        from ...transports.http.access_log import LoggedConnection  # imported late: most servers have no access log
 
         return LoggedConnection(stream, self._endpoint, self._bounds, hop, self._endpoint.who)
 
@@ -260,7 +266,7 @@ class HttpFront:
         """Serve a connection: see `Front.serve`."""
         connection = self._connection_to(stream, hop)
         received: bytes | None = None
-        with peer_log_share(hop.here), trio.CancelScope(shield=True) as scope:  # given a deadline when the server ends
+        with peer_log_share(hop.here), trio.CancelScope(shield=True) as scope:  # gets a deadline when the server ends
             self._connections[connection] = scope
             if self._is_ending:
                 scope.cancel(reason="the server ends")
@@ -281,12 +287,12 @@ class HttpFront:
             await self._websockets.serve(stream, hop, greeting)
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Answer 503: see `Front.reject`."""
+        """Respond with status 503: see `Front.reject`."""
         reason = "too many connections; try again later"
         await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close the oldest connection without a request, which may be one that sends a head for ever: see
+        """Close the oldest connection without a complete request, which may be one that never completes its head: see
         `Front.make_room`."""
         idle = [connection for connection in self._connections if connection.is_idle]
         found = heaviest(((connection, connection.client.here) for connection in idle), weight)
@@ -296,16 +302,17 @@ class HttpFront:
         return True
 
     def start_draining(self) -> bool:
-        """Have ``/readyz`` say that the server ends. Return whether there is that path: see `Front.start_draining`."""
+        """Report in ``/readyz`` that the server is shutting down. Return whether that path is served: see
+        `Front.start_draining`."""
         return self._endpoint.start_draining()
 
     @property
     def awaits_requests(self) -> bool:
-        """True while a connection has sent only part of a request, or nothing yet. See `Front.awaits_requests`."""
+        """Whether any connection has sent nothing yet, or only part of a request. See `Front.awaits_requests`."""
         return any(connection.awaits_request for connection in self._connections)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each connection behind its present response: see `Front.shut_down`."""
+        """End each connection after its current response: see `Front.shut_down`."""
         self._is_ending = True
         if hurry:
             self._last_flush.hurry()
@@ -316,7 +323,7 @@ class HttpFront:
             self._websockets.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Wait until the last request is over, and its answer is written to a client that reads: see
+        """Wait until the last request has ended, and its answer was written to a client that reads it: see
         `Front.wait_closed`."""
         await self._endpoint.wait_closed()
         self._last_flush.end_at(trio.current_time())
@@ -330,18 +337,18 @@ class HttpFront:
 
 
 async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **headers: str) -> None:
-    # Imported at the first use: most servers never need WebSockets, whose import takes a sixth of the time of a start.
+    # Imported on first use: most servers don't need WebSockets, whose import takes a sixth of the startup time.
     from ...transports.websocket.handshake import Rejection, refuse
 
     await refuse(stream, Rejection(status, reason, **headers))
 
 
 def recordings_of(record: Recorder | str | os.PathLike[str] | None) -> HttpRecordings | None:
-    """Return the recordings for what is given as ``record``."""
+    """Return the recordings for the value of a ``record`` option."""
     recorder = recorder_of(record)
     if recorder is None:
         return None
-    from .recorded import HttpRecordings  # few servers are recorded
+    from .recorded import HttpRecordings  # imported late: few servers are recorded
 
     return HttpRecordings(recorder)
 
@@ -353,7 +360,7 @@ def endpoint_to(
     recordings: HttpRecordings | None,
     free_connections: Callable[[], int] | None = None,
 ) -> HttpEndpoint:
-    """Return the endpoint of ``running``, whose messages go to ``recordings``, if any."""
+    """Return an endpoint of ``running``, which records its messages in ``recordings``, if any."""
     if recordings is None:
         return HttpEndpoint(running, settings, nursery, free_connections)
     from .recorded import RecordedEndpoint
@@ -362,7 +369,7 @@ def endpoint_to(
 
 
 def bounds_of(limits: Limits) -> HttpBounds:
-    """Return the bounds of an HTTP connection."""
+    """Return the limits of an HTTP connection."""
     return HttpBounds(
         max_head_bytes=limits.max_head_bytes,
         max_body_bytes=limits.max_message_bytes,

@@ -1,7 +1,7 @@
-"""HttpSession is one legacy client of an endpoint, with the streams and events that this process keeps for it.
+"""HttpSession: one legacy client of an endpoint, with the streams and events that this process keeps for it.
 
-`SessionTable` has the sessions of an endpoint, each known by the id in its headers (2025-11-25 transports, Session
-Management). `FleetSessions` is the contract with the sessions of all replicas, which `HttpFleet` opens.
+`SessionTable` has the sessions of an endpoint, identified by the id in their headers (2025-11-25 transports, Session
+Management). `FleetSessions` is the interface to sessions that all replicas share. `HttpFleet` opens these.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class HttpSession(ClientSession):
-    """One legacy client: its connection, its streams, and their log. ``replayed`` counts the bytes in the logs of all
-    sessions."""
+    """One legacy client: its connection, its streams, and their event logs. ``replayed`` counts the bytes in the logs
+    of all sessions."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class HttpSession(ClientSession):
         limits = running.limits
         self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, replayed.held_for(caller))
         self._streams: dict[str, SessionStream] = {}
-        """Streams that are not finished, by name."""
+        """Unfinished streams, keyed by name."""
         self._outbox.call_writer(self._open_standalone_stream)
         self._standalone_stream: SessionStream | None = None
-        """The stream that the client asks for with GET; `None` until the client does, or there is something to send."""
+        """The stream that the client requests with GET. `None` until it does, or until there is something to send."""
 
     async def run(self) -> None:
         """Serve until the session ends."""
@@ -75,33 +75,33 @@ class HttpSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """True while a response takes the lines that belong to no request."""
+        """Whether a response is open for lines that don't belong to a request."""
         return self._standalone_stream is not None and self._standalone_stream.is_open
 
     def expire(self, now: float) -> None:
-        """Forget streams whose time is over, end responses whose token has ended, and end the session when its client
-        has neither posted nor had a response open for too long, whatever waits for the client there."""
+        """Remove expired streams, and end responses whose token has expired. End the session if its client has neither
+        posted nor had a response open for `Limits.session_timeout` seconds, even if lines are queued for it."""
         self._log.drop_finished(now)
         for stream in tuple(self._streams.values()):
             stream.expire(now)
         if self._is_reached:
             self.used_at = now
         elif now - self.used_at >= self._limits.session_timeout:
-            self.close(f"the client has not come back for {self._limits.session_timeout:g} seconds")
+            self.close(f"the client has not used the session for {self._limits.session_timeout:g} seconds")
 
     @property
     def _is_reached(self) -> bool:
-        """True while the client has a response open."""
+        """Whether the client has a response open."""
         return any(stream.is_open for stream in self._streams.values()) or any(post.is_open for post in self.posts)
 
     def send_keep_alive(self) -> None:
-        """Have streams that were silent send comments: see `PostExchange.send_keep_alive`."""
+        """Send a comment on each silent stream: see `PostExchange.send_keep_alive`."""
         super().send_keep_alive()
         if self._standalone_stream is not None:
             self._standalone_stream.send_keep_alive()
 
     def delete(self, asked: HttpRequest) -> None:
-        """Answer a DELETE: end the session."""
+        """Respond to a DELETE, and end the session."""
         self.close("the client has ended the session")
         asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))
 
@@ -126,15 +126,19 @@ class HttpSession(ClientSession):
 
     def _on_stream_finished(self, stream: SessionStream) -> None:
         del self._streams[stream.name]
-        if stream.outbox is self._outbox:  # the session is over
+        if stream.outbox is self._outbox:  # the session has ended
             stream.outbox.close()
         else:
             self.send_late_lines(stream.outbox)
 
     def get(self, asked: HttpRequest) -> None:
-        """Answer a GET: with the stream that the cursor names, from there on, or with the stream of messages that
-        belong to no request, as far as no response took them and they are kept. Where some are kept no longer, the
-        client is told that everything may have changed. A response that has the stream already ends."""
+        """Respond to a GET with a stream.
+
+        If the request has a cursor, the stream that the cursor names continues from there. Otherwise the client gets
+        the messages that don't belong to a request, if no response has sent them and they are still kept. If some are
+        not kept any more, the client is notified that everything may have changed. If another response has the stream,
+        that response ends.
+        """
         response, extra, until = asked.response, asked.extra, token_expiry(asked.auth)
         cursor = asked.head.headers.get("last-event-id")
         self.used_at = trio.current_time()
@@ -148,13 +152,13 @@ class HttpSession(ClientSession):
         try:
             replay = self._log.after(cursor)
         except BadCursor as error:
-            # An empty stream would let the client believe that nothing was missed.
+            # After an empty stream, the client would believe that it has missed nothing.
             response.answer(invalid(HTTPStatus.BAD_REQUEST, str(error), extra))
             return
         stream = self._streams.get(replay.stream)
         if stream is None and not replay.events:
-            # The stream of a cancelled request, which has no reply. To an empty stream a client would come back for
-            # ever; 204 says that there is nothing to come back for (WHATWG HTML, section 9.2.3).
+            # This is the stream of a cancelled request, which gets no reply. After an empty stream, a client would
+            # reconnect for ever. Status 204 tells it not to reconnect (WHATWG HTML, section 9.2.3).
             response.answer(empty(HTTPStatus.NO_CONTENT, extra))
         elif stream is None:
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))
@@ -163,27 +167,28 @@ class HttpSession(ClientSession):
 
 
 _ID_BYTES: Final = 16
-"""128 bits, which nobody guesses; as visible ASCII."""
+"""Session ids have 128 random bits, so they can't be guessed, written as visible ASCII characters."""
 
 
 S = TypeVar("S", bound=ClientSession)
 
 
 class LocalSessions(Generic[S]):
-    """The sessions that this process serves, each in a task in ``nursery``, until their last requests are over."""
+    """The sessions that this process serves. Each runs in a task in ``nursery`` until its last requests have ended."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._sessions: dict[str, S] = {}
         self._ended: set[ClientSession] = set()
-        """Sessions that have ended, but whose requests still clean up. They take no place: their requests have one."""
+        """Sessions that have ended, but whose requests are still cleaning up. They don't count against the limit of
+        sessions, because their requests count."""
 
     def _add(self, session: S) -> None:
         self._sessions[session.id] = session
         self._nursery.start_soon(self._run, session)
 
     def _remove(self, session: ClientSession) -> bool:
-        """Note that ``session`` has ended. Return False if that is known."""
+        """Remove ``session``, which has ended. Return false if it was already removed."""
         if self._sessions.get(session.id) is not session:
             return False
         del self._sessions[session.id]
@@ -198,12 +203,12 @@ class LocalSessions(Generic[S]):
             self._ended.discard(session)
 
     def expire(self, now: float) -> None:
-        """End idle sessions. To be called about every second."""
+        """End idle sessions. To be called about once a second."""
         for session in tuple(self._sessions.values()):
             session.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each stream that was silent."""
+        """Send a comment on each silent stream."""
         for session in tuple(self._sessions.values()):
             session.send_keep_alive()
 
@@ -219,8 +224,8 @@ class LocalSessions(Generic[S]):
 
 
 class SessionTable(LocalSessions[HttpSession]):
-    """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients come back ``retry_interval``
-    seconds after a response broke."""
+    """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients reconnect ``retry_interval``
+    seconds after a stream breaks."""
 
     def __init__(self, running: Running, nursery: trio.Nursery, retry_interval: float) -> None:
         super().__init__(nursery)
@@ -230,16 +235,16 @@ class SessionTable(LocalSessions[HttpSession]):
         self._counts: dict[Caller, dict[ClientSession, None]] = {}
         """The sessions of each party, oldest first."""
         self._replayed = SharedBytes(running.limits.max_server_replay_bytes)
-        """Bytes that all sessions keep for clients that come back."""
+        """Bytes of events that all sessions keep for clients that reconnect."""
 
     def find(self, session_id: str, principal: PrincipalId | None) -> HttpSession | None:
-        """Return the session with this id. `None`: there is none, for this principal (2025-11-25 security best
+        """Return the session with this id, or `None` if this principal has no such session (2025-11-25 security best
         practices, Session Hijacking)."""
         session = self._sessions.get(session_id)
         return session if session is not None and session.principal == principal and not session.is_over else None
 
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Answer ``initialize``, and open a session for the caller, within its share."""
+        """Respond to ``initialize``, and open a session for the caller, within its share."""
         caller = posted.caller
         if not (self._has_room(caller) or self._make_room(caller)):
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
@@ -257,11 +262,11 @@ class SessionTable(LocalSessions[HttpSession]):
         return caller.may_take(lambda party: len(self._counts.get(party, ())), free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """End a session for one more of ``caller``, and return whether there was one to end.
+        """End one session to make room for ``caller``, and return whether one could be ended.
 
-        A party that has its share gives up its own oldest session that its client has not used. One that has no session
-        takes the place of the idlest of whoever has the most, or, where nobody has two, of the oldest that was not
-        used: otherwise who opens sessions again and again would shut out everybody else.
+        A party that has used up its share gives up its own oldest session that its client has never used. For a party
+        without sessions, the longest-idle session of the party with the most sessions ends. If no party has two, the
+        oldest unused session ends. Otherwise a client that keeps opening sessions could shut out all others.
         """
         held = self._counts.get(caller)
         if held is None:
@@ -277,11 +282,11 @@ class SessionTable(LocalSessions[HttpSession]):
     def _close_session(self, session: ClientSession | None) -> bool:
         if session is None:
             return False
-        session.close("another client wants the place of the session, which was not used for longer than others")
+        session.close("the session was idle for longer than others, and its place is needed for another client")
         return True
 
     def _remove(self, session: ClientSession) -> bool:
-        """Note that ``session`` has ended: from now on there is room for another one."""
+        """Remove ``session``, which has ended, to make room for another one."""
         if not super()._remove(session):
             return False
         whole = session.caller.whole
@@ -293,33 +298,33 @@ class SessionTable(LocalSessions[HttpSession]):
 
 
 class FleetSessions(LocalSessions[S], ABC):
-    """The legacy sessions of an endpoint that any replica serves, each known by the id in its headers (2025-11-25
+    """The legacy sessions of an endpoint that any replica can serve, identified by the id in their headers (2025-11-25
     transports, Session Management)."""
 
     @abstractmethod
     def find(self, session_id: str, principal: PrincipalId | None) -> ClientSession | None:
-        """Return the session with this id, if ``principal`` has one that can be served at once (2025-11-25 security
-        best practices, Session Hijacking). `None`: see `look_up`."""
+        """Return the session with this id, if ``principal`` has it and it can be served at once (2025-11-25 security
+        best practices, Session Hijacking). If this returns `None`, call `look_up`."""
 
     @abstractmethod
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[ClientSession | None], None]) -> None:
-        """Read the session with this id, and call ``on_found`` with the session, or with `None` if the principal has no
-        such session. If the storage is unavailable, ``posted`` is answered instead."""
+        """Read the session with this id from the storage, and call ``on_found`` with it, or with `None` if the
+        principal has no such session. If the storage is unavailable, refuse ``posted`` instead."""
 
     @abstractmethod
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Fail the question to the client, on any replica, that ``message`` was meant to answer, if the message names
-        one and ``principal`` has the session."""
+        """Fail the pending question, on any replica, that ``message`` was meant to answer, if it names one and
+        ``principal`` has the session."""
 
     @abstractmethod
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Answer ``initialize``, and open a session for the caller, within its share."""
+        """Respond to ``initialize``, and open a session for the caller, within its share."""
 
 
 class HttpFleet(Fleet):
-    """A fleet whose replicas all serve the same legacy sessions over HTTP."""
+    """A fleet whose replicas share the same legacy HTTP sessions."""
 
     @abstractmethod
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any]:
-        """Return the sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients come back
-        ``retry_interval`` seconds after a response broke."""
+        """Return the sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients reconnect
+        ``retry_interval`` seconds after a stream breaks."""

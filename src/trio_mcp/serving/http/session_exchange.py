@@ -1,5 +1,5 @@
-"""ClientSession is what all kinds of legacy sessions have in common: one client, whose messages come in POSTs.
-`SessionExchange` is the exchange of one of them."""
+"""ClientSession: the common base of all legacy sessions, where one client sends messages in POSTs. `SessionExchange` is
+the exchange of one POST."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 
 
 class ResumableStream(Protocol):
-    """The lines of one outbox on their way to a client, which may come back for them."""
+    """Sends the lines of one outbox to a client, which may reconnect to receive the rest."""
 
     @property
     def is_open(self) -> bool:
-        """True while a response takes the lines."""
+        """Whether a response is sending the lines."""
         ...
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> object:
-        """Send the stream by ``response``, with ``extra`` headers. ``retry``: seconds after which the client shall come
-        back when the response ends early."""
+        """Send the stream in ``response``, with ``extra`` headers. If the response ends early, the client should
+        reconnect after ``retry`` seconds."""
         ...
 
     def detach(self) -> None:
-        """Keep the lines, since no response takes them."""
+        """Keep the lines, because no response sends them any more."""
         ...
 
     def close_response(self, retry: float) -> bool:
-        """End the response, but not the stream: the client shall come back after ``retry`` seconds. Return false when
-        there is no response, or the client has no id to come back with."""
+        """End the response, but not the stream: the client should reconnect after ``retry`` seconds. Return false if
+        there is no response, or if the client has no event id with which it could resume."""
         ...
 
     def finish(self, keep_until: float) -> None:
-        """End the stream behind the last line. Its events are kept until ``keep_until``, about."""
+        """End the stream after the last line. Its events are kept until about ``keep_until``."""
         ...
 
     def send_keep_alive(self) -> None:
@@ -61,8 +61,8 @@ class ResumableStream(Protocol):
 
 
 class _StandaloneChannel:
-    """The way to the client of ``session`` for lines that belong to no request, into ``outbox``: a `ClientChannel`,
-    which does not keep the session."""
+    """The `ClientChannel` for lines that don't belong to a request. They go into ``outbox``. It holds only a weak
+    reference to the session."""
 
     def __init__(self, session: ClientSession, outbox: Outbox) -> None:
         self._session = ref(session)
@@ -75,9 +75,12 @@ class _StandaloneChannel:
 
 
 class ClientSession(ABC):
-    """One legacy client: its connection, whose messages come in POSTs. ``peer`` opened the session, or came to it first
-    in this process; ``state`` rules on the messages, a connection's own by default. ``on_end`` is called with the
-    session when it ends, before its client learns of that; requests may still clean up then."""
+    """One legacy client: its connection, whose messages arrive in POSTs.
+
+    ``peer`` opened the session, or was the first to use it in this process. ``state`` applies the rules of the protocol
+    to messages; by default the connection has its own state. ``on_end`` is called with the session when it ends, before
+    its client is notified. Requests may still be cleaning up then.
+    """
 
     def __init__(
         self,
@@ -93,28 +96,28 @@ class ClientSession(ABC):
         self.id = session_id
         self.principal = peer.principal
         self.caller = caller
-        """The session as a part of the party that opened it. Its requests use the share of this party."""
+        """The session as a part of the party that opened it. Its requests use this party's share."""
         self._limits = limits
         self._on_end = on_end
         self.retry_interval = retry_interval
-        """Seconds after which the client shall come back when a response breaks."""
+        """Seconds after which the client should reconnect when a stream breaks."""
         self.posts: dict[SessionExchange, None] = {}
-        """The POSTs that are not answered."""
+        """The POSTs that are not answered yet."""
         self._outbox = Outbox(limits.high_water)
-        """The lines that belong to no request, for the stream that the client asks for with GET."""
+        """Lines that don't belong to a request, for the stream that the client requests with GET."""
         self._connection = FedConnection(running, peer, self._outbox, state)
         self.exchange = self._connection.exchange
         """The exchange that holds the requests of all POSTs."""
         self.high_water = limits.high_water
-        # An answer may be refused by a proxy in front, for example, and its client may tell nobody.
+        # An answer may be rejected by a proxy, for example, and neither the proxy nor the client would report that.
         self._connection.connection.outbound.answer_timeout = limits.answer_timeout
         self.client_channel: ClientChannel = _StandaloneChannel(self, self._outbox)
-        """The way for lines that belong to no request."""
+        """The channel for lines that don't belong to a request."""
         self._is_draining = False
         self.is_confirmed = False
-        """True once the client has used its session."""
+        """Whether the client has used its session."""
         self.used_at = trio.current_time()
-        """Time at which the client was last seen, as exact as `expire` is called often."""
+        """Time at which the client was last seen, with the precision of the calls of `expire`."""
 
     @abstractmethod
     async def run(self) -> None:
@@ -123,51 +126,53 @@ class ClientSession(ABC):
     # The end
 
     def close(self, reason: str) -> None:
-        """End the session: its client is gone, and so are its requests."""
+        """End the session and its requests, because the client has left."""
         self._on_end(self)
         self._connection.connection.lose(ConnectionLost(reason))
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """End when the requests are done: see `Connection.shut_down`."""
+        """End when all requests are done: see `Connection.shut_down`."""
         self._is_draining = True
         self._connection.shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
 
     @abstractmethod
     def expire(self, now: float) -> None:
-        """End what nobody has used for too long. To be called about every second."""
+        """End whatever was unused for too long. To be called about once a second."""
 
     def send_keep_alive(self) -> None:
-        """Have responses that were silent send comments."""
+        """Send a comment on each silent response."""
         for post in tuple(self.posts):
             post.send_keep_alive()
 
     async def ended(self) -> None:
-        """Wait until the last request is over."""
+        """Wait until the last request has ended."""
         await self._connection.ended.wait()
 
     @property
     def is_over(self) -> bool:
-        """True when the session takes no more messages. While our side shuts down, the answers to questions come."""
+        """Whether the session accepts no more messages. While the server drains, it still accepts answers to its
+        questions."""
         connection = self._connection
         return connection.exchange.ending.is_set() and not (self._is_draining and connection.connection.lost is None)
 
     @property
     @abstractmethod
     def is_listened_to(self) -> bool:
-        """True while a response takes the lines that belong to no request."""
+        """Whether a response is open for lines that don't belong to a request."""
 
     @abstractmethod
     def get(self, asked: HttpRequest) -> None:
-        """Answer a GET: with the stream that a cursor names, or the one of messages that belong to no request."""
+        """Respond to a GET with the stream that a cursor names, or with the stream of messages that don't belong to a
+        request."""
 
     @abstractmethod
     def delete(self, asked: HttpRequest) -> None:
-        """Answer a DELETE: end the session."""
+        """Respond to a DELETE, and end the session."""
 
     # Messages
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
-        """Take a message, or a batch, that was ``posted``."""
+        """Process a message, or a batch, from a POST."""
         posted.caller = self.caller
         self.used_at = trio.current_time()
         self.is_confirmed = self.is_confirmed or not opens
@@ -183,21 +188,21 @@ class ClientSession(ABC):
         connection.feed(event, posted.body, exchange)
 
     def _accept(self, posted: HttpRequest) -> None:
-        """Confirm a message that gets no reply."""
+        """Acknowledge a message that gets no reply."""
         posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
 
     @abstractmethod
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
-        """Return the exchange for what was ``posted``."""
+        """Return the exchange for a POST."""
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Fail the request of ours that ``message`` was meant to answer, if it was, or may have been."""
+        """Fail the pending question that ``message`` was meant to answer, if it is or may be an answer."""
         self.used_at = trio.current_time()
         if message.is_answer or (message.may_be_answer and self._connection.state.outbound):
             self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """Return the alarm for a request that is to be a stream before long."""
+        """Return a timer for a request whose answer should become a stream after `Limits.priming_delay`."""
         return self._connection.connection.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
 
     # Streams
@@ -216,10 +221,11 @@ class ClientSession(ABC):
         return revision is not None and revision.polling
 
     def send_late_lines(self, outbox: Outbox) -> None:
-        """Have lines that are put into ``outbox`` from now on sent with the lines that belong to no request: a handler
-        that was cancelled takes back a question when the stream of its request is over."""
+        """From now on, send lines in ``outbox`` with the lines that don't belong to a request. A cancelled handler may
+        withdraw a question after the stream of its request has ended."""
 
-        # The outbox keeps what it calls: neither itself nor the session, or the collector would have to find them.
+        # The outbox keeps the callback, so it must refer neither to the outbox nor to the session: that would be a
+        # cycle for the garbage collector.
         late, free = ref(outbox), self._outbox
 
         def pass_on() -> None:
@@ -235,13 +241,13 @@ def _expects_reply(message: Message | Batch) -> bool:
 
 
 class SessionExchange(PostExchange):
-    """The exchange of a POST of ``session``. The client's going away is no cancel (2025-11-25 transports, Sending
-    Messages to the Server): the lines are kept, and the client may come back for them."""
+    """The exchange of a POST of ``session``. A disconnect doesn't cancel the request (2025-11-25 transports, Sending
+    Messages to the Server): the lines are kept, and the client may reconnect to receive them."""
 
     __slots__ = ("_alarm", "_session", "_stream")
 
     may_prime: ClassVar[bool] = True
-    """True where the client knows the session, and so can come back to a stream."""
+    """Whether the client knows the session id, so that it can resume a stream."""
 
     def __init__(self, session: ClientSession, posted: HttpRequest, request: InboundRequest | None) -> None:
         self._session = session
@@ -278,7 +284,7 @@ class SessionExchange(PostExchange):
             self._stream.attach(self.response, self.extra, retry=self._session.retry_interval if polls else None)
 
     def end_stream(self) -> None:
-        assert self._stream is not None, "it was opened before"
+        assert self._stream is not None, "open_stream was called before"
         self._session.finish(self._stream)
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
@@ -305,13 +311,13 @@ class SessionExchange(PostExchange):
     def close_stream(self, retry: float) -> bool:
         if self.request is None or not self.request.revision.polling:
             return False
-        self.commit()  # which does nothing if the answer must be JSON
+        self.commit()  # does nothing if the answer must be JSON
         return self._stream is not None and self._stream.close_response(retry)
 
 
 class LocalInitializeExchange(SessionExchange):
-    """The exchange of the POST that opens the session. A session whose opening fails, or whose client does not learn
-    the id of, ends at once."""
+    """The exchange of the POST that opens the session. If opening fails, or if the client doesn't receive the session
+    id, the session ends at once."""
 
     __slots__ = ()
 

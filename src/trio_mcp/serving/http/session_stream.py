@@ -1,4 +1,4 @@
-"""SessionStream is one stream of a legacy session, which its client may come back to."""
+"""SessionStream: one stream of a legacy session, which its client can resume."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MILLISECONDS: Final = 1000
 
 
 class SessionStream:
-    """The lines in ``outbox`` as events with ids, kept in ``log``, on their way to one response at a time.
+    """Sends the lines in ``outbox`` as events with ids, in one response at a time, and keeps them in ``log``.
 
-    A response may be taken over by another one. While there is none, lines are kept only, so that no handler waits for
-    a client that is away. ``primes``: each response begins with an event that gives the client an id. ``on_finished``
-    is called with the stream when its last line is in the log.
+    Another response may take over. While there is no response, lines are only kept, so that handlers don't wait for a
+    disconnected client. ``primes``: each response begins with an event that gives the client an id. ``on_finished`` is
+    called with the stream when its last line is in the log.
     """
 
     def __init__(
@@ -29,20 +29,21 @@ class SessionStream:
         self.name = log.open()
         """The name of the stream in the log."""
         self.outbox = outbox
-        """The lines of the stream, before they are events."""
+        """Lines of the stream that are not events yet."""
         self._on_finished = on_finished
         self._primes = primes
         self._response: _ResponseSource | None = None
         self._is_finished = False
         self._sent = log.cursor(self.name)
-        """The id of the last event that a response took."""
+        """The id of the last event that a response has sent."""
         self._keep_until: float | None = None
-        """Time until which the log keeps the stream; `None` before `finish`, and when the log knows."""
+        """Time until which the log should keep the stream. `None` before `finish`, and after it was passed to the
+        log."""
         outbox.call_writer(self.detach)
 
     @property
     def is_open(self) -> bool:
-        """True while a response takes the lines."""
+        """Whether a response is sending the lines."""
         return self._response is not None
 
     def attach(
@@ -53,10 +54,14 @@ class SessionStream:
         retry: float | None = None,
         until: float = math.inf,
     ) -> bool:
-        """Send the stream by ``response`` from now on, behind the events of ``replay`` or, without a replay, those that
-        no response took, as far as they are kept. The response that had the stream ends. ``retry``: seconds after which
-        the client shall come back when this response ends early. ``until``: time at which the response ends, but not
-        the stream. Return whether events are missing that no response took."""
+        """Send the stream in ``response`` from now on, after the events of ``replay`` or, by default, after those that
+        no response has sent and that are still kept. The previous response ends. Return whether unsent events are
+        missing.
+
+        Args:
+          retry: seconds after which the client should reconnect if this response ends early.
+          until: time at which this response ends, but not the stream.
+        """
         self._close_source()
         first, is_gap = bytearray(), False
         if retry is not None:
@@ -74,7 +79,7 @@ class SessionStream:
         return is_gap
 
     def expire(self, now: float) -> None:
-        """End the present response when its time is over. The client may come back."""
+        """End the current response if its time has passed. The client may reconnect."""
         source = self._response
         if source is not None and now >= source.until:
             source.is_over = True
@@ -82,8 +87,8 @@ class SessionStream:
             self.outbox.nudge()
 
     def close_response(self, retry: float) -> bool:
-        """End the present response, but not the stream: the client shall come back after ``retry`` seconds. Return
-        false when there is no response, or the client has no id to come back with."""
+        """End the current response, but not the stream: the client should reconnect after ``retry`` seconds. Return
+        false if there is no response, or if the client has no event id with which it could resume."""
         source = self._response
         if source is None or not self._primes or self._is_finished:
             return False
@@ -96,7 +101,7 @@ class SessionStream:
         return True
 
     def finish(self, keep_until: float) -> None:
-        """End the stream behind the last line. Its events are kept until ``keep_until``. Idempotent."""
+        """End the stream after the last line. Its events are kept until ``keep_until``. Idempotent."""
         if self._is_finished:
             return
         self._is_finished = True
@@ -126,12 +131,12 @@ class SessionStream:
                 self.detach()
 
     def remove_source(self, source: _ResponseSource) -> None:
-        """Forget ``source``, which has taken all that it takes."""
+        """Detach ``source``, which won't send any more events."""
         if self._response is source:
             self._response = None
 
     def detach(self) -> None:
-        """Keep the lines that wait, since no response takes them."""
+        """Keep the queued lines, because no response sends them any more."""
         while lines := self.outbox.take_nowait():
             self._append_to_log(lines)
         self._finish_if_empty()
@@ -147,11 +152,11 @@ class SessionStream:
         if lines:
             text = self._append_to_log(lines)
             cursor = self._log.cursor(self.name)
-            self._finish_if_empty()  # the log may have no room for the stream any more
+            self._finish_if_empty()  # the log may have no more room for the stream
             if not source.is_over:
                 self._sent = cursor
                 return text
-            if self._response is not None:  # the lines were meant for the response that came meanwhile
+            if self._response is not None:  # another response has taken over, and gets the lines
                 self._sent = cursor
                 self._response.add(text)
                 self.outbox.nudge()
@@ -160,7 +165,7 @@ class SessionStream:
 
     @property
     def is_finished(self) -> bool:
-        """True when the last line is put."""
+        """Whether the last line is in the outbox."""
         return self._is_finished and not self.outbox.size
 
     def send_keep_alive(self) -> None:
@@ -170,7 +175,7 @@ class SessionStream:
 
 
 class _ResponseSource:
-    """The share of ``stream`` that one response carries, with ``first`` in front; ``until``, see
+    """The part of ``stream`` that one response sends, beginning with ``first``. For ``until``, see
     `SessionStream.attach`."""
 
     __slots__ = ("_first", "_stream", "_was_silent", "is_over", "until")

@@ -1,7 +1,6 @@
-"""StatelessEndpoint serves the requests that each stand for itself: all of the modern era and, in a server that is run
-stateless, all of legacy revisions. Headers of a modern request repeat words of the body, for gateways that route by
-headers, and are compared with the body (2026-07-28 streamable HTTP, Server Validation).
-"""
+"""StatelessEndpoint: serves self-contained requests. These are all modern requests and, with ``stateless=True``, all
+legacy requests. Headers of a modern request repeat values of its body, for gateways that route by headers. They are
+compared with the body (2026-07-28 streamable HTTP, Server Validation)."""
 
 from __future__ import annotations
 
@@ -38,18 +37,19 @@ if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
 
 _UNTOLD: Final = REVISIONS["2025-03-26"]
-"""The revision of a legacy request without a version header, of which nothing else is known (2025-06-18 transports,
-Protocol Version Header)."""
+"""The revision of a stateless legacy request without a version header (2025-06-18 transports, Protocol Version
+Header)."""
 _GONE: Final = "the client closed the response"
 
 
 def _drop() -> None:
-    """Do nothing for lines that come after the answer."""
+    """Ignore lines that are sent after the answer."""
 
 
 class StatelessExchange(PostExchange):
-    """The exchange of a request that belongs to no connection. The client's going away is the cancel of the request
-    (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_streams`` has all exchanges that are not over."""
+    """The exchange of a request that doesn't belong to a connection. If the client disconnects at any moment, the
+    request is cancelled (2026-07-28 streamable HTTP, Cancellation). ``open_streams`` contains all exchanges that have
+    not ended."""
 
     __slots__ = ("_has_sent", "_head", "_header_error", "_open_streams", "_requests", "_until")
 
@@ -66,13 +66,13 @@ class StatelessExchange(PostExchange):
         super().__init__(connection, posted, request, high_water)
         self._head = posted.head
         self._header_error: tuple[int, HTTPStatus] | None = None
-        """The code of an error that is ours, and none of a handler, with its status; `None` while there is none."""
+        """Code and status of an error that the endpoint itself reports, not a handler. `None` if there is none."""
         self._open_streams = open_streams
         self._has_sent = True
         self._requests: tuple[InboundRequest, ...] = ()
-        """The requests that were taken up: more than one in a batch."""
+        """The accepted requests: more than one for a batch."""
         self._until = math.inf
-        """Time at which a stream of changes ends, with the token of its client."""
+        """Time at which a stream of changes ends, because its client's token expires."""
         open_streams[self] = None
         posted.response.on_gone = self._on_disconnect
 
@@ -92,7 +92,7 @@ class StatelessExchange(PostExchange):
         self._requests = (*self._requests, request)
         if request.method.streams:
             self._until = token_expiry(self.peer.auth)
-        if self.response.is_gone:  # before the request was accepted
+        if self.response.is_gone:  # disconnected before the request was accepted
             held.abort(CancelCause.DISCONNECT, _GONE)
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
@@ -111,8 +111,8 @@ class StatelessExchange(PostExchange):
         return super().method_not_found(request)
 
     def status_of(self, code: int) -> HTTPStatus:
-        # 2026-07-28 streamable HTTP, Server Validation: MUST be 400, or 404 for an unknown method. The same error of
-        # somebody else is an answer.
+        # 2026-07-28 streamable HTTP, Server Validation: MUST be 400, or 404 for an unknown method. If a handler returns
+        # the same error, it is an ordinary reply.
         if self._header_error is not None and self._header_error[0] == code:
             return self._header_error[1]
         return super().status_of(code)
@@ -120,13 +120,14 @@ class StatelessExchange(PostExchange):
     def leave(self) -> None:
         del self._open_streams[self]
         if not self.is_stream:
-            # No line starts a stream any more. The outbox would keep the exchange, and each call a cycle of objects.
+            # No further line can start a stream. Without this, the outbox would keep the exchange alive: a cycle per
+            # call.
             self.outbox.call_writer(_drop)
 
     def expire(self, now: float) -> None:
-        """End a stream of changes whose token has ended: without a reply, so that the client comes back."""
+        """End a stream of changes whose token has expired. It gets no reply, so that the client reconnects."""
         if now >= self._until:
-            self._end_all("the token of the client has ended")
+            self._end_all("the client's token has expired")
 
     # The stream
 
@@ -156,9 +157,9 @@ class StatelessExchange(PostExchange):
 
 
 class NotificationExchange(PartExchange):
-    """The exchange of a notification that belongs to no connection. The notification runs as a request does, in the
-    share of its caller, and gets no reply: ``posted`` is answered when the notification is accepted, or as one too
-    many."""
+    """The exchange of a notification that doesn't belong to a connection. The notification runs like a request, in the
+    share of its caller, but gets no reply. ``posted`` is answered when the notification is accepted, or refused as too
+    busy."""
 
     __slots__ = ("_posted", "_request")
 
@@ -168,7 +169,7 @@ class NotificationExchange(PartExchange):
         self._request = request
 
     def accept(self) -> None:
-        """Answer that the notification is accepted, unless there is an answer."""
+        """Respond that the notification was accepted, unless there already is a response."""
         posted, self._posted = self._posted, None
         if posted is not None:
             posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
@@ -184,10 +185,10 @@ class NotificationExchange(PartExchange):
 
 
 class StatelessEndpoint:
-    """The requests to ``running`` that belong to no connection of their client, over one connection for everybody.
-    ``gate`` knows the scopes of the callers of a protected server.
+    """Serves requests to ``running`` that don't belong to a connection of their client. They share a single connection
+    to the server. ``gate`` knows the scopes of the callers of a protected server.
 
-    When that connection ends, because the server behind a proxy is gone, the next request opens another. The
+    If that connection ends because the server behind a proxy has disconnected, the next request opens another one. The
     connections run in ``nursery``.
     """
 
@@ -197,7 +198,7 @@ class StatelessEndpoint:
         self._gate = gate
         self._limits = running.limits
         self.state = StatelessState(running.vocabulary)
-        """The state that rules on all the requests."""
+        """Applies the rules of the protocol to all requests."""
         self._open_streams: dict[StatelessExchange, None] = {}
         self._connection = self._connect()
         self._is_ending = False
@@ -213,7 +214,7 @@ class StatelessEndpoint:
         return self._connection
 
     def post(self, message: Message | Batch, posted: HttpRequest) -> None:
-        """Serve a message of the modern era."""
+        """Serve a modern message."""
         if isinstance(message, Notification):
             self._post_notification(message, posted, LATEST_MODERN)
             return
@@ -223,7 +224,7 @@ class StatelessEndpoint:
                 return
             event = self.state.receive(message)
             if type(event) is RequestReceived and event.request.method.name == "tools/call":
-                # A stand-in has its requests checked itself (`StatelessExchange.check_headers`).
+                # A proxy checks the headers of its requests itself: `StatelessExchange.check_headers`.
                 table = param_headers_of(self._running, event.request.params.get("name"), posted.auth)
                 fault = param_mismatch(table, event.request, posted.head) if table else None
             if fault is None:
@@ -231,14 +232,14 @@ class StatelessEndpoint:
                 return
             if type(event) is RequestReceived:
                 self.state.finish(event.request)
-        assert isinstance(message, Request), "other messages have no such fields"
+        assert isinstance(message, Request), "only requests can have these faults"
         posted.response.answer(error(HTTPStatus.BAD_REQUEST, fault.code, fault.message, posted.extra, message.id))
 
     def _post_notification(self, message: Notification, posted: HttpRequest, revision: Revision) -> None:
         version, method = (posted.head.headers.get(name) for name in ("mcp-protocol-version", "mcp-method"))
         fault = None
         if version is not None and version not in REVISIONS:
-            # 2025-11-25 transports, Protocol Version Header; 2026-07-28 streamable HTTP, the same: MUST be 400.
+            # 2025-11-25 transports and 2026-07-28 streamable HTTP, Protocol Version Header: MUST be 400.
             fault = unsupported_version(version)
         elif method is not None:
             wrong = _differs(posted.head, "mcp-method", message.method)
@@ -261,7 +262,7 @@ class StatelessEndpoint:
             exchange.accept()
 
     def post_legacy(self, message: Message | Batch, posted: HttpRequest) -> None:
-        """Serve a message of a legacy client of a server that is run stateless."""
+        """Serve a message of a legacy client with ``stateless=True``."""
         version = posted.head.headers.get("mcp-protocol-version")
         revision = _UNTOLD if version is None else REVISIONS[version]
         if isinstance(message, Notification):
@@ -281,7 +282,7 @@ class StatelessEndpoint:
             self._carry_out(event, posted)
 
     def _carry_out(self, event: Event, posted: HttpRequest) -> None:
-        """Carry out ``event``, which ``posted`` has brought: a request, or the refusal of one."""
+        """Process ``event``, which is the request in ``posted`` or its refusal."""
         request = event.request if type(event) is RequestReceived else None
         if self._is_ending:
             if request is not None:
@@ -293,34 +294,35 @@ class StatelessEndpoint:
         connection.feed(event, posted.body, exchange)
 
     def response_to(self, request: InboundRequest) -> ResponseHandle | None:
-        """Return the response to a request that is held; `None` for a notification."""
+        """Return the response to a request if it is in progress, or `None` for a notification."""
         held = self._connection.exchange.find(request)
         exchange = None if held is None else held.exchange
         return exchange.response if isinstance(exchange, StatelessExchange) else None
 
     def expire(self, now: float) -> None:
-        """End the streams of changes whose tokens have ended."""
+        """End the streams of changes whose tokens have expired."""
         for exchange in tuple(self._open_streams):
             exchange.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Have all streams send comments that were silent: see `PostExchange.send_keep_alive`."""
+        """Send a comment on each silent stream: see `PostExchange.send_keep_alive`."""
         for exchange in tuple(self._open_streams):
             exchange.send_keep_alive()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Take no more requests: see `Connection.shut_down`."""
+        """Accept no more requests: see `Connection.shut_down`."""
         self._is_ending = True
         self._connection.connection.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Wait until all requests are over."""
+        """Wait until all requests have ended."""
         await self._connection.ended.wait()
 
 
 def check_headers(request: Request, head: RequestHead) -> CodedError | None:
-    """Return the error for a request that does not describe itself (2026-07-28 basic, Per-request protocol fields: MUST
-    be -32602), or when a header does not repeat what the body says, or says it twice; `None` for a good one."""
+    """Return the error for a request that lacks per-request protocol fields (2026-07-28 basic, Per-request protocol
+    fields: MUST be -32602), or whose headers repeat a value of the body wrongly or twice. Return `None` for a valid
+    request."""
     given = request.params
     params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     found = params.get("_meta")
@@ -330,7 +332,7 @@ def check_headers(request: Request, head: RequestHead) -> CodedError | None:
             return CodedError(INVALID_PARAMS, f"Invalid params: missing {key} in _meta")
     version = meta[PROTOCOL_VERSION]
     if not isinstance(version, str):
-        return CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
+        return CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta must be a string")
     parameter = NAMED_BY.get(request.method)
     name = None if parameter is None else params.get(parameter)
     headers = head.headers
@@ -343,8 +345,8 @@ def check_headers(request: Request, head: RequestHead) -> CodedError | None:
         return None
     wrong = _differs(head, "mcp-protocol-version", version) or _differs(head, "mcp-method", request.method)
     if wrong is None and isinstance(name, str):
-        # Clients MUST name the task (extension tasks, Routing Headers), for whoever stands between. fastmcp 4.1 does
-        # not; nobody asks servers to mind, and nothing is hidden from a gateway where nothing is said.
+        # Clients MUST name the task in a header, for gateways (extension tasks, Routing Headers). fastmcp 4.1 doesn't.
+        # Servers needn't enforce this, and a missing header can't mislead a gateway.
         may_lack = parameter == "taskId" and "mcp-name" not in headers
         wrong = None if may_lack else _differs(head, "mcp-name", name, encoded=True)
     return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
@@ -356,8 +358,8 @@ def _differs(head: RequestHead, name: str, declared: str, *, encoded: bool = Fal
         return None
     if value is None:
         return f"the {name} header is missing"
-    if name in head.repeated:  # readers of the first one and of the last one would differ
-        return f"the {name} header is there more than once"
+    if name in head.repeated:  # one reader might use the first value, and another the last
+        return f"the {name} header occurs more than once"
     if encoded:
         try:
             value = decoded(value)
@@ -367,7 +369,7 @@ def _differs(head: RequestHead, name: str, declared: str, *, encoded: bool = Fal
 
 
 def param_mismatch(table: Iterable[ParamHeader], request: InboundRequest, head: RequestHead) -> CodedError | None:
-    """Return the error when headers that ``table`` names differ from the arguments; `None` when they do not."""
+    """Return the error if a header that ``table`` names differs from its argument, or `None` if all match."""
     if not table:
         return None
     arguments = request.params.get("arguments")
