@@ -45,9 +45,9 @@ COMMANDS: Final = {
     *("ported/test_ported_servers.py", "recording/test_hostile_recordings.py", "recording/test_hostile_texts.py"),
     *("serving/http/test_asgi_processes.py", "stores/test_sqlite_processes.py", "tasks/test_ending_processes.py"),
     *("testing/test_plugin.py", "transports/test_process_tree.py", "transports/test_stdio.py"),
-    *("test_authorization_example.py", "test_authorization_page.py", "test_migration_pages.py"),
-    *("test_deployment_page.py", "test_examples_typed.py", "test_five_members.py", "test_guide.py"),
-    *("test_http_page.py", "test_limit.py", "test_mutations.py", "test_ported.py", "test_readme.py", "test_start.py"),
+    *("test_authorization_example.py", "test_security_pages.py", "test_migration_pages.py"),
+    *("test_deployment_pages.py", "test_examples_typed.py", "test_five_members.py", "test_guide.py"),
+    *("test_http_pages.py", "test_limit.py", "test_mutations.py", "test_ported.py", "test_readme.py", "test_start.py"),
     *("test_get_started_pages.py", "test_without_extras.py", "test_without_posix.py", "test_examples_on_asyncio.py"),
 }
 """Files in which most tests start a command, a browser or a Redis, or are about a command that is run by hand."""

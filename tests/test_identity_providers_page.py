@@ -1,5 +1,5 @@
-"""The examples of `docs/identity-providers.md` work with stand-ins for the five providers, which refuse what the page
-says that they refuse."""
+"""The examples in `docs/security/identity-providers.md` work with stand-ins for the providers, which refuse what the
+page says."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import attrs
 import pytest
 import trio
 from tests.auth.providers.identity_providers import Auth0, EntraID, Google, Keycloak, Okta, Provider, running
+from tests.pages import ROOT, Page, examples_in
 from tests.patience import PATIENCE
 from tests.ports import free_port
 
 from trio_mcp import open_http, serve_http
 from trio_mcp.auth import AuthorizationError, Bearer, ClientCredentials, OAuth
 
-ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "identity-providers.md").read_text()
-BLOCKS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL))
+PAGE = Page("security/identity-providers.md").text
+BLOCKS = examples_in(PAGE)
 SAID = " ".join(PAGE.split())
 
 PROVIDERS: dict[str, tuple[type[Provider], str, str]] = {
@@ -80,7 +80,7 @@ async def scene(folder: Path, name: str, server: str | None = None, **behaviour:
             host: provider.origin,
             "https://sts.windows.net": provider.origin,
             "https://oauth2.googleapis.com": provider.origin,
-            "from keycloak_server import auth  #": f"from {server or name + '_server'} import auth  #",
+            "below\nfrom keycloak_server import auth": f"below\nfrom {server or name + '_server'} import auth",
         }
         modules = imported(folder, here, "signed_in_notes", f"{name}_client")
         options = {
@@ -110,7 +110,7 @@ def imported(folder: Path, changes: dict[str, str], *names: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_a_user_signs_in_once_at_each_provider(tmp_path: Path, name: str) -> None:
+async def test_user_signs_in_once(tmp_path: Path, name: str) -> None:
     async with scene(tmp_path, name) as found:
         auth = attrs.evolve(found.auth, on_visit=found.provider.visit)
         assert [await found.whoami(auth) for _ in range(2)] == [PROVIDERS[name][2]] * 2
@@ -119,7 +119,7 @@ async def test_a_user_signs_in_once_at_each_provider(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_a_token_is_refreshed_at_each_provider(tmp_path: Path, name: str) -> None:
+async def test_expired_token_is_refreshed(tmp_path: Path, name: str) -> None:
     async with scene(tmp_path, name, expires_in=0) as found:
         assert await found.whoami() == PROVIDERS[name][2]
         assert found.provider.requested[-1]["grant_type"] == "refresh_token"
@@ -133,7 +133,7 @@ async def test_a_token_is_refreshed_at_each_provider(tmp_path: Path, name: str) 
         ("entra", "entra_v1_server", {"token_version": 1}),
     ],
 )
-async def test_other_ways_to_write_and_check_tokens_work_as_the_page_says(
+async def test_documented_alternative_verifier_accepts_the_tokens(
     tmp_path: Path, name: str, server: str | None, behaviour: dict[str, Any]
 ) -> None:
     async with scene(tmp_path, name, server, **behaviour) as found:
@@ -149,7 +149,7 @@ async def test_other_ways_to_write_and_check_tokens_work_as_the_page_says(
         ("okta", {"audience": "api://default"}, "the audience is 'api://default'"),
     ],
 )
-async def test_a_token_that_is_for_another_server_is_refused(
+async def test_token_for_another_server_is_refused(
     tmp_path: Path, name: str, behaviour: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "trio_mcp")
@@ -169,52 +169,52 @@ async def test_a_token_that_is_for_another_server_is_refused(
         ("google", "registers no clients by itself: ask its people for a client id"),
     ],
 )
-async def test_who_has_no_client_id_reads_what_the_page_says(tmp_path: Path, name: str, words: str) -> None:
+async def test_missing_client_id_raises_the_documented_error(tmp_path: Path, name: str, words: str) -> None:
     async with scene(tmp_path, name) as found:
         with pytest.raises(AuthorizationError, match=re.escape(words)):
             await found.whoami(client_id=None, client_secret=None)
     assert words in SAID or words.partition(":")[0].partition(" by ")[0] in SAID
 
 
-async def test_a_client_registers_itself_at_auth0(tmp_path: Path) -> None:
+async def test_auth0_registers_a_client_without_id(tmp_path: Path) -> None:
     async with scene(tmp_path, "auth0") as found:
         assert await found.whoami(client_id=None) == "auth0|5f7c8ec7c33c6c004bbafe82 by tpc_1"
 
 
-async def test_the_slash_belongs_to_the_name_of_auth0(tmp_path: Path) -> None:
+async def test_auth0_issuer_without_final_slash_refuses_all_tokens(tmp_path: Path) -> None:
     async with scene(tmp_path, "auth0", path="") as found:  # the page has the name with the slash
         with pytest.raises(AuthorizationError, match="HTTP status 401, although the token is new"):
             await found.whoami()
         assert found.provider.requested, "the client has signed in"
 
 
-async def test_pkce_has_to_be_assumed_of_entra_id(tmp_path: Path) -> None:
+async def test_entra_id_without_assume_pkce_is_refused(tmp_path: Path) -> None:
     async with scene(tmp_path, "entra") as found:
         with pytest.raises(AuthorizationError, match="does not support PKCE with S256"):
             await found.whoami(assume_pkce=False)
         assert found.provider.asked == []
 
 
-async def test_entra_id_refuses_a_resource_that_is_no_application_id_uri(tmp_path: Path) -> None:
+async def test_entra_id_refuses_a_resource_other_than_the_application_id_uri(tmp_path: Path) -> None:
     async with scene(tmp_path, "entra", identifier_uris=["api://6e74172b"]) as found:
         with pytest.raises(AuthorizationError, match="has not let the user in: invalid_target") as caught:
             await found.whoami()
         assert caught.value.code == "invalid_target"
 
 
-async def test_a_scope_that_nobody_has_made_is_an_invalid_scope(tmp_path: Path) -> None:
+async def test_okta_refuses_an_undefined_scope(tmp_path: Path) -> None:
     async with scene(tmp_path, "okta", scopes={"openid", "offline_access"}) as found:
         with pytest.raises(AuthorizationError, match="has not let the user in: invalid_scope"):
             await found.whoami()
 
 
-async def test_a_program_at_okta_is_no_user(tmp_path: Path) -> None:
+async def test_okta_machine_client_is_its_own_subject(tmp_path: Path) -> None:
     async with scene(tmp_path, "okta") as found:
         auth = ClientCredentials("bot", client_secret="s3cret", issuer=found.provider.issuer, scopes=["notes:read"])
         assert await found.whoami(auth) == "bot by bot"
 
 
-async def test_a_token_of_google_for_another_client_is_refused(tmp_path: Path) -> None:
+async def test_google_token_of_another_client_is_refused(tmp_path: Path) -> None:
     async with scene(tmp_path, "google") as found:
         theirs = {"client_id": "9.apps.googleusercontent.com", "scope": "openid"}
         for token in (found.provider.access_token(theirs), "ya29.invented"):
@@ -224,11 +224,11 @@ async def test_a_token_of_google_for_another_client_is_refused(tmp_path: Path) -
         assert await found.whoami(Bearer(found.provider.access_token(ours))) == PROVIDERS["google"][2]
 
 
-def test_the_page_quotes_errors_as_they_are() -> None:
+def test_troubleshooting_table_quotes_existing_errors() -> None:
     source = " ".join(
         re.sub(r'"\s*f?"', "", file.read_text()) for file in (ROOT / "src" / "trio_mcp" / "auth").rglob("*.py")
     )
-    quoted = re.findall(r"`([^`]*)`", PAGE.split("| the client says | look at |")[1].partition("\n\n")[0])
+    quoted = re.findall(r"`([^`]*)`", PAGE.split("| the client says | check |")[1].partition("\n\n")[0])
     words = [part.partition(":")[0] for part in quoted if " " in part]
     assert len(words) >= 5
     assert not [each for each in words if each not in source]

@@ -1,4 +1,4 @@
-"""The proxies of docs/deployment.md, run with the configurations that stand there."""
+"""Reverse proxies, run with the configurations of the pages in docs/deployment."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from pathlib import Path
 
 import attrs
 import trio
+from tests.pages import Page
 from tests.ports import free_port
 
-__all__ = ["CADDY", "HAPROXY", "NGINX", "PAGE", "Proxy", "end", "until_listening"]
+__all__ = ["CADDY", "HAPROXY", "NGINX", "PAGES", "Proxy", "end", "until_listening"]
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "deployment.md"
+PAGES = Page("deployment")
 PATHS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
 
 
 def configuration(language: str, replaced: Mapping[str, str]) -> str:
-    """A configuration of the page, with ports and times of a test in place of its own, if any."""
-    found = re.search(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    """A configuration of the pages, with ports and times of a test in place of its own, if any."""
+    found = re.search(rf"^```{language}\n(.*?)^```$", PAGES.text, re.MULTILINE | re.DOTALL)
     assert found is not None, language
     for old in replaced:
         assert old in found[1], old
@@ -33,7 +34,7 @@ def configuration(language: str, replaced: Mapping[str, str]) -> str:
 
 
 def for_replicas(language: str, ports: Sequence[int]) -> str:
-    """A configuration of the page for two replicas, with a line for each of these instead."""
+    """A configuration of the pages for two replicas, with a line for each of these instead."""
     lines = configuration(language, {}).splitlines()
     first, second = (lines.index(line) for line in lines if re.search(r"127\.0\.0\.1:876\d", line))
     replica = lines[first].replace("replica1", "replica{0}").replace("8765", "{1}")

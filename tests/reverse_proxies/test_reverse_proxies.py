@@ -1,11 +1,10 @@
-"""Behind nginx, HAProxy and Caddy, as docs/deployment.md configures them, a server works as if nothing were between.
+"""Behind nginx, HAProxy and Caddy, configured as in docs/deployment, a server works as if nothing were between.
 
 A proxy that is not installed is skipped.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,9 +15,10 @@ from typing import Literal
 import attrs
 import pytest
 import trio
+from tests.pages import ROOT, examples_in
 from tests.patience import PATIENCE
 from tests.ports import free_port
-from tests.reverse_proxies.proxies import CADDY, HAPROXY, NGINX, PAGE, Proxy, end, until_listening
+from tests.reverse_proxies.proxies import CADDY, HAPROXY, NGINX, PAGES, Proxy, end, until_listening
 from tests.reverse_proxies.raw_client import call, initialize, posted, requested
 
 from trio_mcp import CancelCause, Cancellation, Client, Limits, RequestContext, Server, open_http, serve_http
@@ -231,11 +231,9 @@ async def test_a_foreign_host_or_page_is_refused_as_without_a_proxy(
 @pytest.mark.skipif(not NGINX.is_installed, reason="nginx is not installed")
 async def test_the_example_serves_behind_a_proxy(tmp_path: Path) -> None:
     port = free_port()
-    readme = (PAGE.parent.parent / "README.md").read_text()
-    for text in (readme, PAGE.read_text().replace("8765", str(port))):
-        for name, code in re.findall(r"```python\n# (batch|remote)\.py\n(.*?)```", text, re.DOTALL):
-            (tmp_path / f"{name}.py").write_text(code)
-    server = await trio.lowlevel.open_process([sys.executable, "remote.py"], cwd=tmp_path)
+    (tmp_path / "batch.py").write_text(examples_in((ROOT / "README.md").read_text())["batch.py"])
+    (tmp_path / "behind_proxy.py").write_text(PAGES.blocks["behind_proxy"].replace("8765", str(port)))
+    server = await trio.lowlevel.open_process([sys.executable, "behind_proxy.py"], cwd=tmp_path)
     try:
         with trio.fail_after(PATIENCE):
             await until_listening(port, server)

@@ -1,4 +1,4 @@
-"""Two processes behind nginx and HAProxy, as docs/deployment.md configures them, are replaced without a failed call."""
+"""Two processes behind nginx and HAProxy, configured as in docs/deployment, are replaced without a failed call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `docs/deployment.md` shows beside the proxies: commands, a unit, an image, a compose file and manifests."""
+"""The commands, unit, image, compose file and manifests in `docs/deployment` are valid, and fit the command."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from typing import Any, cast
 
 import click
 import pytest
+from tests.pages import Page
 
 from trio_mcp import Limits
 from trio_mcp.cli.group import trio_mcp
 
-PAGE = (Path(__file__).parent.parent / "docs" / "deployment.md").read_text()
+PAGES = Page("deployment").text
+WORKERS = Page("deployment/workers.md").text
 
 
-def block(language: str) -> str:
-    (text,) = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+def block(language: str, pages: str = PAGES) -> str:
+    (text,) = re.findall(rf"```{language}\n(.*?)```", pages, flags=re.DOTALL)
     return text
 
 
@@ -38,21 +40,21 @@ def options_of_run() -> set[str]:
     return {option for parameter in command.params for option in parameter.opts}
 
 
-def test_the_options_of_the_page_are_those_of_the_command() -> None:
-    shown = block("sh").replace("--database", "") + block("shell") + block("systemd") + block("dockerfile")
+def test_documented_options_exist_in_trio_mcp_run() -> None:
+    shown = block("sh", WORKERS).replace("--database", "") + block("shell") + block("systemd") + block("dockerfile")
     named = set(re.findall(r"--[a-z]+(?:-[a-z]+)*", shown))
-    table = PAGE.split("\n## Processes\n")[1].split("\n## ")[0]
+    table = WORKERS.split("\n## Options of trio-mcp run\n")[1].split("\n## ")[0]
     named |= set(re.findall(r"`(--[a-z]+(?:-[a-z]+)*)", table))
     assert named - {"--no-cache-dir"} <= options_of_run()
 
 
-def test_the_image_pleases_its_linter(tmp_path: Path) -> None:
+def test_hadolint_accepts_the_dockerfile(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(block("dockerfile"))
     done = subprocess.run([linter("hadolint"), tmp_path / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_unit_is_one_for_systemd(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not installed")
@@ -72,14 +74,14 @@ def options_in(words: list[str]) -> set[str]:
     return {word for word in words if word.startswith("--")}
 
 
-def test_the_compose_file_has_the_form_that_compose_reads(tmp_path: Path) -> None:
+def test_compose_file_matches_the_compose_schema(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(block("yaml-compose"))
     command = [linter("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", tmp_path / "compose.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_parts_of_the_compose_file_fit_together() -> None:
+def test_services_of_the_compose_file_refer_to_each_other() -> None:
     (compose,) = loaded("yaml-compose")
     services = compose["services"]
     replicas = {name: service for name, service in services.items() if name.startswith("mcp-")}
@@ -96,14 +98,14 @@ def test_the_parts_of_the_compose_file_fit_together() -> None:
     assert all(word in told for word in ("--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction"))
 
 
-def test_the_manifests_have_the_form_that_kubernetes_reads(tmp_path: Path) -> None:
+def test_manifests_match_the_kubernetes_schema(tmp_path: Path) -> None:
     (tmp_path / "mcp.yaml").write_text(block("yaml-kubernetes"))
     command = [linter("kubernetes-validate"), "--strict", "--no-warn", tmp_path / "mcp.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_parts_of_the_manifests_fit_together() -> None:
+def test_manifests_refer_to_each_other() -> None:
     of = {each["kind"]: each for each in loaded("yaml-kubernetes")}
     deployment = of["Deployment"]["spec"]
     labels, pod = deployment["template"]["metadata"]["labels"], deployment["template"]["spec"]
@@ -123,8 +125,8 @@ def test_the_parts_of_the_manifests_fit_together() -> None:
     assert secret["key"] in of["Secret"]["stringData"]
 
 
-def test_nobody_is_killed_within_the_drain_that_the_page_names() -> None:
-    named = re.findall(r"Limits\(drain_delay=(\d+), drain_timeout=(\d+)\)", PAGE)
+def test_termination_grace_covers_the_documented_drain() -> None:
+    named = re.findall(r"Limits\(drain_delay=(\d+), drain_timeout=(\d+)\)", PAGES)
     assert set(named) == {("5", "20")}
     least = 5 + 20 + math.ceil(Limits().shutdown_grace) + 5
     (compose,) = loaded("yaml-compose")

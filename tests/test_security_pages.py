@@ -1,4 +1,4 @@
-"""The examples of `docs/authorization.md` run as they stand, but for ports and for the names of hosts."""
+"""The examples in `docs/security` run as they stand, but for ports and for the names of hosts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ import pytest
 import trio
 from joserfc import jwt
 from joserfc.jwk import ECKey
+from tests.pages import ROOT, Page, examples_in
 from tests.patience import PATIENCE
-from tests.test_http_page import port, running
+from tests.test_http_pages import port, running
 from tests.transports.http_client.scripted import Visitor, scripted
 
 from trio_mcp import Address, open_http
@@ -33,6 +34,7 @@ from trio_mcp.auth import (
     IntrospectionVerifier,
     JWTVerifier,
     OAuth,
+    Principal,
     Protected,
     WorkloadIdentity,
 )
@@ -43,10 +45,9 @@ from trio_mcp.transports.http_client.client import HttpClient
 
 __all__ = ["port"]
 
-ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "authorization.md").read_text()
-COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL) for line in block.splitlines()]
-BLOCKS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL))
+PAGES, SIGNING_IN = Page("security").text, Page("security/signing-in.md").text
+COMMANDS = re.findall(r"^trio-mcp .*$", SIGNING_IN, flags=re.MULTILINE)
+BLOCKS = {**examples_in((ROOT / "README.md").read_text()), **examples_in(PAGES)}
 
 
 @attrs.define
@@ -135,11 +136,11 @@ async def told(url: str, token: str) -> str:
             return (await client.call_tool("whoami")).text
 
 
-async def test_a_server_lets_in_whom_the_authorization_server_has_given_a_token(tmp_path: Path, port: int) -> None:
+async def test_server_accepts_a_token_from_its_authorization_server(tmp_path: Path, port: int) -> None:
     url = f"http://127.0.0.1:{port}/mcp"
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
-        async with running(tmp_path, ["python", "protected.py"], port):
+        async with running(tmp_path, ["python", "serve_protected.py"], port):
             assert await told(url, login.token(url)) == "alice may notes:read"
 
 
@@ -152,7 +153,7 @@ async def test_a_server_lets_in_whom_the_authorization_server_has_given_a_token(
         ({"scope": "notes:write"}, 403, 'error="insufficient_scope"'),
     ],
 )
-async def test_a_server_refuses_others_in_the_words_of_the_page(
+async def test_server_refuses_invalid_tokens_with_the_documented_challenge(
     tmp_path: Path, port: int, claims: dict[str, Any] | None, status: int, challenge: str
 ) -> None:
     url = f"http://127.0.0.1:{port}/mcp"
@@ -160,7 +161,7 @@ async def test_a_server_refuses_others_in_the_words_of_the_page(
         written(tmp_path, port, **{"https://login.example.com": login.url})
         headers = [] if claims is None else [(b"Authorization", b"Bearer " + login.token(url, **claims).encode())]
         async with (
-            running(tmp_path, ["python", "protected.py"], port),
+            running(tmp_path, ["python", "serve_protected.py"], port),
             HttpClient(url, http_proxy=None) as client,
             client.request("POST", "/mcp", headers) as reply,
         ):
@@ -172,33 +173,69 @@ async def test_a_server_refuses_others_in_the_words_of_the_page(
             assert 'scope="notes:read"' in said
 
 
-async def test_the_authorization_server_is_asked_about_tokens(
+async def test_introspection_verifier_sends_the_token_to_its_issuer(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTES_SECRET", "geheim")
     url = f"http://127.0.0.1:{port}/mcp"
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
-        async with running(tmp_path, ["python", "opaque.py"], port):
+        async with running(tmp_path, ["python", "introspected.py"], port):
             assert await told(url, url.encode().hex()) == "alice may notes:read"
         assert login.asked == ["POST /introspect"]
 
 
-async def test_a_function_is_a_verifier_and_a_token_at_hand_opens_the_server(tmp_path: Path, port: int) -> None:
+async def test_client_with_an_issued_api_key_is_accepted(tmp_path: Path, port: int) -> None:
     written(tmp_path, port)
-    async with running(tmp_path, ["python", "table.py"], port):
-        url = f"http://127.0.0.1:{port}/mcp"
-        assert await told(url, "admin") == "alice may notes:read"
+    with trio.fail_after(PATIENCE):
+        issued = await trio.run_process([sys.executable, "api_keys.py", "alice"], cwd=tmp_path, capture_stdout=True)
+    key = issued.stdout.decode().strip()
+    assert key.partition(".")[2] not in (tmp_path / "api-keys.json").read_text()
+    async with running(tmp_path, ["python", "serve_with_api_keys.py"], port):
+        environ = {**os.environ, "NOTES_TOKEN": key}
         with trio.fail_after(PATIENCE):
-            done = await trio.run_process([sys.executable, "call.py"], cwd=tmp_path, capture_stdout=True)
-    assert done.stdout == b"alice may notes:read\n"
+            done = await trio.run_process(
+                [sys.executable, "call_with_token.py"], cwd=tmp_path, env=environ, capture_stdout=True
+            )
+        assert done.stdout == b"alice may notes:read\n"
+        for wrong in (key[:-1], f"{key}x", "unknown.key", key.partition(".")[0], "."):
+            with pytest.raises(AuthorizationError):
+                await told(f"http://127.0.0.1:{port}/mcp", wrong)
 
 
-async def test_a_tool_needs_its_own_scopes_beside_those_of_the_server(tmp_path: Path, port: int) -> None:
+async def test_server_that_requires_dpop_refuses_bearer_tokens(tmp_path: Path, port: int) -> None:
     url = f"http://127.0.0.1:{port}/mcp"
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
-        async with running(tmp_path, ["python", "protected.py"], port):
+        async with running(tmp_path, ["python", "serve_with_dpop.py"], port):
+            with pytest.raises(AuthorizationError):
+                await told(url, login.token(url))
+
+
+async def test_server_refuses_pages_of_other_origins(tmp_path: Path, port: int) -> None:
+    written(tmp_path, port)
+    async with (
+        running(tmp_path, ["python", "allowed_names.py"], port),
+        HttpClient(f"http://127.0.0.1:{port}/mcp", http_proxy=None) as client,
+    ):
+        for origin, is_allowed in ((b"https://app.example.com", True), (b"https://other.example.com", False)):
+            preflight = [(b"Origin", origin), (b"Access-Control-Request-Method", b"POST")]
+            async with client.request("OPTIONS", "/mcp", preflight) as reply:
+                assert (reply.status == 403) is not is_allowed
+
+
+async def test_on_authenticated_example_returns_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page("security/oauth-server.md")
+    for example in page.write(tmp_path, monkeypatch):
+        auth = example.load("caller_plan").auth
+        assert await auth.on_authenticated(Principal(subject="alice"), {}) == {"plan": "free"}
+
+
+async def test_tool_with_scopes_refuses_a_token_without_them(tmp_path: Path, port: int) -> None:
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with issuer() as login:
+        written(tmp_path, port, **{"https://login.example.com": login.url})
+        async with running(tmp_path, ["python", "serve_protected.py"], port):
             for scope, outcome in (("notes:read notes:write", "noted: milk"), ("notes:read", "HTTP status 403")):
                 with trio.fail_after(PATIENCE):
                     async with open_http(url, auth=Bearer(login.token(url, scope=scope)), http_proxy=None) as client:
@@ -209,49 +246,41 @@ async def test_a_tool_needs_its_own_scopes_beside_those_of_the_server(tmp_path: 
                 assert outcome in told
 
 
-async def test_a_token_at_hand_lets_a_client_in(tmp_path: Path, port: int) -> None:
-    written(tmp_path, port, **{"8791": str(port)})
-    async with running(tmp_path, ["python", "guarded.py"], port):
-        with trio.fail_after(PATIENCE):
-            done = await trio.run_process([sys.executable, "ann.py"], cwd=tmp_path, capture_stdout=True)
-    assert done.stdout == b"ann noted: buy milk\n"
-
-
 BROWSER = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()"
 
 
-async def test_a_user_signs_in_once(tmp_path: Path, port: int) -> None:
+async def test_second_run_uses_the_stored_tokens(tmp_path: Path, port: int) -> None:
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "BROWSER": f"{sys.executable} -c '{BROWSER}' %s"}
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
-        async with running(tmp_path, ["python", "protected.py"], port):
+        async with running(tmp_path, ["python", "serve_protected.py"], port):
             for _ in range(2):
                 with trio.fail_after(PATIENCE):
                     done = await trio.run_process(
-                        [sys.executable, "signed_in.py"], cwd=tmp_path, env=environ, capture_stdout=True
+                        [sys.executable, "sign_in.py"], cwd=tmp_path, env=environ, capture_stdout=True
                     )
                 assert done.stdout == b"registered may notes:read\n"
         assert login.asked == ["POST /register", "GET /authorize", "POST /token"]
 
 
-async def test_a_program_gets_a_token_of_its_own(tmp_path: Path, port: int) -> None:
+async def test_machine_client_gets_a_token_with_its_secret(tmp_path: Path, port: int) -> None:
     environ = {**os.environ, "NIGHTLY_SECRET": "geheim"}
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
-        async with running(tmp_path, ["python", "protected.py"], port):
+        async with running(tmp_path, ["python", "serve_protected.py"], port):
             with trio.fail_after(PATIENCE):
                 done = await trio.run_process(
-                    [sys.executable, "program.py"], cwd=tmp_path, env=environ, capture_stdout=True
+                    [sys.executable, "nightly_client.py"], cwd=tmp_path, env=environ, capture_stdout=True
                 )
         assert done.stdout == b"nightly may notes:read\n"
         assert login.asked == ["POST /token"]
 
 
-async def test_a_mounted_server_has_its_metadata_at_the_root_of_the_host(tmp_path: Path, port: int) -> None:
+async def test_mounted_server_publishes_its_metadata_at_the_root(tmp_path: Path, port: int) -> None:
     url = f"http://127.0.0.1:{port}/tools/mcp"
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
-        words = ["hypercorn", "--worker-class", "trio", "--bind", f"127.0.0.1:{port}", "mounted:app"]
+        words = ["hypercorn", "--worker-class", "trio", "--bind", f"127.0.0.1:{port}", "mounted_protected:app"]
         async with running(tmp_path, words, port):
             assert await told(url, login.token(url)) == "alice may notes:read"
             async with (
@@ -261,12 +290,12 @@ async def test_a_mounted_server_has_its_metadata_at_the_root_of_the_host(tmp_pat
                 assert json.loads(await reply.read(4096))["resource"] == url
 
 
-async def test_commands_sign_in_and_out(tmp_path: Path, port: int) -> None:
+async def test_documented_commands_sign_in_and_log_out(tmp_path: Path, port: int) -> None:
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "BROWSER": f"{sys.executable} -c '{BROWSER}' %s"}
-    commands = [words for words in map(shlex.split, COMMANDS) if words[0] == "trio-mcp"]
+    commands = [shlex.split(line) for line in COMMANDS]
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
-        async with running(tmp_path, ["python", "protected.py"], port):
+        async with running(tmp_path, ["python", "serve_protected.py"], port):
             told = b""
             for _, command, url in commands:
                 words = [command, url.replace("https://mcp.example.com", f"http://127.0.0.1:{port}")]
@@ -286,8 +315,8 @@ async def test_commands_sign_in_and_out(tmp_path: Path, port: int) -> None:
     assert not list(tmp_path.glob("trio-mcp/tokens/*.json"))  # noqa: ASYNC240 -- of a few files
 
 
-def test_an_entry_of_a_configuration_file_says_how_to_sign_in(tmp_path: Path) -> None:
-    [text] = re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)
+def test_configuration_file_entry_sets_oauth_options(tmp_path: Path) -> None:
+    [text] = re.findall(r"```json\n(.*?)```", PAGES, flags=re.DOTALL)
     file = tmp_path / "mcp.json"
     file.write_text(text)
     config = read_config(file, auth=OAuth(client_name="My editor"))
@@ -305,7 +334,7 @@ def test_an_entry_of_a_configuration_file_says_how_to_sign_in(tmp_path: Path) ->
 
 def table(title: str) -> dict[str, str]:
     """The defaults in a table of arguments, by the names of the arguments."""
-    rows = PAGE.split(f"| argument of `{title}` | default | |\n")[1].split("\n\n")[0].splitlines()[1:]
+    rows = PAGES.split(f"| argument of `{title}` | default | |\n")[1].split("\n\n")[0].splitlines()[1:]
     cells = [[cell.strip() for cell in row.split("|")[1:3]] for row in rows]
     return {name.strip("`"): default for names, default in cells for name in names.split(", ")}
 
@@ -329,37 +358,48 @@ def meant(text: str) -> object:
         (OAuth, {"storage": attrs.fields(OAuth).storage.default}),
     ],
 )
-def test_the_page_names_each_argument_with_its_default(kind: type[Any], described: dict[str, Any]) -> None:
+def test_option_table_has_each_argument_with_its_default(kind: type[Any], described: dict[str, Any]) -> None:
     defaults = {name: described.get(name, meant(text)) for name, text in table(kind.__name__).items()}
     arguments = {each.alias or each.name: each.default for each in attrs.fields(kind) if each.init}
     assert defaults == {name: default for name, default in arguments.items() if not name.startswith("_")}
 
 
-def test_the_page_names_the_options_of_commands() -> None:
-    rows = PAGE.split("| option | |\n")[1].split("\n\n")[0]
+def test_option_table_has_each_sign_in_option() -> None:
+    rows = SIGNING_IN.split("| option | |\n")[1].split("\n\n")[0]
     named = set(re.findall(r"`(--[\w-]+)", rows))
     own = list(sign_in_options(lambda **_: None).__click_params__)
     assert named == {opt for param in own for opt in (*param.opts, *param.secondary_opts)}
 
 
 @pytest.mark.parametrize("kind", [ClientCredentials, WorkloadIdentity, EnterpriseManaged])
-def test_the_page_names_the_options_that_programs_have_like_users(kind: type[Any]) -> None:
-    sentence = PAGE.split("All but\n`Bearer` take ")[1].split(" like `OAuth`")[0]
+def test_machine_clients_share_the_documented_options_with_oauth(kind: type[Any]) -> None:
+    sentence = PAGES.split("All except `Bearer` also take ")[1].split(", as [`OAuth`]")[0]
     named = set(re.findall(r"`(\w+)`", sentence))
     assert named == {each.name for each in attrs.fields(kind)} & {each.name for each in attrs.fields(OAuth)} - {
         *("client_id", "client_secret", "issuer", "client")
     }
 
 
-def test_the_page_names_the_bounds_of_fetching_as_they_are() -> None:
+def test_url_checks_page_has_the_limits_of_the_fetcher() -> None:
     bounds = attrs.fields(HttpFetcher)
-    assert (
-        f"An answer has at most {bounds.max_bytes.default // 1024} KiB, and {bounds.deadline.default:g} seconds" in PAGE
-    )
+    stated = f"A response has at most {bounds.max_bytes.default // 1024} KiB and {bounds.deadline.default:g} seconds"
+    assert stated in Page("security/url-checks.md").text
 
 
-def test_the_page_leads_to_places_that_there_are() -> None:
-    places = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", PAGE, re.M)}
-    assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE)) <= places
-    for file in re.findall(r"\]\(([\w/.-]+)(?:#[\w-]+)?\)", PAGE):
-        assert (ROOT / "docs" / file).exists(), file
+FOLDERS = ("deployment", "security")
+
+
+@pytest.mark.parametrize("page", [page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md"))])
+def test_links_of_a_page_lead_to_existing_headings(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for file, anchor in re.findall(r"\]\(([\w/.-]*)(?:#([\w-]+))?\)", text):
+        target = page.parent / file if file else page
+        assert target.exists(), file
+        titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles}
+
+
+def test_threat_model_names_existing_tests() -> None:
+    named = re.findall(r"`(tests/[\w/.]+)`", Page("security/threat-model.md").text)
+    assert len(named) > 20
+    assert [file for file in named if not (ROOT / file).is_file()] == []

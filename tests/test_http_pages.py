@@ -1,4 +1,4 @@
-"""The examples of `docs/http.md` run as they stand, but for ports."""
+"""The examples in `docs/deployment` run as they stand, but for ports."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ import attrs
 import pytest
 import trio
 import trustme
+from tests.pages import ROOT, Page, examples_in
 from tests.patience import PATIENCE
 from tests.ports import free_port
 
-from trio_mcp import Limits, open_http, serve_http
+from trio_mcp import Limits, open_http, open_stdio, open_websocket, serve_http
 from trio_mcp.types import HTTPOptions
 
-ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "http.md").read_text()
-EXAMPLES = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", flags=re.DOTALL)
-BLOCKS = dict(EXAMPLES.findall(PAGE))
-COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL) for line in block.splitlines()]
+HTTP, ASGI = Page("deployment/http.md").text, Page("deployment/asgi.md").text
+EXAMPLES = {**examples_in((ROOT / "README.md").read_text()), **examples_in(Page("deployment").text)}
+
+
+def commands(page: str) -> list[str]:
+    return [line for block in re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL) for line in block.splitlines()]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, code in [*EXAMPLES.findall((ROOT / "README.md").read_text()), *BLOCKS.items()]:
+    for name, code in EXAMPLES.items():
         (tmp_path / name).write_text(code)
     return tmp_path
 
@@ -75,8 +77,8 @@ async def processed(url: str, **options: ssl.SSLContext) -> str:
             return (await client.call_tool("process_batch", {"items": ["a", "b"]})).text
 
 
-@pytest.mark.parametrize("typed", ["python listen.py", COMMANDS[0]])
-async def test_a_server_listens_and_ends_at_a_signal(folder: Path, port: int, typed: str) -> None:
+@pytest.mark.parametrize("typed", ["python listen.py", commands(HTTP)[0]])
+async def test_server_listens_until_sigterm(folder: Path, port: int, typed: str) -> None:
     file = folder / "listen.py"
     file.write_text(file.read_text().replace("8000", str(port)))
     words = [word.replace("8000", str(port)) for word in shlex.split(typed)]
@@ -87,40 +89,71 @@ async def test_a_server_listens_and_ends_at_a_signal(folder: Path, port: int, ty
             assert await process.wait() == 0
 
 
-async def test_a_server_speaks_tls(folder: Path, port: int) -> None:
+async def test_server_with_ssl_context_serves_https(folder: Path, port: int) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     certificate.cert_chain_pems[0].write_to_path(folder / "cert.pem")
     certificate.private_key_pem.write_to_path(folder / "key.pem")
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    file = folder / "secure.py"
+    file = folder / "serve_https.py"
     file.write_text(file.read_text().replace("8443", str(port)).replace("mcp.example.com", "127.0.0.1"))
-    async with running(folder, ["python", "secure.py"], port):
+    async with running(folder, ["python", "serve_https.py"], port):
         url = f"https://127.0.0.1:{port}/mcp"
         assert await processed(url, ssl_context=trusting) == "processed 2 items"
 
 
-async def test_a_server_and_its_client_run_in_one_program(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("call_over_http.py", b"processed 2 items\n"),
+        ("call_over_websocket.py", b"processed 1 items\n"),
+        ("over_channels.py", b"processed 1 items\n"),
+    ],
+)
+async def test_program_with_server_and_client_prints_the_result(folder: Path, name: str, printed: bytes) -> None:
     with trio.fail_after(PATIENCE):
-        ended = await trio.run_process([sys.executable, "remote.py"], cwd=folder, capture_stdout=True)
-    assert ended.stdout == b"processed 2 items\n"
+        ended = await trio.run_process([sys.executable, name], cwd=folder, capture_stdout=True)
+    assert ended.stdout == printed
 
 
-async def test_a_server_on_a_unix_socket_is_called(folder: Path, socket_folder: Path) -> None:
+async def test_server_on_a_unix_socket_answers_calls(folder: Path, socket_folder: Path) -> None:
     with trio.fail_after(PATIENCE):
         ended = await trio.run_process(
-            [sys.executable, "local.py"],
+            [sys.executable, "call_over_unix_socket.py"],
             cwd=folder,
             env={**os.environ, "XDG_RUNTIME_DIR": str(socket_folder)},
             capture_stdout=True,
         )
-    assert ended.stdout == b"processed 2 items\n"
+    assert ended.stdout == b"processed 1 items\n"
     assert os.listdir(socket_folder) == []
 
 
-async def test_replicas_serve_one_session(folder: Path, port: int) -> None:
-    """Which one has opened, and the other goes on with."""
+async def test_websocket_server_answers_calls(folder: Path, port: int) -> None:
+    file = folder / "serve_websocket.py"
+    file.write_text(file.read_text().replace("8765", str(port)))
+    async with running(folder, ["python", "serve_websocket.py"], port):
+        with trio.fail_after(PATIENCE):
+            async with open_websocket(f"ws://127.0.0.1:{port}/mcp") as client:
+                assert (await client.call_tool("process_batch", {"items": ["a"]})).text == "processed 1 items"
+
+
+async def test_stdio_server_answers_calls(folder: Path) -> None:
+    with trio.fail_after(PATIENCE):
+        async with open_stdio([sys.executable, str(folder / "serve_on_stdio.py")]) as client:
+            assert (await client.call_tool("process_batch", {"items": ["a"]})).text == "processed 1 items"
+
+
+async def test_health_checks_are_answered(folder: Path, port: int) -> None:
+    file = folder / "serve_with_health.py"
+    file.write_text(file.read_text().replace("8000", str(port)))
+    async with running(folder, ["python", "serve_with_health.py"], port):
+        for path in ("/healthz", "/readyz"):
+            with await trio.to_thread.run_sync(urlopen, f"http://127.0.0.1:{port}{path}") as answer:
+                assert answer.status == 200
+
+
+async def test_second_replica_answers_in_a_session_of_the_first(folder: Path, port: int) -> None:
     other = free_port()
     asked = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
@@ -144,33 +177,37 @@ async def test_replicas_serve_one_session(folder: Path, port: int) -> None:
 
 @pytest.mark.parametrize(
     ("module", "path", "framework"),
-    [("app", "/tools/mcp", "starlette"), ("app", "/tools/mcp/", "starlette"), ("several", "/batch/mcp", "fastapi")],
+    [
+        ("starlette_app", "/tools/mcp", "starlette"),
+        ("starlette_app", "/tools/mcp/", "starlette"),
+        ("fastapi_app", "/batch/mcp", "fastapi"),
+    ],
 )
 @pytest.mark.parametrize("asgi_server", ["hypercorn", "uvicorn"])
-async def test_a_server_is_mounted_in_a_web_framework(
+async def test_mounted_server_answers_calls(
     folder: Path, port: int, module: str, path: str, framework: str, asgi_server: str
 ) -> None:
     pytest.importorskip(framework)
-    (command,) = [each for each in COMMANDS if each.startswith(f"{asgi_server} ")]
+    (command,) = [each for each in commands(ASGI) if each.startswith(f"{asgi_server} ")]
     words = [word.replace("8000", str(port)) for word in shlex.split(command)]
     async with running(folder, [*words[:-1], f"{module}:app"], port):
         assert await processed(f"http://127.0.0.1:{port}{path}") == "processed 2 items"
 
 
-def test_the_page_names_each_argument_and_each_limit_as_it_is() -> None:
-    table = PAGE.split("| argument of `serve_http` |")[1].split("\n\n")[0]
+def test_tables_have_each_argument_of_serve_http_and_existing_limits() -> None:
+    table = HTTP.split("| argument of `serve_http` |")[1].split("\n\n")[0]
     named = re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:]))
     taken = [*serve_http.__annotations__, *HTTPOptions.__annotations__]
     assert set(named) == {*taken} - {"server", "task_status", "options", "return"}
     limits = {attribute.name for attribute in attrs.fields(Limits)}
-    section = PAGE.split("\n## Limits\n")[1].split("\n## ")[0]
+    section = Page("deployment/http-limits.md").text
     assert set(re.findall(r"`(\w+)`", section)) <= limits
 
 
-async def test_a_card_and_a_catalogue_are_served(folder: Path, port: int) -> None:
-    file = folder / "public.py"
+async def test_server_card_and_catalog_are_served(folder: Path, port: int) -> None:
+    file = folder / "serve_with_card.py"
     file.write_text(file.read_text().replace("8000", str(port)))
-    async with running(folder, ["python", "public.py"], port):
+    async with running(folder, ["python", "serve_with_card.py"], port):
         for path, member in (("/mcp/server-card", "name"), ("/.well-known/ai-catalog.json", "entries")):
             with await trio.to_thread.run_sync(urlopen, f"http://127.0.0.1:{port}{path}") as answer:
                 assert member in json.load(answer)
