@@ -39,7 +39,6 @@ def run_example(folder: Path, name: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
-        ("web.py", "processed 2 items\n"),
         ("over_channels.py", "processed 1 items\n"),
         ("changes.py", "resource note://a\n"),
         ("shared.py", "['config://limits']\n" * 2),

@@ -108,7 +108,6 @@ async def test_server_with_ssl_context_serves_https(folder: Path, port: int) -> 
     [
         ("call_over_http.py", b"processed 2 items\n"),
         ("call_over_websocket.py", b"processed 1 items\n"),
-        ("over_channels.py", b"processed 1 items\n"),
     ],
 )
 async def test_program_with_server_and_client_prints_the_result(folder: Path, name: str, printed: bytes) -> None:
