@@ -25,7 +25,14 @@ FACE = [import_module(f"trio_mcp{each}") for each in ("", ".types", ".auth", ".s
 project = "trio-mcp"
 author = "The trio-mcp authors"
 version = release = version_of("trio-mcp")
-extensions = ["myst_parser", "notfound.extension", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx_copybutton"]
+extensions = [
+    "myst_parser",
+    "notfound.extension",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
 
 myst_heading_anchors = 4
 autodoc_default_options = {"members": True, "show-inheritance": True}

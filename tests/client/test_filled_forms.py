@@ -66,7 +66,9 @@ async def test_a_form_that_is_not_filled_in_as_asked_ends_the_call(
     autojump_clock: object, answer: Any, fault: str
 ) -> None:
     async with asking_once(SHIRT, answer) as (client, _):
-        with pytest.raises(ValueError, match=f"the filled-in form does not fit what the server asked: {fault}"):
+        with pytest.raises(
+            ValueError, match=f"the filled-in form doesn't match the schema that the server sent: {fault}"
+        ):
             await client.call_tool("order")
         assert text_of(await client.call_tool("order")) == "done"
 
@@ -83,7 +85,7 @@ async def test_a_legacy_server_gets_an_error_in_its_place(
 
     async with open_scripted_server(script, elicitation=answering({"colour": 3})) as client:
         assert text_of(await client.call_tool("order")) == "no shirt"
-    assert "does not fit what the server asked" in caplog.text
+    assert "doesn't match the schema that the server sent" in caplog.text
 
 
 async def test_defaults_count_as_filled_in(autojump_clock: object) -> None:

@@ -277,7 +277,7 @@ async def test_prior_of_another_server_is_a_value_error() -> None:
     async with serving(modern(call)) as server:
         prior = await saved_by(server.url)
         server.got.clear()
-        with pytest.raises(ValueError, match="answer of another server"):
+        with pytest.raises(ValueError, match="prior= comes from another server"):
             async with open_http(f"{server.url}/other", prior=prior):
                 pass
         assert server.names == []
@@ -285,7 +285,7 @@ async def test_prior_of_another_server_is_a_value_error() -> None:
 
 @pytest.mark.parametrize("options", [{"era": "legacy"}, {"forwards": ClientCapabilities()}], ids=["legacy", "forwards"])
 async def test_prior_for_a_client_that_cannot_use_it_is_a_value_error(options: Any) -> None:
-    with pytest.raises(ValueError, match="prior= is for modern servers"):
+    with pytest.raises(ValueError, match="prior= works with modern servers only"):
         async with open_memory(Server("any"), prior=PLAIN, **options):
             pass
 
@@ -345,6 +345,6 @@ async def test_example_of_the_page_asks_in_its_first_run_alone(
 
 async def test_command_with_the_prior_of_another_command_is_a_value_error() -> None:
     prior = saved((structure(PLAIN, DiscoverResult), None), None, "\0".join(["server", "--other"]))
-    with pytest.raises(ValueError, match="answer of another server"):
+    with pytest.raises(ValueError, match="prior= comes from another server"):
         async with Command(["server"], prior=prior).open():
             pass

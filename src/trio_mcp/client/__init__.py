@@ -1,1 +1,1 @@
-"""The client API: calling a server, and answering its questions."""
+"""The client API: call a server, and answer its questions (sampling, elicitation, roots)."""

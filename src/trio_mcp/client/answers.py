@@ -1,5 +1,7 @@
-"""Answers: the answers of a client to the questions of its server, in either era; Turns: the number of questions
-that are answered at the same time; Relay: the code between a server and the clients that a client here speaks for.
+"""How a client answers the questions of its server, in modern and legacy revisions.
+
+`Answers` calls the handlers, `Turns` limits how many questions are answered concurrently, and `Relay` is the interface
+to code that forwards questions to other clients, such as a proxy.
 """
 
 from __future__ import annotations
@@ -37,45 +39,48 @@ from .timeouts import CallTimeouts
 T = TypeVar("T")
 
 Answer: TypeAlias = Callable[[], Awaitable[Any]]
-"""Runs the handler for one question, and gives the result in a class of the specification."""
+"""Runs the handler for one question, and returns the result as a class of the specification."""
 
 
 class AnsweredLater(CodedError):
-    """The server may ask this question in a task alone, to be answered later (`ClientSettings.answers_later`)."""
+    """This question has no handler here, so it must be asked in a task and answered later
+    (`ClientSettings.answers_later`)."""
 
 
 class Relay(ABC):
-    """Gets the notifications of the server, and the questions that the client declared to forward
+    """Receives the server's notifications, and the questions that the client declared to forward
     (`ClientSettings.forwards`).
 
-    The upstream of a proxy is one. A client knows nothing of proxies.
+    A proxy implements this for its upstream server, so that clients don't depend on proxies.
     """
 
     @abstractmethod
     def on_notification(self, event: NotificationReceived) -> None:
-        """Take a notification, logs and changes of every kind, the moment it was read: before any callback, and before
+        """Receive a notification (a log message or any change) as soon as it is read: before any callback, and before
         any later reply. Must be quick, and must not raise."""
 
     @abstractmethod
     def on_question(self, request: InboundRequest) -> None:
-        """Take a question, for which `ask` will be called, the moment it was read. Must be quick, and must not
+        """Called as soon as a question is read; `ask` is called for it afterwards. Must be quick, and must not
         raise."""
 
     @abstractmethod
     def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:
-        """Return the result of a question, plain data, in the form of this client's revision.
+        """Return the result of a question, as plain data in the form of this client's revision.
 
-        A question of a modern server, which asks in a call, runs in a task of that call; one of a legacy server, in the
-        task of the question. ``key`` is the name that a modern server gave the question; `None` for a legacy server.
-        Raises `CodedError` for an error reply.
+        A modern server asks in the course of a call: its question runs in a task of that call. A question of a legacy
+        server runs in a task of its own. ``key`` is the name that a modern server gave the question; `None` for a
+        legacy server. Raises `CodedError` to send an error reply.
         """
 
 
 @define(eq=False)
 class Answers:
-    """The handlers with which a client answers, ``max_questions`` of a kind at the same time. Plain ``def`` handlers
-    run in threads of ``workers``, with ``graces`` after a cancel; the time ``limits`` of calls stand still while the
-    user is asked, or a question waits for its turn."""
+    """Calls the client's handlers for questions, at most ``max_questions`` of a kind concurrently.
+
+    Plain ``def`` handlers run in threads of ``workers``, with ``graces`` to finish after a cancel. The time ``limits``
+    of calls are paused while the user is asked, or a question waits for its turn.
+    """
 
     _settings: ClientSettings
     _workers: WorkerShare
@@ -84,7 +89,7 @@ class Answers:
     check_forms: bool = True
     _turns: dict[str, Turns] = attrs.field(init=False)
     relay: Relay | None = attrs.field(default=None, init=False)
-    """The relay that takes the questions which the client declared to forward."""
+    """Receives the questions that the client declared to forward."""
 
     def __attrs_post_init__(self) -> None:
         self._turns = {
@@ -94,8 +99,8 @@ class Answers:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities to declare to a modern server: exactly the capabilities with handlers and the ones that are
-        answered later, or the forwarded capabilities."""
+        """The capabilities to declare to a modern server: those that have a handler or are answered later or, when
+        forwarding, the forwarded capabilities."""
         return self.capabilities_in(LATEST_MODERN)
 
     def capabilities_in(self, revision: Revision) -> ClientCapabilities:
@@ -135,23 +140,26 @@ class Answers:
     def _extensions_in(self, revision: Revision) -> JSONObject:
         if not self._settings.extensions:
             return {}
-        from ..protocol.extensions import declared_in  # late: most clients have no extension
+        from ..protocol.extensions import declared_in  # lazy import: most clients have no extension
 
         return declared_in(revision, self._settings.extensions, "client")
 
     def prepare(
         self, method: str, params: Any, revision: Revision, key: str | None = None, *, of_task: bool = False
     ) -> Answer:
-        """Return the function that answers this question, before any handler runs. ``key``: the name of the question
-        among those of its call, for a relay. ``of_task``: a task asks, so that somebody else may answer later.
-        Raises `CodedError` for an undeclared method (-32601; an undeclared part of a kind -32602) and for malformed
-        parameters (-32602), and `AnsweredLater`."""
+        """Return the function that answers this question, without running any handler yet.
+
+        ``key`` is the name of the question among those of its call, for a relay. ``of_task``: the question was asked by
+        a task, so another client may answer it later. Raises `CodedError` for an undeclared method (-32601), an
+        undeclared part of a method such as a mode (-32602) and malformed parameters (-32602). Raises `AnsweredLater` if
+        the question must be asked in a task.
+        """
         settings = self._settings
         if settings.answers_later is not None and self._is_for_later(settings.answers_later, method, params):
             if not of_task:
                 words = f"{method} is answered later and elsewhere, so only a task can ask"
                 raise AnsweredLater(METHOD_NOT_FOUND, words, {"method": method})
-            return trio.sleep_forever  # until nobody asks any more: an error would be an answer
+            return trio.sleep_forever  # until the question is withdrawn: an error would count as an answer
         match method:
             case name if self.forwards(name):
                 return self._forwarded(name, params, key)
@@ -181,7 +189,7 @@ class Answers:
         return answer
 
     def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
-        """Return whether this question is to be answered ``later``, since no handler here takes the question."""
+        """Return whether no handler here takes this question, so that it must be answered ``later``."""
         if method not in ASKABLE:
             return False
         plain = cast("JSONObject", params) if isinstance(params, dict) else None
@@ -231,7 +239,7 @@ class Answers:
             answer = await self._ask("elicitation/create", own, params)
             if not isinstance(params, ElicitFormParams):
                 return _expect(ElicitResult, answer, "a handler of URL elicitations")
-            from ..protocol.form_defaults import with_defaults  # late: few clients fill in forms
+            from ..protocol.form_defaults import with_defaults  # lazy import: few clients fill in forms
 
             if isinstance(answer, dict):
                 answer = ElicitResult("accept", cast("dict[str, Any]", answer))
@@ -252,7 +260,7 @@ class Answers:
                 return await self._run(handler, *args)
 
     async def _run(self, handler: Callable[..., Any], *args: Any) -> Any:
-        # An object with an async __call__ is an async function, too.
+        # An object with an async __call__ is an async function as well.
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             return await handler(*args)
         return await await_result(run_in_worker(partial(handler, *args), self._workers, lambda: self._graces))
@@ -265,7 +273,7 @@ def _own(kind: str, handler: Any) -> Any:
 
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
-    """Return ``here`` with the questions of ``later`` besides."""
+    """Return the capabilities ``here``, with the kinds of questions of ``later`` added."""
 
     def either(path: str) -> JSONObject | None:
         return {} if here.supports(path) or later.supports(path) else None
@@ -280,30 +288,30 @@ def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapa
 
 
 def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
-    """Raise `ValueError` for an accepted form that does not fit ``schema`` (2025-11-25 and 2026-07-28 elicitation,
-    Security Considerations: clients SHOULD validate all responses against the schema). A schema that is more than a
-    flat form is not in the specification, and is not trusted with this check."""
+    """Raise `ValueError` if an accepted form does not fit ``schema`` (2025-11-25 and 2026-07-28 elicitation, Security
+    Considerations: clients SHOULD validate all responses against the schema). Only the flat form schemas of the
+    specification are checked; other schemas are ignored."""
     if answer.action != "accept":
         return
     try:
         check_form_schema(schema)
-        from ..protocol.schema_validator import SchemaValidator  # late: few clients fill in forms
+        from ..protocol.schema_validator import SchemaValidator  # lazy import: few clients fill in forms
 
         form = SchemaValidator(schema)
     except (CodedError, ValueError):
         return
     if fault := form.faults(answer.content or {}):
-        raise ValueError(f"the filled-in form does not fit what the server asked: {fault}")
+        raise ValueError(f"the filled-in form doesn't match the schema that the server sent: {fault}")
 
 
 def _expect(kind: type[T], answer: Any, who: str) -> T:
     if not isinstance(answer, kind):
-        raise TypeError(f"{who} returns {kind.__name__}, not {type(answer).__name__}")
+        raise TypeError(f"{who} must return {kind.__name__}, not {type(answer).__name__}")
     return answer
 
 
 class Turn:
-    """The turn of one question. The handler of the question counts while running, except while waiting for a server."""
+    """The turn of one question. Its handler occupies the turn while it runs, except while it waits for a server."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -312,25 +320,26 @@ class Turn:
         self._over = False
 
     def yield_turn(self) -> None:
-        """Let another question have the turn: the handler calls a server, which may ask before its answer. Each call is
-        undone by one call of `resume`."""
+        """Give up the turn while the handler calls a server, since that server may ask a question before it replies.
+        Undo each call with one call of `resume`."""
         self._calls += 1
         self._release()
 
     async def resume(self) -> None:
-        """Wait until the handler may go on, ahead of the questions that have not begun. After a cancel, the handler has
-        no turn."""
+        """Wait until the handler may continue. Resumed handlers run before questions that haven't begun. If cancelled,
+        the handler has no turn."""
         self._calls -= 1
         if self._counts or self._calls or self._over:
             return
         await self._turns.acquire(first=True)
-        if self._counts or self._calls or self._over:  # another task of the handler has come back or called meanwhile
+        if self._counts or self._calls or self._over:  # another task resumed or called meanwhile
             self._turns.release()
         else:
             self._counts = True
 
     def close(self) -> None:
-        """Give the turn up, since the handler has ended. Tasks that the handler started elsewhere may still call."""
+        """Give up the turn because the handler has ended. Tasks that the handler started elsewhere may still call
+        servers."""
         self._over = True
         self._release()
 
@@ -341,13 +350,13 @@ class Turn:
 
 
 current_turn: ContextVar[Turn | None] = ContextVar("trio_mcp.current_turn", default=None)
-"""The turn of the question that is answered here, the child tasks and worker threads of its handler included."""
+"""The turn of the question that is being answered, also in child tasks and worker threads of its handler."""
 
 
 class Turns:
-    """The turns of one kind of question: ``limit`` at the same time; further questions wait, first come, first served.
+    """Limits the questions of one kind to ``limit`` concurrent handlers; further questions wait in order of arrival.
 
-    ``paused`` gives the context in which a question waits.
+    ``paused`` returns the context manager in which a question waits.
     """
 
     def __init__(self, limit: int, paused: Callable[[], AbstractContextManager[None]]) -> None:
@@ -358,7 +367,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Wait for a turn, and hold the turn inside. No checkpoint when a turn is free."""
+        """Wait for a turn, and hold it inside the block. No checkpoint if a turn is free."""
         await self.acquire(first=False)
         turn = Turn(self)
         token = current_turn.set(turn)
@@ -369,7 +378,7 @@ class Turns:
             turn.close()
 
     async def acquire(self, *, first: bool) -> None:
-        """Wait for a turn. If cancelled, take none."""
+        """Wait for a turn. If cancelled, no turn is taken."""
         if self._free:
             self._free -= 1
             return
@@ -377,7 +386,7 @@ class Turns:
             await (self._resuming if first else self._waiting).park()
 
     def release(self) -> None:
-        """Let the next question have the turn."""
+        """Pass the turn to the next waiting question."""
         lot = self._resuming or self._waiting
         if lot:
             lot.unpark()

@@ -1,6 +1,6 @@
-"""ResponseCache: answers of modern servers, kept while fresh (2026-07-28 caching).
+"""ResponseCache: caches responses of modern servers while they are fresh (2026-07-28 caching).
 
-A Change is a list or a resource of the server that has changed, so that kept answers are stale.
+A `Change` says which list or resource of the server has changed, so that cached responses about it are stale.
 
 This module does not use trio: callers pass the time.
 """
@@ -24,14 +24,15 @@ from ..protocol.types.notifications import ResourceUpdatedParams, SubscriptionFi
 from ..state.events import NotificationReceived
 
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
-"""The kinds of changes that make cached answers stale."""
+"""The kinds of changes that make cached responses stale."""
 
 
 @frozen
 class Change:
-    """A change: the list of ``tools``, ``prompts`` or ``resources`` has changed, or a ``resource`` has new contents.
+    """A change that the server reported: the list of ``tools``, ``prompts`` or ``resources`` changed, or a ``resource``
+    has new contents.
 
-    ``uri`` is the URI of the resource, which may be part of the resource subscribed to; `None` for lists.
+    ``uri`` is the URI of the changed resource, which may be a part of the subscribed resource; `None` for lists.
     """
 
     kind: ChangeKind
@@ -40,7 +41,7 @@ class Change:
 
 
 def change_in(event: NotificationReceived) -> Change | None:
-    """Return the change that a notification tells of; `None` for other notifications and for malformed notifications,
+    """Return the change that a notification reports. Returns `None` for other notifications and for malformed ones,
     since a notification has no error reply."""
     name = event.method.name
     if name == "notifications/resources/updated":
@@ -52,7 +53,7 @@ def change_in(event: NotificationReceived) -> Change | None:
 
 
 def kinds_in(asked: SubscriptionFilter) -> frozenset[ChangeKind]:
-    """Return the kinds of changes on a stream with the filter ``asked``."""
+    """Return the kinds of changes that a stream with the filter ``asked`` reports."""
     kinds: list[ChangeKind] = [*lists_in(asked)]
     return frozenset([*kinds, "resource"] if asked.resource_subscriptions else kinds)
 
@@ -64,13 +65,13 @@ _OUTDATED_BY: Final = {
     "resources": ("resources/list", "resources/templates/list", "skills/list", "server/discover"),
     "resource": ("resources/read", "skills/get"),
 }
-"""Methods with answers that become stale, for each kind of change. Capabilities may come and go with the first and the
-last item of a list."""
+"""The methods whose responses become stale, for each kind of change. Discovery is included, because a server may add or
+drop a capability together with the first or last item of a list."""
 
 
 @frozen
 class RequestKey:
-    """The request that an answer belongs to (2026-07-28 caching, Cache Key)."""
+    """Identifies the request that a cached response belongs to (2026-07-28 caching, Cache Key)."""
 
     method: str
     params: bytes
@@ -94,20 +95,20 @@ class _CacheEntry:
 
 @define(eq=False)
 class PendingAnswer:
-    """A request under way, with an answer that may be kept."""
+    """A request in flight whose response may be cached."""
 
     partition: CachePartition
     request: RequestKey
     is_outdated: bool = False
-    """True when the answer may be older than a change that was seen, or than an earlier answer."""
+    """True if the response may be older than a change that was reported, or than an earlier response."""
 
     def store(self, result: Any, received: float) -> None:
-        """Keep the answer, which came at ``received``, if its hints allow that. Any answer, kept or not, replaces the
-        answer kept before, except the answer to an outdated fetch."""
+        """Cache the response, received at time ``received``, if its cache hints allow it. Any response, cacheable or
+        not, replaces the cached one, unless this fetch is outdated."""
         self.partition._cache._answered(self, result, received)
 
     def record_error(self, code: int) -> None:
-        """Take note of an error reply: the kept answer is outdated; after a bad cursor, all pages of the list are
+        """Handle an error reply: the cached response is outdated. After an invalid cursor, all pages of the list are
         outdated."""
         request = self.request
         if request.cursor is not None and code == INVALID_PARAMS:
@@ -118,23 +119,30 @@ class PendingAnswer:
 
 
 class ResponseCache:
-    """Answers of modern servers, kept for as long as their hints promise freshness, for any number of clients.
+    """Cached responses of modern servers, for any number of clients. Each is kept for as long as its server's hints
+    allow.
 
-    At most ``max_entries`` answers are kept, and ``max_bytes`` of answers and their requests; the least recently used
-    go first. No answer is taken for fresh longer than ``max_ttl`` seconds, for any hint of its server. A cache belongs
-    to one `trio.run` and uses the clock of that run. Raises `ValueError` for bounds below 0 and for a ``max_ttl``
-    without end.
+    Callers get copies, so no caller can change a cached response. `partition` decides which responses a caller may see.
+    A cache belongs to one `trio.run` and uses the clock of that run. Any thread may remove responses or mark them as
+    outdated.
 
-    Any thread may remove answers or mark them as outdated.
+    Args:
+        max_entries: How many responses are cached; the least recently used are dropped first.
+        max_bytes: How many bytes the cached responses and their requests may have together.
+        max_ttl: For how many seconds a response counts as fresh at most, whatever its server's hints say.
 
-    Callers get copies, so no caller can change a kept answer. `partition` decides which answers a caller may see.
+    Raises:
+        ValueError: A bound is below 0, or ``max_ttl`` is infinite.
     """
 
     def __init__(
         self, *, max_entries: int = 1000, max_bytes: int = 16 * 1024 * 1024, max_ttl: float = 24 * 3600.0
     ) -> None:
         if not (max_entries >= 0 and max_bytes >= 0 and 0 <= max_ttl < inf):
-            raise ValueError(f"a bound is finite and not negative: {max_entries}, {max_bytes}, {max_ttl}")
+            raise ValueError(
+                "max_entries, max_bytes and max_ttl must be finite and not negative, "
+                f"not {max_entries}, {max_bytes} and {max_ttl}"
+            )
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._max_ttl = max_ttl
@@ -149,24 +157,30 @@ class ResponseCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all answers and requests that are kept."""
+        """Bytes of all cached responses and their requests."""
         return self._bytes
 
     def partition(self, server: str | None = None, principal: str | None = None) -> CachePartition:
-        """Return the part of the cache for clients of ``server`` that act for ``principal``, for their option
-        ``cache``.
+        """Return the part of the cache for clients that call ``server`` on behalf of ``principal``: pass it to them as
+        the option ``cache``.
 
-        Clients share public answers with all partitions of the same ``server``, and private answers with partitions of
-        the same ``principal`` as well. `None`, as server or as principal, is shared with nobody. Both names are yours:
-        an endpoint and a user, for example. The name that a server gives itself never counts. A principal is one
-        authorization context: other rights need another name.
+        All partitions of the same ``server`` share public responses. Private responses are shared only if the
+        ``principal`` is the same as well. A partition whose server or principal is `None` shares nothing with other
+        partitions.
+
+        Args:
+            server: A name that you choose for the server, its endpoint for example. The name that a server gives itself
+                isn't used.
+            principal: A name that you choose for one authorization context, a user for example. Use another name for
+                other
+                rights.
         """
         return CachePartition(
             self, object() if server is None else server, object() if principal is None else ("principal", principal)
         )
 
     def _find(self, partition: CachePartition, request: RequestKey, now: float) -> Any:
-        """Return a copy of the fresh answer that this partition may see; `None` when there is none."""
+        """Return a copy of a fresh response that this partition may see; `None` if there is none."""
         with self._lock:
             for key in partition._keys(request):
                 entry = self._entries.get(key)
@@ -178,13 +192,13 @@ class ResponseCache:
                     try:
                         return decode_value(entry.body)
                     except RecursionError:
-                        pass  # stored where more stack was left than here
+                        pass  # too deeply nested to decode with the stack that is left here
                 self._remove(key)
         return None
 
     @contextmanager
     def _fetching(self, partition: CachePartition, request: RequestKey) -> Generator[PendingAnswer]:
-        """Send ``request`` inside. Changes seen inside outdate the answer."""
+        """Send ``request`` inside the block. Changes reported meanwhile outdate the response."""
         fetch = PendingAnswer(partition, request)
         with self._lock:
             self._fetches[fetch] = None
@@ -195,13 +209,13 @@ class ResponseCache:
                 del self._fetches[fetch]
 
     def _answered(self, fetch: PendingAnswer, result: Any, received: float) -> None:
-        """Keep the answer to a fetch. See `PendingAnswer.store`."""
+        """Cache the response to a fetch. See `PendingAnswer.store`."""
         if fetch.is_outdated:
             return
         self._outdate_earlier(fetch)
         fetch.partition._forget(fetch.request)
         if not isinstance(result, dict):
-            return  # malformed, which is reported where the result is read
+            return  # a malformed response is reported where the result is read
         hints = cast("JSONObject", result)
         ttl = min(ttl_ms_in(hints), self._max_ttl * 1000) / 1000
         if ttl == 0:
@@ -209,14 +223,14 @@ class ResponseCache:
         try:
             body = encode_value(result)
         except NotSerializable:
-            return  # read where more of the stack was left than here
+            return  # too deeply nested to encode with the stack that is left here
         private, public = fetch.partition._keys(fetch.request)
         with self._lock:
-            if not fetch.is_outdated:  # meanwhile, by another thread
+            if not fetch.is_outdated:  # another thread may have outdated it meanwhile
                 self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:
-        """Outdate the fetches of the same request that began earlier: their answers may tell of an earlier state."""
+        """Outdate fetches of the same request that began earlier: their responses may describe an earlier state."""
         with self._lock:
             for earlier in self._fetches:
                 if earlier is fetch:
@@ -225,9 +239,9 @@ class ResponseCache:
                     earlier.is_outdated = True
 
     def _outdate(self, server: object, method: str, uri: str | None = None) -> None:
-        """Forget the answers of ``server`` to ``method``, and do not keep answers that are still under way. With
-        ``uri``, only answers read at or above that URI, since the changed resource may be a part of the resource
-        above."""
+        """Drop the cached responses of ``server`` to ``method``, and don't cache responses that are still in flight.
+        With ``uri``, drop only responses read at or above that URI, since the changed resource may be a part of
+        them."""
         with self._lock:
             for fetch in self._fetches:
                 if (fetch.partition._server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
@@ -236,7 +250,7 @@ class ResponseCache:
                 self._remove(key)
 
     def _forget(self, key: _CacheKey) -> None:
-        """Drop the answer under ``key``, if any."""
+        """Drop the response with this ``key``, if any."""
         with self._lock:
             if key in self._entries:
                 self._remove(key)
@@ -262,34 +276,34 @@ class ResponseCache:
 
 @frozen(eq=False)
 class CachePartition:
-    """The part of a `ResponseCache` that one authorization context may see, made by `ResponseCache.partition`."""
+    """The part of a `ResponseCache` that one authorization context may see. Created by `ResponseCache.partition`."""
 
     _cache: ResponseCache
-    """Cache that the part belongs to, and that bounds its size."""
+    """The cache that this is a part of. Its size limits apply."""
     _server: object
-    """Server that gave the answers."""
+    """The name of the server that sent the responses."""
     _owner: object
-    """Principal who may see the private answers."""
+    """The name of the principal that may see the private responses."""
 
     def _keys(self, request: RequestKey) -> tuple[_CacheKey, _CacheKey]:
-        """Return the keys under which a private and a public answer is kept."""
+        """Return the keys for a private and for a public response to the request."""
         return _CacheKey(self._server, self._owner, request), _CacheKey(self._server, _PUBLIC, request)
 
     def _forget(self, request: RequestKey) -> None:
-        """Drop the answers that are kept for ``request``."""
+        """Drop the cached responses to ``request``."""
         for key in self._keys(request):
             self._cache._forget(key)
 
     def _changed(self, change: Change) -> None:
-        """Outdate the answers that a change of the server makes stale (2026-07-28 caching, Interaction with
+        """Outdate the responses that a change on the server makes stale (2026-07-28 caching, Interaction with
         Notifications)."""
         for method in _OUTDATED_BY[change.kind]:
             self._cache._outdate(self._server, method, change.uri)
         if change.kind == "resource":
-            self._cache._outdate(self._server, "skills/list")  # an entry tells of each file (SEP-2640, Resources)
+            self._cache._outdate(self._server, "skills/list")  # each entry lists its files (SEP-2640, Resources)
 
 
 def _holds(request: RequestKey, uri: str | None) -> bool:
-    """Return whether a change at ``uri``, or at any place for `None`, is or may be part of the requested resource or
-    list."""
+    """Return whether a changed resource at ``uri`` is, or may be a part of, the requested resource or list. With
+    `None`, every request is affected."""
     return uri is None or (request.uri is not None and uri.startswith(request.uri))

@@ -1,4 +1,4 @@
-"""Client: a server, as seen by its callers; LegacySession: what a legacy server keeps for a client."""
+"""Client: calls one server. LegacySession: the state that a legacy server keeps for a client."""
 
 from __future__ import annotations
 
@@ -79,18 +79,24 @@ P = TypeVar("P")
 class Client(Requests):
     """A connection to one server, open until the end of its ``open_*`` block.
 
-    Methods may be called from any task, any number at a time. Leaving a call by cancellation, by a deadline for
-    example, stops the handler in the server and the handler's tasks; the connection stays usable. Every call raises
-    `PeerError` when the server answers with an error, `ConnectionLost` when the connection is lost before or during the
-    call, over HTTP `HTTPError` when the exchange of the call brings no reply, `ProtocolViolation` when the answer is
-    malformed, and, with nothing sent, `MethodUnavailable` for anything that the revision lacks, and `ValueError` for a
-    bad key of ``meta``. Cancellation and time limits stay trio's.
+    You may call methods from any task, any number of them concurrently. To give up on a call, cancel it, by a deadline
+    for example: the server stops the handler and the handler's tasks, and the connection stays usable. trio's
+    `Cancelled` and `trio.TooSlowError` pass through unchanged.
 
-    A modern server asks by answering a call: the handlers then run in tasks of that call, their exceptions leave the
-    call unchanged, and the server is called again with their answers.
+    When a modern server asks a question (sampling, elicitation, roots), your handlers run in tasks of the call that
+    caused it, and the client repeats the request with their answers. An exception of such a handler propagates from the
+    call unchanged.
+
+    Raises:
+        PeerError: The server answers with an error.
+        ConnectionLost: The connection is lost before or during the call.
+        HTTPError: Over HTTP, the exchange of the call brings no reply.
+        ProtocolViolation: The answer is malformed.
+        MethodUnavailable: The protocol revision lacks the method; nothing is sent.
+        ValueError: A key of ``meta`` is invalid; nothing is sent.
     """
 
-    if not TYPE_CHECKING:  # type checkers know what there is
+    if not TYPE_CHECKING:  # type checkers should see only the attributes that exist
         initialize = Renamed("nothing: async with open_stdio(...) as client has done it")
         session = Renamed("the client itself")
         is_connected = Renamed("client.lost")
@@ -103,7 +109,7 @@ class Client(Requests):
         self, transport: FramedTransport, settings: ClientSettings, timeouts: CallTimeouts | None = None
     ) -> None:
         self._host = RequestHost(settings.limits, tracing=settings.tracing)
-        """The nursery of the handlers that answer a legacy server."""
+        """Runs the handlers that answer a legacy server's requests."""
         graces = Graces(settings.limits.cleanup_grace)
         timeouts = timeouts or CallTimeouts(settings.call_timeout)
         answers = Answers(settings, self._host.workers.share(Caller(alone=True)), graces, timeouts)
@@ -113,7 +119,7 @@ class Client(Requests):
         self._state = ConnectionState("client", _vocabulary_of(settings))
         messages = ServerMessages(answers, callbacks, self._host, settings.question_tasks, contexts)
         self._question_tasks = messages.tasks
-        """The questions that are answered as tasks; `None`: there are none."""
+        """The questions that are answered as tasks; `None` if there are none."""
         self._connection = Connection(
             transport,
             self._state,
@@ -131,16 +137,16 @@ class Client(Requests):
             self._callbacks.watchers.append(settings.cache._changed)
         self._change_streams = ChangeStreams(self._connection, self._callbacks, timeouts)
         self._knows_skills = False
-        """True where the methods of the extension for skills can be sent."""
+        """True if the methods of the skills extension can be sent."""
         self._legacy_session = LegacySession()
         self.server_info: Implementation | None = None
-        """The server's name and version. Self-reported: for display, never for decisions."""
+        """The server's name and version. Self-reported: use them for display, never for decisions."""
         self.instructions: str | None = None
-        """The server's advice to the model."""
+        """Instructions from the server for the model."""
         self._discovered: Discovered | None = None
-        """The answer to ``server/discover``, and when it expires; `None` for a legacy server."""
+        """The response to ``server/discover``, and when it expires; `None` for a legacy server."""
         self._target: str | None = None
-        """The address or the command of the server; `None` where it has none."""
+        """The address or command of the server; `None` if it has neither."""
 
     def _received_unreadable(self, reason: str, line: bytes | bytearray) -> None:
         self._connection.outbound.record_stray(line)
@@ -148,30 +154,30 @@ class Client(Requests):
 
     @property
     def lost(self) -> ConnectionLost | None:
-        """The reason why the connection is gone; `None` while the connection is open, as far as known."""
+        """Why the connection was lost; `None` while it is open as far as we know."""
         return self._connection.outbound.closed_error
 
     @property
     def unreadable_messages(self) -> int:
-        """The number of lines of the server that were no messages so far: see `ClientSettings.on_unreadable`."""
+        """How many lines of the server's output weren't messages so far: see `ClientSettings.on_unreadable`."""
         return self._unreadable.count
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that the client declares to the server."""
+        """The capabilities that this client declares to the server."""
         return self._answers.capabilities_in(self.revision)
 
     @property
     def discovery(self) -> JSONObject | None:
-        """The server's answer to ``server/discover`` as a JSON object that you can save: the option ``prior`` of a
-        later client of the same server, which then connects without a round trip. `None` for a legacy server.
+        """The server's response to ``server/discover``, as a JSON object that you can save. `None` for a legacy server.
 
-        Whoever has the object knows what the server told this client of itself. The object has a hash of the address or
-        command, and no credentials.
+        Pass it as the option ``prior`` of a later client of the same server, which then connects without a round trip.
+        The object contains what the server told this client about itself, and a hash of its address or command, but no
+        credentials.
         """
         if self._discovered is None:
             return None
-        from .prior import saved  # late: few programs save it
+        from .prior import saved  # lazy import: few programs save it
 
         return saved(self._discovered, self.server_info, self._target)
 
@@ -188,30 +194,38 @@ class Client(Requests):
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool. A failure of the tool itself is a result with ``is_error``, not an exception.
+        """Call a tool. If the tool itself fails, the result has ``is_error``; no exception is raised.
 
-        ``on_progress`` is called with each `Progress`, in order, in the calling task, before this method returns; an
-        exception of ``on_progress`` cancels the call and propagates. A server's hints about its tools are hints: base
-        no decision on the hints of an untrusted server.
+        If the server continues the call as a task, this method polls the task until it ends. Meanwhile your handlers
+        answer its questions and ``on_progress`` gets its messages. Cancelling this method cancels the task; to start a
+        task that outlives the call, use `start_task`.
 
-        Where the server goes on with the call as a task, this method asks how the task is until its end, has its
-        questions answered by the handlers, and gives its messages to ``on_progress``; leaving the method cancels the
-        task. See `start_task` for a task that goes on by itself. ``on_task`` is called with the id of the task as soon
-        as there is one, before anything is waited for; an exception of ``on_task`` cancels the task and propagates.
-        Raises `PeerError` with the error of a task that failed, and `TaskCancelled` for a task that somebody else has
-        cancelled.
+        In revision 2025-11-25 the client decides: it calls a tool as a task if the tool is listed with
+        ``execution.taskSupport`` "required". For that, the client lists the tools of a server that has tasks once,
+        unless you did, and again after the list has changed.
 
-        If the tools were listed before, the structured content is checked against the output schema of the tool. A
-        result that doesn't fit is returned with `CallToolResult.schema_error`.
+        If you have listed the tools before, the structured content is checked against the tool's output schema. A
+        result that doesn't match has `CallToolResult.schema_error`. Annotations of tools are only hints: base no
+        decision on them unless you trust the server.
 
-        In revision 2025-11-25 the caller decides: a tool that is listed with ``execution.taskSupport`` "required" is
-        called as a task. Where a server has tasks, its tools are listed once for that, unless they were listed before,
-        and again after a change of the list.
+        Args:
+            name: Name of the tool.
+            arguments: Arguments of the tool, as JSON data.
+            on_progress: Called with each `Progress`, in order, in the calling task, before this method returns. If it
+                raises,
+                the call is cancelled and the exception propagates.
+            on_task: Called with the id of the task as soon as there is one, before waiting for anything else. If it
+                raises,
+                the task is cancelled and the exception propagates.
+            meta: Additional keys of the request's ``_meta``.
+            value: Any value for the handlers and callbacks of this call, which read it as ``current_call().value``.
+            handlers: Handlers that replace those of the client for this call only: ``sampling``, ``elicitation``,
+                ``elicitation_url``, ``roots`` and ``on_log``.
 
-        ``value`` is any value for the handlers and callbacks of this call: see `current_call`, which returns it as
-        `CurrentCall.value`. ``handlers`` (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``, ``on_log``)
-        replace the client's handlers for this call only. Raises `ValueError` for a handler of a kind that the client
-        hasn't declared.
+        Raises:
+            PeerError: The server answers with an error, or the task failed with that error.
+            TaskCancelled: The task was cancelled by another client or by the server.
+            ValueError: A handler was passed for a kind of question that the client hasn't declared.
         """
         if handlers:
             check_handlers(Client.call_tool, handlers, self.settings)
@@ -230,15 +244,17 @@ class Client(Requests):
         return self._output_schemas.checked(name, result) if self._output_schemas.known else result
 
     def list_tasks(self) -> AsyncIterator[TaskState]:
-        """Iterate over the tasks that the server runs or keeps for this client, page by page, as `list_tools`. Revision
-        2025-11-25 only; elsewhere the first step raises `MethodUnavailable`."""
+        """Iterate over the tasks that the server runs or keeps for this client, page by page, like `list_tools`.
+
+        Revision 2025-11-25 only; in other revisions the first step raises `MethodUnavailable`.
+        """
         return Pages(self, "tasks/list", refresh=True)
 
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None, refresh: bool = False
     ) -> ReadResourceResult:
-        """Read a resource. An unknown resource is a `PeerError`: code -32002 in legacy revisions, -32602 in modern
-        revisions. ``on_progress``: see `call_tool`; ``refresh``: see `request`."""
+        """Read a resource. Raises `PeerError` if the resource is unknown: code -32002 in legacy revisions, -32602 in
+        modern revisions. ``on_progress``: see `call_tool`; ``refresh``: see `request`."""
         params = ReadResourceParams(uri)
         return await self.request(
             "resources/read", params, ReadResourceResult, on_progress=on_progress, meta=meta, refresh=refresh
@@ -252,7 +268,7 @@ class Client(Requests):
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Get a prompt with its arguments filled in. An unknown prompt or argument is a `PeerError` (-32602).
+        """Get a prompt with its arguments filled in. Raises `PeerError` (-32602) for an unknown prompt or argument.
         ``on_progress``: see `call_tool`."""
         params = GetPromptParams(name, dict(arguments) if arguments is not None else None)
         return await self.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
@@ -265,8 +281,18 @@ class Client(Requests):
         *,
         settled: Mapping[str, str] | None = None,
     ) -> Completion:
-        """Return suggestions for an ``argument`` of which ``value`` was typed; ``settled`` are arguments given before.
-        An argument without suggestions gives an empty list; an unknown ``ref`` is a `PeerError` (-32602)."""
+        """Return completion suggestions for an argument of a prompt or resource template. The list is empty if there
+        are none.
+
+        Args:
+            ref: The prompt or resource template.
+            argument: Name of the argument.
+            value: What the user has typed so far.
+            settled: Arguments that have their values already.
+
+        Raises:
+            PeerError: ``ref`` is unknown (-32602).
+        """
         context = CompletionContext(dict(settled)) if settled is not None else None
         params = CompleteParams(ref, CompletionArgument(argument, value), context)
         return (await self.request("completion/complete", params, CompleteResult)).completion
@@ -276,49 +302,60 @@ class Client(Requests):
     def list_tools(self, *, refresh: bool = False) -> AsyncIterator[Tool]:
         """Iterate over the tools, page by page: ``async for tool in client.list_tools()``. ``refresh``: see `request`.
 
-        Each page is requested when its first tool is needed. The iteration may be left anywhere, and a step that was
-        cancelled can be repeated. Raises as a call. A list that never ends is ended with a warning, and returns each
-        tool once. Such a list has a repeated cursor, a page with nothing new, or more than ``max_pages`` pages.
+        Each page is requested when its first tool is needed. You may stop the iteration anywhere, and repeat a step
+        that was cancelled. Raises the same errors as a call. If the server's list never ends (it repeats a cursor, has
+        a page with nothing new, or more than ``max_pages`` pages), the iteration stops with a warning, and returns each
+        tool once.
         """
         return Pages(self, "tools/list", refresh=refresh)
 
     def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
-        """Iterate over the resources, page by page, as `list_tools`."""
+        """Iterate over the resources, page by page, like `list_tools`."""
         return Pages(self, "resources/list", refresh=refresh)
 
     def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
-        """Iterate over the resource templates, page by page, as `list_tools`."""
+        """Iterate over the resource templates, page by page, like `list_tools`."""
         return Pages(self, "resources/templates/list", refresh=refresh)
 
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
-        """Iterate over the prompts, page by page, as `list_tools`."""
+        """Iterate over the prompts, page by page, like `list_tools`."""
         return Pages(self, "prompts/list", refresh=refresh)
 
     # Skills
 
     def list_skills(self, *, refresh: bool = False) -> AsyncIterator[Skill]:
-        """Iterate over the skills that the server lists, page by page, as `list_tools`; no file is read. The list may
-        be empty or lack skills that `get_skill` finds (SEP-2640). The first step raises `MethodUnavailable` where the
-        server has not declared the extension."""
-        from ..protocol.types.skills import ListSkillsResult  # late: few servers have skills
+        """Iterate over the skills that the server lists, page by page, like `list_tools`; no file is read.
+
+        The list may be empty, or lack skills that `get_skill` finds (SEP-2640). If the server hasn't declared the
+        extension, the first step raises `MethodUnavailable`.
+        """
+        from ..protocol.types.skills import ListSkillsResult  # lazy import: few servers have skills
 
         listing = ListMethod(ListSkillsResult, "skills", "uri")
         return Pages(self, "skills/list", refresh=refresh, request=self._request_skills, listing=listing)
 
     async def get_skill(self, uri: str, *, refresh: bool = False) -> Skill:
-        """Return the skill whose ``SKILL.md`` has this URI, whether it is listed or not. An unknown one is a
-        `PeerError` (-32602). ``refresh``: see `request`. Raises `MethodUnavailable` as `list_skills`."""
+        """Return the skill whose ``SKILL.md`` has this URI, whether it is listed or not. ``refresh``: see `request`.
+
+        Raises:
+            PeerError: The skill is unknown (-32602).
+            MethodUnavailable: The server hasn't declared the extension.
+        """
         from ..protocol.types.skills import GetSkillParams, GetSkillResult
 
         return (await self._request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
 
     async def load_skill(self, skill: Skill) -> LoadedSkill:
-        """Read the ``SKILL.md`` of a skill of `list_skills` or `get_skill`, and compare size, digest and front matter
-        with what the server has said (SEP-2640, Integrity and Verification). `LoadedSkill.read` reads its other files
-        when they are needed.
+        """Read the ``SKILL.md`` of a skill, and verify its size, digest and front matter against what the server
+        announced.
 
-        Raises `SkillChanged` for a file that is not what was said, `ProtocolViolation` for a skill whose files make no
-        sense, and as a call. Needs the extra ``trio-mcp[skills]``.
+        ``skill`` comes from `list_skills` or `get_skill` (SEP-2640, Integrity and Verification). `LoadedSkill.read`
+        reads the other files when you need them. Needs the extra ``trio-mcp[skills]``. Raises the errors of a call as
+        well.
+
+        Raises:
+            SkillChanged: The file isn't the one that the server announced.
+            ProtocolViolation: The skill's list of files is invalid.
         """
         from ..skills.loading import load
 
@@ -327,9 +364,12 @@ class Client(Requests):
         return await load((self.read_resource, anew) if may_be_kept else (anew,), skill)
 
     def list_directory(self, uri: str) -> AsyncIterator[Resource]:
-        """Iterate over what is directly in a folder of a skill, page by page; folders have the type
-        ``inode/directory``. ``uri`` is that of the folder, without a slash behind. The first step raises
-        `MethodUnavailable` where the server does not list folders, and a `PeerError` (-32602) for what is none."""
+        """Iterate over the direct contents of a folder of a skill, page by page; folders have the type
+        ``inode/directory``.
+
+        ``uri`` is the URI of the folder, without a slash at the end. The first step raises `MethodUnavailable` if the
+        server doesn't list folders, and `PeerError` (-32602) if ``uri`` isn't a folder.
+        """
         from ..protocol.types.skills import ReadDirectoryParams, ReadDirectoryResult
 
         async def ask(method: str, page: PageParams, kind: type[Any], *, refresh: bool) -> Any:
@@ -346,22 +386,29 @@ class Client(Requests):
     ) -> AbstractAsyncContextManager[Changes]:
         """Listen for changes: ``async with client.listen(tools=True) as changes: async for change in changes``.
 
-        ``tools``, ``prompts``, ``resources``: changes of these lists; ``uris``: changes of these resources. The block
-        is entered when the server has acknowledged; `Changes.acknowledged` gives the changes that the server agreed to.
-        Leaving the block sends one cancel. Any number of blocks may be open at once. Modern revisions only; legacy
-        revisions raise `MethodUnavailable`. In both eras ``on_list_changed`` works for lists, and `subscribe` with
-        ``on_resource_updated`` for resources.
+        The block is entered when the server has acknowledged; `Changes.acknowledged` lists the changes that the server
+        agreed to report. Leaving the block sends one cancel. You may have any number of blocks open. Modern revisions
+        only; in legacy revisions this raises `MethodUnavailable`. With servers of all revisions, you can use
+        ``on_list_changed`` for lists, and `subscribe` with ``on_resource_updated`` for resources.
+
+        Args:
+            tools: Report changes of the list of tools.
+            prompts: Report changes of the list of prompts.
+            resources: Report changes of the list of resources.
+            uris: Report changes of these resources.
         """
         if isinstance(uris, str):
-            raise TypeError(f"uris is a list of URIs: uris=[{uris!r}], not uris={uris!r}")
+            raise TypeError(f"uris must be a list of URIs: write uris=[{uris!r}], not uris={uris!r}")
         asked = SubscriptionFilter(tools or None, prompts or None, resources or None, list(uris) or None)
         return self._change_streams.listen(asked, partial(open_stream, self))
 
     async def subscribe(self, uri: str) -> None:
-        """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream for
-        the resource, and opens the stream anew, after a while, when the server ends the stream: the callback is called
-        then, too, since changes may have been missed. A resource that the server cannot tell of is a `PeerError` in all
-        revisions."""
+        """Call ``on_resource_updated`` whenever this resource changes.
+
+        In modern revisions this opens a stream for the resource. If the server ends the stream, the client reopens it
+        after a delay, and calls the callback then, since changes may have been missed. Raises `PeerError` in all
+        revisions if the server can't report changes of this resource.
+        """
         if self.revision.changes == "listen":
             await self._change_streams.subscribe(uri, partial(open_stream, self))
         else:
@@ -369,8 +416,8 @@ class Client(Requests):
             self._legacy_session.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe`. In modern revisions the call waits until the stream is over, and does nothing without a
-        stream; in legacy revisions the server is asked."""
+        """Undo `subscribe`. In modern revisions this waits until the stream has ended, and does nothing if there is
+        none. In legacy revisions it sends a request to the server."""
         if self.revision.changes == "listen":
             await self._change_streams.unsubscribe(uri)
         else:
@@ -378,10 +425,10 @@ class Client(Requests):
             await self.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
-        """Get log messages of ``level`` and above from now on. Raises `ValueError` for an unknown level.
+        """Receive log messages of ``level`` and above from now on. Raises `ValueError` for an unknown level.
 
-        Legacy servers are told at once; modern servers learn the level from each later request, and send no logs
-        before.
+        A legacy server gets a request with the level at once. A modern server gets the level with each later request,
+        and sends no log messages before.
         """
         level = LogLevel(level)
         if self.revision.log_level == "request":
@@ -392,22 +439,25 @@ class Client(Requests):
             self._legacy_session.log_level = level
 
     async def ping(self) -> None:
-        """Return when the server has answered. Modern revisions have no ping: ``server/discover`` stands in."""
+        """Wait until the server has answered a ping. Modern revisions have no ping, so the client sends
+        ``server/discover``."""
         if "ping" in self.revision._methods:
             await self.request("ping", None, EmptyResult)
         else:
             await self.request("server/discover", None, DiscoverResult, refresh=True)
 
     async def until_lost(self) -> NoReturn:
-        """Wait for the end of the connection, and raise its `ConnectionLost`."""
+        """Wait until the connection is lost, and raise its `ConnectionLost`."""
         with self._connection.outbound.while_connected():
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
-        """Tell a legacy server that the client's roots changed, once there is room in the outbox; cancelled before
-        that, the call sends nothing. The call sends nothing to modern servers, which ask anew each time, and nothing
-        without a declared ``list_changed`` of roots: without ``roots``, or with ``forwards`` that lack
-        ``list_changed``."""
+        """Notify a legacy server that the client's roots changed, once the outbox has room; if cancelled before that,
+        nothing is sent.
+
+        Nothing is sent to modern servers, which request the roots each time they need them. Nothing is sent either
+        unless the client declared ``list_changed`` of roots: without ``roots``, or with ``forwards`` that lack it.
+        """
         self._connection.outbound.check_run()
         await trio.lowlevel.checkpoint()
         declared = self.capabilities.supports("roots.list_changed")
@@ -418,7 +468,7 @@ class Client(Requests):
     # Any message
 
     def server_extension(self, extension: Extension[S, Any]) -> S | None:
-        """Return the settings with which the server has declared ``extension``; `None` where it has not."""
+        """Return the settings that the server declared for ``extension``; `None` if it didn't declare the extension."""
         return extension._settings_in(self.server_capabilities.extensions, "server")
 
     @overload
@@ -426,12 +476,16 @@ class Client(Requests):
     @overload
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
     async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
-        """Send any notification, once there is room in the outbox; cancelled before that, the call sends nothing. One
-        of an extension takes an object of the class of its parameters.
+        """Send any notification, once the outbox has room; if cancelled before that, nothing is sent.
 
-        Raises, with nothing sent, `MethodUnavailable` for a method of the specification that a client does not send as
-        a notification in this revision, and for one of an extension that the server has not declared,
-        `NotSerializable`, and `ConnectionLost`.
+        For a notification of an extension, pass an instance of its parameter class as ``params``. If this raises,
+        nothing was sent.
+
+        Raises:
+            MethodUnavailable: Clients don't send this notification of the specification in this revision, or the server
+                hasn't declared the extension.
+            NotSerializable: The parameters can't be written as JSON.
+            ConnectionLost: The connection is lost.
         """
         if not isinstance(method, str):
             await self._check_declared(method)
@@ -444,15 +498,16 @@ class Client(Requests):
             await self._connection.room()
             self._connection.outbox.put_sealed(line)
 
-    # For code that opens clients, and code that forwards
+    # For code that opens clients, and for code that forwards, such as proxies
 
     def _adopt_prior(self) -> bool:
-        """Speak as a prior answer says, if there is one. Return whether that was done: see `PriorClient`."""
+        """Use the revision and capabilities of the prior response, if there is one. Returns whether it was used: see
+        `PriorClient`."""
         return False
 
     async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
-        """Send a request of the extension for skills, which need not be one of the client's (SEP-2640 knows no settings
-        of clients)."""
+        """Send a request of the skills extension. The client needn't have declared it, since SEP-2640 defines no
+        settings for clients."""
         from ..skills.loading import SKILLS
 
         row = next(each for each in SKILLS._rows if each.name == method)
@@ -463,7 +518,7 @@ class Client(Requests):
         return await self.request(method, params, kind, refresh=refresh)
 
     def _learn_skills(self) -> None:
-        """Let this client send the methods of the extension for skills, whether it declares the extension or not."""
+        """Let this client send the methods of the skills extension, whether it declares the extension or not."""
         if self._knows_skills:
             return
         from ..skills.loading import SKILLS
@@ -475,21 +530,23 @@ class Client(Requests):
 
 
 def request_skills(client: Client, method: str, params: Any, kind: type[T]) -> Awaitable[T]:
-    """Send a request of the extension for skills."""
+    """Send a request of the skills extension."""
     return client._request_skills(method, params, kind)
 
 
 def learn_skills(client: Client) -> None:
-    """Let ``client`` send the methods of the extension for skills, whether it declares the extension or not."""
+    """Let ``client`` send the methods of the skills extension, whether it declares the extension or not."""
     client._learn_skills()
 
 
 def forward_to(client: Client, relay: Relay) -> None:
-    """From now on, have ``client`` pass notifications of the server to ``relay`` as well as to the callbacks, and
-    questions to ``relay`` instead of the handlers where questions are forwarded. Raises `RuntimeError` if there is
-    another relay."""
+    """Forward the server's notifications and questions from ``client`` to ``relay``.
+
+    Notifications go to ``relay`` as well as to the callbacks. Questions that the client declared to forward go to
+    ``relay`` instead of the handlers. Raises `RuntimeError` if the client already has a relay.
+    """
     if client._callbacks.relay is not None:
-        raise RuntimeError("this client forwards to another already")
+        raise RuntimeError("this client already forwards to another relay; use one client for each")
     client._answers.relay = relay
     client._callbacks.forward_to(relay)
 
@@ -502,7 +559,7 @@ def adopt(
     instructions: str | None,
     discovered: Discovered | None = None,
 ) -> None:
-    """Have ``client`` speak ``revision`` from now on. ``discovered``: the answer of a modern server."""
+    """Make ``client`` speak ``revision`` from now on. ``discovered``: the discovery response of a modern server."""
     client.revision = client._connection.state.revision = revision
     client._meta = {} if revision.handshake else meta_in(client, revision)
     client._tool_calls.adopt(revision, capabilities)
@@ -517,7 +574,7 @@ def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Voca
     extensions = (*settings.extensions, *more)
     if not extensions and settings.forwards is None:
         return CORE
-    from ..protocol.extensions import UNKNOWN, vocabulary_of, with_unknown  # late: most clients have no extension
+    from ..protocol.extensions import UNKNOWN, vocabulary_of, with_unknown  # lazy: most clients have no extension
 
     if settings.forwards is None:
         return vocabulary_of(extensions)
@@ -526,10 +583,9 @@ def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Voca
 
 @define(eq=False)
 class LegacySession:
-    """The state that a legacy server keeps for a client, which the client sets up anew where the server has forgotten
-    the session."""
+    """The state that a legacy server keeps for a client. The client restores it if the server has lost the session."""
 
     log_level: LogLevel | None = None
-    """Least severe level of the logs that the client wants; `None` where the client never said."""
+    """The least severe log level that the client wants; `None` if the client never set a level."""
     uris: dict[str, None] = attrs.field(factory=dict[str, None])
-    """Resources that the client is subscribed to, in the order of subscribing."""
+    """The resources that the client has subscribed to, in order."""

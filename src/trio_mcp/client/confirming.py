@@ -1,7 +1,7 @@
-"""confirm_cancels: calls that are left wait until the other side has really stopped, and tell how.
+"""confirm_cancels: wait, when a call is cancelled, until the server has really stopped, and report how each call ended.
 
-The caller of such a call is being cancelled and gets no return value, so what became of its calls is in a list. The
-wait is shielded and bounded; the cancel goes on afterwards, unchanged.
+The caller of such a call is being cancelled and can't get a return value, so the endings are collected in a list. The
+wait is shielded and bounded; afterwards the cancellation continues unchanged.
 """
 
 from __future__ import annotations
@@ -34,38 +34,39 @@ T = TypeVar("T")
 EndState: TypeAlias = Literal[
     "stopped", "finished", "overran", "abandoned", "relayed", "unknown", "lost", "silent", "undeclared", "unsent"
 ]
-"""How the handler of a cancelled request ended, as far as the server says."""
+"""How the handler of a cancelled request ended, according to the server."""
 _WITHOUT_HANDLER: Final = frozenset(("initialize", "ping", "server/discover", "logging/setLevel"))
-"""Methods that are answered at once: there is nothing to stop."""
+"""Methods without a handler that could be stopped: the server answers them at once."""
 _TRANSIT: Final = 0.25
-"""Seconds that a server waits less than we do, so that its answer comes in time."""
+"""The server waits this many seconds less than we do, so that its answer arrives in time."""
 _TOKEN_BYTES: Final = 16
 _DRIFT: Final = 1.01
-"""Largest accepted ratio of the speeds of the server's clock and ours."""
+"""The largest accepted ratio between the speeds of the server's clock and our clock."""
 _ROUNDING_MS: Final = 2
 
 
 @frozen
 class CallEnding:
-    """The end of one call that was left inside of `confirm_cancels`.
+    """How one call ended that was cancelled inside a `confirm_cancels` block.
 
-    ``method`` and ``name`` are those of the call: of a tool or prompt, or the URI of a resource. ``state`` is one of
+    ``method`` is the method of the call, and ``name`` the name of its tool or prompt, or the URI of its resource.
+    ``state`` is one of
 
-    - ``stopped``: the handler, its tasks and its cleanup are over; ``never_ran`` where the handler had not begun
-    - ``finished``: the call had its reply, a result or an error (``outcome``), before the cancel was acted on, so that
-      all effects of the call may be there
-    - ``overran``: the handler still cleaned up when the time was over
-    - ``abandoned``: a thread of the handler was given up, and still runs
-    - ``relayed``: a proxy has stopped, and the server behind cannot say
-    - ``unknown``: the server does not know the call, any more or yet; nothing may be concluded
+    - ``stopped``: the handler, its tasks and its cleanup have ended; with ``never_ran``, the handler hadn't begun
+    - ``finished``: the call had its reply before the server acted on the cancel, so all its effects may have happened;
+      ``outcome`` says whether the reply was a result or an error
+    - ``overran``: the handler was still cleaning up when the time was over
+    - ``abandoned``: a thread of the handler was abandoned, and is still running
+    - ``relayed``: a proxy has stopped, but the server behind the proxy can't report
+    - ``unknown``: the server doesn't know the call, or no longer; conclude nothing from this
     - ``lost``: the connection was lost meanwhile
-    - ``silent``: the server did not answer in time
+    - ``silent``: the server didn't answer in time
     - ``undeclared``: the server, or this client, has not declared ``trio-mcp/cancelAcknowledged``
     - ``unsent``: the call was never sent
 
-    ``seconds`` is the length of the wait. ``cleanup`` is the length of the cleanup as the server reports it; `None` if
-    the server reports none, or one that is longer than the call. ``behind`` is the state at the server behind a proxy,
-    if the proxy knows it.
+    ``seconds`` is how long the wait took. ``cleanup`` is the duration of the cleanup as the server reports it; `None`
+    if the server reports none, or one that is longer than the call. ``behind`` is the state at the server behind a
+    proxy, if the proxy knows it.
     """
 
     method: str
@@ -80,8 +81,8 @@ class CallEnding:
 
 @contextmanager
 def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
-    """Have each call that is left inside of the block wait, shielded, until the server has stopped, at most ``within``
-    seconds from then on; and give the list of the endings of such calls, each appended before the cancel goes on.
+    """Make each call that is cancelled inside the block wait until the server has stopped. Yields a list of the
+    endings.
 
         with confirm_cancels(within=6.0) as endings:
             with trio.move_on_after(2):
@@ -89,15 +90,24 @@ def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
         for ending in endings:
             print(ending.method, ending.name, ending.state, ending.seconds)
 
-    Client and server have to declare `CancelAcknowledged`; where one does not, a call is left as outside of the block.
-    The block holds for the calls of its task, and of tasks started inside; an inner block goes before an outer one.
-    Whatever ends the calls, a deadline or a closed program, is held up by the wait, once for each task. The loss or the
-    close of the connection ends the wait at once. In a handler that is cancelled itself, the wait is a part of the
-    cleanup, and ends before `Limits.cleanup_grace` does. Raises `ValueError` for a time that is not positive and
-    finite.
+    The list gets one `CallEnding` for each such call, before the call's cancellation continues. Both client and server
+    must declare `CancelAcknowledged`; otherwise a call is cancelled as usual.
+
+    The wait is shielded, so a deadline or the end of the program is delayed by it, once for each task. It ends at once
+    if the connection is lost or closed. In a handler that is being cancelled itself, the wait counts as cleanup, and
+    ends before `Limits.cleanup_grace` does.
+
+    The block applies to the calls of its task, and of tasks started inside. An inner block takes precedence over an
+    outer one.
+
+    Args:
+        within: For how many seconds a cancelled call waits at most.
+
+    Raises:
+        ValueError: ``within`` isn't positive and finite.
     """
     if not 0 < within < math.inf:
-        raise ValueError(f"within is a positive and finite number of seconds, not {within!r}")
+        raise ValueError(f"within must be a positive and finite number of seconds, not {within!r}")
     scope = ConfirmScope(within)
     token = confirming.set(scope)
     try:
@@ -107,14 +117,14 @@ def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
 
 
 class ConfirmScope:
-    """The calls of one block of `confirm_cancels`."""
+    """The calls made in one `confirm_cancels` block."""
 
     def __init__(self, within: float) -> None:
         self.within = within
         self.endings: list[CallEnding] = []
 
     def track(self, requests: Requests, method: str, data: Mapping[str, Any]) -> Confirmation | None:
-        """Return what follows a call; `None` for a call that nothing has to be asked about."""
+        """Return a `Confirmation` that follows the call; `None` if its method has no handler to stop."""
         if method in _WITHOUT_HANDLER:
             return None
         name: Any = data.get("name", data.get("uri"))
@@ -122,7 +132,7 @@ class ConfirmScope:
 
 
 class Confirmation:
-    """Follows one call, ``name`` of ``method``, and asks how it has ended when it is left."""
+    """Follows one call of ``method``. If the call is cancelled, asks the server how it ended."""
 
     def __init__(self, scope: ConfirmScope, requests: Requests, method: str, name: str | None) -> None:
         self._scope = scope
@@ -132,20 +142,20 @@ class Confirmation:
         declared = requests.server_capabilities.extensions or {}
         here = any(extension.name == NAME for extension in requests.settings.extensions)
         self._token = secrets.token_urlsafe(_TOKEN_BYTES) if here and type(declared.get(NAME)) is dict else None
-        """Token of the call; `None` where the server cannot be asked."""
+        """Token that identifies the call; `None` if the server can't report how calls ended."""
         self._sent = math.inf
-        """Time of the call, on trio's clock."""
+        """When the call was sent, on trio's clock."""
         self._server_notified = False
-        """True once the server has the call, and knows that it is left."""
+        """True once the server has received the call and its cancel."""
         self._outcome: Literal["result", "error"] | None = None
-        """The reply that has come, and that nobody reads any more."""
+        """Kind of the reply that arrived although the call had been cancelled."""
 
     def meta(self, given: JSONObject | None) -> JSONObject | None:
-        """Return ``_meta`` of the call, with its token."""
+        """Return the call's ``_meta``, with its token."""
         return given if self._token is None else {**(given or {}), CANCEL_TOKEN: self._token}
 
     async def follow(self, sent: Awaitable[T]) -> T:
-        """Wait for ``sent``, the call, and where the call is left, for its ending."""
+        """Wait for ``sent``, the call. If it is cancelled, wait for its ending."""
         self._sent = trio.current_time()
         before = on_leaving.set(self._on_left)
         try:
@@ -166,7 +176,7 @@ class Confirmation:
                 self._outcome = "result" if end.error is None else "error"
 
     async def _confirm(self, error: BaseException) -> None:
-        """Note how the call has ended, which ``error`` has left."""
+        """Record how the call ended that was left with ``error``."""
         began = trio.current_time()
         if not self._server_notified:
             state = "unsent" if self._outcome is None else "finished"
@@ -192,7 +202,7 @@ class Confirmation:
         )
 
     async def _ask(self, token: str, error: BaseException, began: float) -> CancelResult:
-        """Ask the server how the call has ended, and wait for the answer."""
+        """Ask the server how the call ended, and wait for the answer."""
         requests = self._requests
         within = min(self._scope.within, _remaining_grace(began))
         if within <= 0:
@@ -216,8 +226,8 @@ class Confirmation:
 
 
 def _remaining_grace(now: float) -> float:
-    """Return the seconds that the handler which runs here may still clean up, less a margin; infinity where no handler
-    that was cancelled runs here."""
+    """Return for how many seconds the current handler may still clean up, less a margin. Infinity if this isn't a
+    handler that was cancelled."""
     scope = current_request.get(None)
     if scope is None or scope.from_outside is None:
         return math.inf

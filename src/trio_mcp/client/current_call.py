@@ -1,9 +1,9 @@
-"""current_call: the call of a client that a handler or a callback serves. CallContexts finds out which call that is.
+"""current_call: the client call that a handler or callback serves. `CallContexts` finds out which call that is.
 
-A modern server asks by answering a call, so the handlers run in tasks of the caller. A legacy server sends questions
-and logs as messages of their own. Over HTTP each comes in the answer to its call. On other transports each belongs to
-the only call in progress, if there is just one. Anything else runs without context variables: the code that opened the
-client may have acted for another user.
+A modern server asks in the course of a call, so the handlers run in tasks of the caller. A legacy server sends
+questions and log messages separately. Over HTTP, each comes in the response to its call. On other transports, a message
+belongs to the call in progress if there is exactly one. Otherwise the handler runs without context variables, because
+the code that opened the client may have acted for another user.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 @show_fields
 class CallHandlers(TypedDict, total=False):
-    """The handlers that a single call may have of its own, as keyword arguments of `Client.call_tool`. Each takes the
-    place of the handler that the client was opened with, and has the same form: see `ClientSettings`."""
+    """Handlers for a single call: keyword arguments of `Client.call_tool` that replace the client's handlers. They have
+    the same form as in `ClientSettings`."""
 
     sampling: SamplingHandler
     """Answers ``sampling/createMessage``."""
@@ -44,12 +44,12 @@ class CallHandlers(TypedDict, total=False):
     roots: Sequence[Root] | RootsHandler
     """The roots, or a function that returns the roots."""
     on_log: Callable[[LogParams], Any]
-    """Called for each log message of the call. The client need not have a callback for logs."""
+    """Called for each log message of the call, even if the client has no callback for logs."""
 
 
 @frozen
 class CurrentCall:
-    """The call that a handler or a callback serves: see `current_call`."""
+    """The call that a handler or callback serves: see `current_call`."""
 
     method: str
     """The method of the request: ``tools/call``, for example."""
@@ -58,22 +58,22 @@ class CurrentCall:
     arguments: Mapping[str, Any]
     """The arguments of the tool or prompt; empty for any other request."""
     value: Any = None
-    """The value that the caller gave (``value=``); `None` without one."""
+    """The ``value=`` that the caller passed; `None` without one."""
 
 
 CallRecord: TypeAlias = tuple[str, JSONObject, Any, CallHandlers]
-"""A call: its method, its parameters, the value of the caller, and the handlers of its own."""
+"""A call: its method, its parameters, the caller's value, and the handlers for this call."""
 
 call_variable: Final[ContextVar[CallRecord | None]] = ContextVar("trio_mcp.current_call", default=None)
-"""The call that is made or served here."""
+"""The call that the current task makes or serves."""
 
 
 def current_call() -> CurrentCall | None:
-    """Return the call that is served here: in handlers for sampling, elicitation and roots, and in callbacks for
-    progress and logs, their child tasks and threads included.
+    """Return the call that this handler or callback serves; `None` if it is unknown, and outside of handlers.
 
-    `None` where the call cannot be known, and elsewhere. A handler that acts for one of several users looks here first,
-    and refuses a question that belongs to no call.
+    Use it in handlers for sampling, elicitation and roots, and in callbacks for progress and logs. It also works in
+    their child tasks and threads. If your handlers act for several users, call it first, and refuse a question that
+    belongs to no call.
     """
     made = call_variable.get()
     if made is None:
@@ -84,7 +84,7 @@ def current_call() -> CurrentCall | None:
 
 @contextmanager
 def as_current_call(call: CallRecord | None) -> Generator[None]:
-    """Make ``call`` inside, if any."""
+    """Make ``call`` the current call inside the block, if it isn't `None`."""
     token = call_variable.set(call)
     try:
         yield
@@ -93,14 +93,14 @@ def as_current_call(call: CallRecord | None) -> Generator[None]:
 
 
 def check_handlers(method: Callable[..., Any], handlers: CallHandlers, settings: ClientSettings) -> None:
-    """Raise `TypeError` for an unknown handler of a call by ``method`` of a client, and `ValueError` for one of a kind
-    of question that the client has not declared."""
+    """Check the handlers that were passed to ``method`` of a client for one call. Raises `TypeError` for an unknown
+    handler, and `ValueError` for a kind of question that the client hasn't declared."""
     name = method.__name__
     check_keywords(method, handlers, f"Client.{name}")
     for kind in handlers:
         if kind != "on_log" and getattr(settings, kind) is None:
             raise ValueError(
-                f"{name}({kind}=...) needs a client that declares {kind}: open the client with {kind}=..., too"
+                f"{name}({kind}=...) needs a client that declares {kind}: pass {kind}=... when you open the client"
             )
 
 
@@ -108,22 +108,22 @@ _NEVER_SET: Final = object()
 
 
 class CallContexts:
-    """The context variables with which the handlers and callbacks of a client run.
+    """The context variables with which a client's handlers and callbacks run.
 
-    ``names_calls``: the transport says in whose answer a message came.
+    ``names_calls``: the transport says which call's response contained a message.
     """
 
     def __init__(self, *, names_calls: bool = False) -> None:
         self._names_calls = names_calls
         self._of_opener = copy_context()
         self.connection: Connection | None = None
-        """The connection with the calls; `None` before it is made."""
+        """The connection that the calls use; `None` before it exists."""
         self._of_questions = WeakKeyDictionary[Any, Context]()
         self._of_tasks: dict[str, list[Context]] = {}
 
     def caller_of(self, params: JSONObject) -> Context | None:
-        """Return the context of the call that a message with ``params`` belongs to, which must not be changed; `None`
-        if that cannot be known. To be called in the reader, when the message has arrived."""
+        """Return the context of the call that a message with ``params`` belongs to; `None` if the call is unknown.
+        Don't change the context. Call this in the reader, when the message has arrived."""
         connection = self.connection
         if connection is None:
             return None
@@ -139,13 +139,14 @@ class CallContexts:
         return waiting[-1] if waiting else None
 
     def call_of(self, params: JSONObject) -> CallRecord | None:
-        """Return the call that a message belongs to; `None` if that cannot be known. As `caller_of`."""
+        """Return the call that a message belongs to; `None` if it is unknown. Call this when `caller_of` may be
+        called."""
         caller = self.caller_of(params)
         return None if caller is None else caller.get(call_variable)
 
     @contextmanager
     def waiting_for(self, task_id: str) -> Generator[None]:
-        """Wait for a task of the server inside: its messages belong to this call."""
+        """Wait for a task of the server inside the block: the task's messages belong to this call."""
         waiting, here = self._of_tasks.setdefault(task_id, []), copy_context()
         waiting.append(here)
         try:
@@ -156,18 +157,18 @@ class CallContexts:
                 del self._of_tasks[task_id]
 
     def record_caller(self, question: InboundRequest) -> None:
-        """Find out which call a question belongs to, which has arrived."""
+        """Record which call a question belongs to that has just arrived."""
         if (caller := self.caller_of(question.params)) is not None:
             self._of_questions[question] = caller.copy()
 
     def answering(self, question: InboundRequest, answer: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
-        """Return a function that answers ``question`` with the context of its call."""
+        """Return a function that answers ``question`` in the context of its call."""
         context = self.copy_variables_to(self._of_questions.pop(question, None) or Context())
         return lambda: in_context(context, answer())
 
     def copy_variables_to(self, context: Context) -> Context:
-        """Give ``context`` the variables that the connection has set in this task since the client was opened: the
-        server's share of the log, the request that is answered, its trace."""
+        """Copy to ``context`` the variables that the connection has set in this task since the client was opened: the
+        server's share of the log, the request being answered, and its trace."""
         for variable, value in copy_context().items():
             if self._of_opener.get(variable, _NEVER_SET) is not value:
                 context.run(variable.set, value)

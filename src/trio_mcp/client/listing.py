@@ -1,5 +1,7 @@
-"""Lists of a server: `Pages` iterates over a list page by page, `collect` returns its items, as far as they can be had,
-and what is wrong with the list, and `collect_each` collects several lists.
+"""Paginated lists of a server.
+
+`Pages` iterates over a list page by page. `collect` returns the items that could be read and what is wrong with the
+list; `collect_each` collects several lists.
 """
 
 from __future__ import annotations
@@ -28,30 +30,30 @@ K = TypeVar("K", bound=str)
 logger = logging.getLogger("trio_mcp")
 
 _MOST_IDLE: Final = 100
-"""Empty pages in a row: a server that filters its pages may have some."""
+"""How many empty pages in a row are accepted: a server that filters its pages may send some."""
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _LONGEST_PROBLEM: Final = 300
 PATIENCE: Final = 2.0
-"""Seconds for which the other lists wait for a list."""
+"""How many seconds the next lists wait for a list that isn't complete."""
 
 
 @frozen
 class ListMethod:
-    """A list of a server, in pages."""
+    """A method that lists something of a server, in pages."""
 
     page: type[Any]
     items: str
-    """The member of a page that holds the items."""
+    """The key of a page that holds the items."""
     identity: str
-    """The member of an item that identifies the item."""
+    """The key of an item that identifies it."""
     convert: Callable[[Any], Any] | None = None
-    """Makes of an item on the wire the item that callers get; `None`: the same."""
+    """Converts an item from the wire to the item that callers get; `None`: no conversion."""
     call: str = ""
-    """Code that iterates over the list, if it isn't a method ``list_`` of the client and the member of a page."""
+    """Code that iterates over the list; by default the client's method ``list_`` followed by the key of the items."""
 
     @property
     def usage(self) -> str:
-        """Code that makes a Python list of the items."""
+        """Code that collects the items in a Python list."""
         word = self.items.rpartition("_")[2].removesuffix("s")
         return f"[{self.call or f'{word} async for {word} in client.list_' + self.items + '()'}]"
 
@@ -66,12 +68,12 @@ _LISTS: Final = {
 
 
 class Pages(AsyncIterator[T], Generic[T]):
-    """The items of all pages of the list of ``method``, up to ``max_pages`` pages, each requested when needed.
+    """Iterates over the items of all pages of a list, up to ``max_pages`` pages. Each page is requested when needed.
 
-    ``request`` is a method of the ``client`` in place of its `Requests.request`; ``listing`` describes the list of an
-    extension. When the server refuses the cursor of a page from the cache, all pages are fetched anew, once. An item of
-    an earlier page isn't returned again. A list whose cursors lead nowhere ends with a warning: see `problem`. The
-    class is no async generator, so an iteration may stop at any item without a close. A cancelled step can be repeated.
+    ``request`` replaces `Requests.request` of the ``client``; ``listing`` describes a list of an extension. If the
+    server refuses the cursor of a cached page, all pages are fetched again, once. An item of an earlier page isn't
+    returned again. A list with useless cursors ends with a warning: see `problem`. This isn't an async generator, so an
+    iteration may stop at any item without being closed. A cancelled step can be repeated.
     """
 
     def __init__(
@@ -89,31 +91,31 @@ class Pages(AsyncIterator[T], Generic[T]):
         self._list = listing or _LISTS[method]
         self._refresh = refresh
         self.is_undeclared = method == "tools/list" and client.server_capabilities.tools is None
-        """True for the tools of a server that doesn't declare any: some have tools nevertheless."""
+        """True if the server has tools although it doesn't declare any."""
         self.is_optional = self.is_undeclared or method == "resources/templates/list"
-        """True for a list that the server may not know. No capability says whether a server has templates."""
+        """True for a list that the server may not support: no capability says whether a server has templates."""
         self._items: deque[T] = deque()
         self._skipped: set[int] = set()
         self._yielded: set[int] = set()
-        """Hashes of the identities of all items so far, which may be of any length, as cursors may."""
+        """Hashes of the identities of all items so far. Identities may have any length, and so may cursors."""
         self._cursor: str | None = None
         self._seen: set[int] = set()
         """Hashes of the cursors so far."""
         self._idle = 0
         self._complete = False
         self.logs_problem = True
-        """False if the caller reports the problem."""
+        """False if the caller reports the problem itself."""
         self.problem: str | None = None
-        """What is wrong with the list: items that can't be read, or why it was ended although the server didn't end it;
-        `None` for a list that is whole as far as it was read."""
+        """What is wrong with the list: unreadable items, or why the iteration ended although the server didn't end it.
+        `None` if everything read so far is fine."""
 
     def __await__(self) -> NoReturn:
-        raise TypeError(f"a listing comes page by page, so it is iterated over, not awaited: {self._list.usage}")
+        raise TypeError(f"listings arrive page by page, so iterate over them instead of awaiting: {self._list.usage}")
 
-    if not TYPE_CHECKING:  # type checkers know what there is
+    if not TYPE_CHECKING:  # type checkers should see only the methods that exist
 
         def __iter__(self) -> NoReturn:
-            raise TypeError(f"a listing comes page by page from the server, by async for: {self._list.usage}")
+            raise TypeError(f"listings arrive page by page, so iterate over them with async for: {self._list.usage}")
 
     async def __anext__(self) -> T:
         while not self._items:
@@ -163,7 +165,7 @@ class Pages(AsyncIterator[T], Generic[T]):
             logger.warning("%s: %s", self._method, problem)
 
     def _add_items(self, items: list[T]) -> bool:
-        """Return whether any of ``items`` is new."""
+        """Add ``items``, and return whether any of them is new."""
         identities = [hash(getattr(item, self._list.identity)) for item in items]
         new = [(item, each) for item, each in zip(items, identities, strict=True) if each not in self._yielded]
         self._yielded.update(identities)
@@ -174,7 +176,7 @@ class Pages(AsyncIterator[T], Generic[T]):
 
 @frozen
 class Collected(Generic[T]):
-    """The items of a list, up to the first problem."""
+    """The items of a list that could be read, and what was wrong with the list."""
 
     items: list[T]
     problem: str | None = None
@@ -186,26 +188,28 @@ class Collected(Generic[T]):
 
     @property
     def remark(self) -> str | None:
-        """The problem, if any; or that the items are undeclared, for the people who look at the server."""
+        """A remark for people who look at the server: the problem, if any, or that the items are undeclared."""
         is_odd = self.is_undeclared and self.items
         return self.problem or ("the server lists them without declaring the capability" if is_odd else None)
 
 
 SILENT: Final = Collected[Any]([], "the server has not answered", trio.TooSlowError())
-"""What is known of a list while the server doesn't answer."""
+"""The result for a list while the server hasn't answered."""
 
 
 async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int = 10_000) -> Collected[T]:
-    """Return the items of ``pages`` that come within ``seconds``, up to ``limit`` items and 16 MiB. Lists that the
-    server may not know have 10 seconds at most, since some servers ignore methods that they don't know. Raises nothing
-    that a server causes, and logs nothing."""
+    """Return the items of ``pages`` that arrive within ``seconds``, up to ``limit`` items and 16 MiB.
+
+    Lists that the server may not support get at most 10 seconds, since some servers don't answer unknown methods.
+    Raises no error that a server causes, and logs nothing.
+    """
     assert isinstance(pages, Pages), "the method of a client returns it"
     pages.logs_problem = False
     seconds = min(seconds, 10) if pages.is_optional else seconds
     items: list[T] = []
     problem, error, size = None, None, 0
     try:
-        with fail_after_work(seconds):  # not counting the time in which the user signs in
+        with fail_after_work(seconds):  # doesn't count the time in which the user signs in
             async for item in pages:
                 size += len(repr(item))
                 if len(items) == limit or size > _MOST_BYTES:
@@ -221,15 +225,17 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int
     try:
         return Collected(items, problem and clean(problem[:_LONGEST_PROBLEM]), error, pages.is_undeclared)
     finally:
-        del error  # whose traceback leads to this frame
+        del error  # its traceback refers to this frame
 
 
 async def collect_each(
     lists: Mapping[K, AsyncIterator[Any]], seconds: float, on_collected: Callable[[K, Collected[Any]], None]
 ) -> None:
-    """Collect each of ``lists`` within so many ``seconds``, and call ``on_collected`` with its name and the result. A
-    list that isn't complete after `PATIENCE` doesn't delay the next one: ``on_collected`` gets `SILENT` for it
-    first."""
+    """Collect each of ``lists`` within ``seconds``, and call ``on_collected`` with its name and the result.
+
+    A list that isn't complete after `PATIENCE` seconds doesn't delay the next one: ``on_collected`` gets `SILENT` for
+    it first.
+    """
 
     async def collected(name: K, pages: AsyncIterator[Any], done: trio.Event) -> None:
         on_collected(name, await collect(pages, seconds))

@@ -1,8 +1,8 @@
-"""Opening of a client: finding out the era of the server, and settling the revision.
+"""Opening a client: detect whether the server is modern or legacy, and negotiate the revision.
 
-An `Opening` opens a client over any channel. `renew_session` opens a new session with a legacy server that has
-forgotten the last one, and `notify_changes` makes good what the client may not have heard meanwhile.
-`LegacyServers` remembers the servers that turned out to be legacy ones, so that these are not asked again.
+An `Opening` opens a client over any channel. `renew_session` opens a new session after a legacy server has lost the
+last one, and `notify_changes` reports the changes that the client may have missed meanwhile. `LegacyServers` remembers
+which servers are legacy ones, so that they aren't probed again.
 """
 
 from __future__ import annotations
@@ -46,35 +46,38 @@ from .results import check_result_type, structured
 from .timeouts import CallTimeouts
 
 Negotiate: TypeAlias = Callable[[Client], Awaitable[None]]
-"""Settles the revision of a client that is being opened."""
+"""Negotiates the revision of a client that is being opened."""
 
 _FALLBACKS: Final = ("2025-03-26", "2025-06-18")
-"""Revisions of Streamable HTTP for a server that refuses the latest, and names none."""
+"""Revisions of Streamable HTTP to try if a server refuses the latest revision and names no other."""
 _CLOSE_DEADLINE: Final = 1.0
 _LONGEST_TTL: Final = 24 * 3600 * 1000
-"""Milliseconds that an answer is taken for fresh at most, as in `ResponseCache`."""
+"""For how many milliseconds a response counts as fresh at most, as in `ResponseCache`."""
 _DISCOVER: Final = "server/discover"
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
-"""Answers of servers that do not know discovery. Some refuse discovery in words of their own, which are no JSON-RPC."""
+"""Statuses with which servers without discovery answer. Some of them send bodies that aren't JSON-RPC."""
 
 
 class LostInProbe(ConnectionLost):
-    """The server was gone before its answer to the question for its era: some servers die of that question."""
+    """The server was gone before it answered ``server/discover``: some servers crash on that request."""
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
-        """Return the same error as a `LostInProbe`."""
+        """Convert ``error`` to a `LostInProbe`."""
         return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 
 @async_with_only("client")
 @asynccontextmanager
 async def open_client(transport: Transport, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
-    """Open a client over a ``transport`` of your own, ready for calls; closed with the block. ``options``: see
+    """Open a client over a ``transport`` of your own; the client is closed at the end of the block. ``options``: see
     `ClientSettings`.
 
-    Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
-    `PeerError` when the server refuses, and `ProtocolViolation` when the two have no revision in common.
+    Raises:
+        trio.TooSlowError: Connecting takes longer than ``connect_timeout``.
+        ConnectionLost: The connection is lost.
+        PeerError: The server refuses.
+        ProtocolViolation: Client and server have no revision in common.
     """
     async with Opening.under_trio("open_client", options).open_over(framed(transport)) as client:
         yield client
@@ -82,11 +85,11 @@ async def open_client(transport: Transport, **options: Unpack[ClientOptions]) ->
 
 @frozen
 class Opening:
-    """The opening of one client: its settings, and the time to connect, which runs from here on."""
+    """The opening of one client: its settings, and the time to connect, which starts to run here."""
 
     settings: ClientSettings
     target: str | None = None
-    """The address or the command of the server; `None` where it has none."""
+    """The address or command of the server; `None` if it has neither."""
     timeouts: CallTimeouts = attrs.field(
         default=attrs.Factory(lambda self: CallTimeouts(self.settings.call_timeout), takes_self=True)
     )
@@ -95,21 +98,24 @@ class Opening:
 
     @classmethod
     def under_trio(cls, name: str, options: ClientOptions, target: str | None = None) -> Opening:
-        """Begin to open a client of the server at ``target`` by the function ``name``. Raises `RuntimeError` unless
-        trio runs the caller, and `ValueError` for the prior answer of another server."""
+        """Begin to open a client of the server at ``target``; ``name`` is the function that the user called. Raises
+        `RuntimeError` unless trio runs the caller, and `ValueError` if ``prior`` is the response of another server."""
         check_opened_under_trio(name)
         settings = ClientSettings(**options)
         if settings.prior is not None:
-            from .prior import read_prior  # late: few clients have a prior answer
+            from .prior import read_prior  # lazy import: few clients have a prior response
 
             read_prior(settings.prior).check_server(target)
         return cls(settings, target)
 
     @contextmanager
     def connecting(self, outbound: Outbound | None = None) -> Generator[None]:
-        """Limit the time to connect in the block. Raises `trio.TooSlowError` ``connect_timeout`` seconds after the
-        beginning. Time in which the timeouts of the client are paused doesn't count. The error quotes the server's last
-        line that answers no request of ``outbound``."""
+        """Limit the time to connect in the block: raises `trio.TooSlowError` ``connect_timeout`` seconds after the
+        start.
+
+        Time in which the client's timeouts are paused doesn't count. The error quotes the last line of the server that
+        wasn't a reply to a request of ``outbound``.
+        """
         passed = trio.current_time() - self.begun - self.timeouts.paused_seconds
         with self.timeouts.move_on_after(self.settings.connect_timeout - passed) as scope:
             yield
@@ -128,10 +134,14 @@ class Opening:
         legacy_first: bool = False,
         negotiate: Negotiate | None = None,
     ) -> AsyncGenerator[Client]:
-        """Open a client as `open_client` does, over a connected ``channel``. ``watch`` runs beside the client, from
-        before the opening on, until the block is left. ``legacy_first``: with ``era="auto"`` the server is tried as a
-        legacy one first. ``negotiate`` settles the revision instead, where the transport tells the era in its own way.
-        Raises `LostInProbe`, which is a `ConnectionLost`, too."""
+        """Open a client over a connected ``channel``, as `open_client` does. Raises `LostInProbe`, a kind of
+        `ConnectionLost`.
+
+        Args:
+            watch: Runs beside the client, from before the opening until the block is left.
+            legacy_first: With ``era="auto"``, try the server as a legacy one first.
+            negotiate: Negotiates the revision instead, if the transport detects the era in its own way.
+        """
         settings = self.settings
         if settings.record is not None:
             channel = settings.record._recorded(channel, "client")
@@ -163,13 +173,13 @@ class Opening:
 def _client_of(channel: FramedTransport, settings: ClientSettings, timeouts: CallTimeouts, settle: Negotiate) -> Client:
     if settings.prior is None:
         return Client(channel, settings, timeouts)
-    from .prior_client import PriorClient  # late: few clients have a prior answer
+    from .prior_client import PriorClient  # lazy import: few clients have a prior response
 
     return PriorClient(channel, settings, timeouts, settle)
 
 
 async def _follow_changes(client: Client) -> None:
-    """Have a modern server tell of the changes that the settings of ``client`` want to hear of."""
+    """Open the streams on which a modern server reports the changes that the client's callbacks want."""
     settings, streams = client.settings, client._change_streams
     if client.revision.changes == "listen" and settings.on_list_changed is not None:
         await streams.follow_lists(client.server_capabilities, settings.probe_timeout, partial(open_stream, client))
@@ -179,8 +189,7 @@ async def _follow_changes(client: Client) -> None:
 
 
 def _streamed_extensions(client: Client) -> list[str]:
-    """Return the extensions that the server has declared, and that have a notification outside of requests with a
-    callback."""
+    """Return the declared extensions that have a notification outside of requests and a callback for it."""
     rows = [row for row in client.settings.on_notification if not row.of_request and row.is_in(client.revision.name)]
     names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
     return [name for name in names if type((client.server_capabilities.extensions or {}).get(name)) is dict]
@@ -200,13 +209,13 @@ async def _negotiate(client: Client, legacy_first: bool) -> None:
             except ConnectionLost as error:
                 raise LostInProbe.of(error) from None
             except (PeerError, ProtocolViolation):
-                await _probe(client)  # the server may have changed its era
+                await _probe(client)  # the server may have become a modern one
         case "auto":
             await _probe(client)
 
 
 async def negotiate_modern(client: Client) -> None:
-    """Settle a modern revision, with a server that is said to have one. Raises as `discover`."""
+    """Negotiate a modern revision with a server that is known to have one. Raises the errors of `discover`."""
     try:
         await discover(client)
     except PeerError as error:
@@ -216,9 +225,12 @@ async def negotiate_modern(client: Client) -> None:
 
 
 async def _probe(client: Client) -> None:
-    """Settle the era (2026-07-28 stdio, Backward Compatibility): ask ``server/discover`` first; any error that is not a
-    modern error, or silence, means legacy. A slow modern server is not taken for a silent legacy server: the question
-    stays open beside the handshake, and a good answer counts until the answer to the handshake is acted on."""
+    """Detect the era of the server (2026-07-28 stdio, Backward Compatibility): send ``server/discover`` first; any
+    error that isn't a modern error, or silence, means legacy.
+
+    A slow modern server isn't mistaken for a silent legacy server: the request stays open during the handshake, and a
+    valid answer to it is used until the answer to the handshake has been acted on.
+    """
     discovered, initialized = _Attempt(), _Attempt()
     try:
         await _first_success(client, discovered, initialized)
@@ -227,13 +239,13 @@ async def _probe(client: Client) -> None:
             raise
         raise LostInProbe.of(error) from None
     finally:
-        # The raised error refers to frames, and the frames to the attempts: no cycle is to remain.
+        # The raised error refers to frames, and the frames to the attempts: leave no reference cycle.
         discovered.error = initialized.error = None
 
 
 async def _first_success(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
-    """Act on one of the two answers. Only this task acts, so the result doesn't depend on the order in which tasks run:
-    the answer to ``server/discover`` counts as soon as the reader has read it."""
+    """Act on the first of the two answers. Only this task acts, so the result doesn't depend on the order in which
+    tasks run: the answer to ``server/discover`` counts as soon as the reader has read it."""
     ended = trio.Semaphore(0)  # released at the end of each attempt
     async with open_service_nursery("the era is settled") as nursery:
         nursery.start_soon(discovered.run, ended, _discovered, client, discovered)
@@ -248,7 +260,7 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
         while True:
             await ended.acquire()
             await _until_read(client, discovered)
-            # Without a checkpoint from here on, nothing more can arrive.
+            # There is no checkpoint from here on, so nothing else can arrive.
             if discovered.adopt is not None:
                 return discovered.adopt()
             if initialized.adopt is not None:
@@ -267,23 +279,23 @@ async def _until_read(client: Client, discovered: _Attempt) -> None:
 
 
 Adopt: TypeAlias = Callable[[], None]
-"""Acts on a server's answer. From then on the client uses the negotiated revision."""
+"""Acts on a server's answer. Afterwards the client uses the negotiated revision."""
 
 
 @define(eq=False)
 class _Attempt:
-    """A way to open, tried in the background."""
+    """One way to open the connection, tried in the background."""
 
     is_sent: bool = False
     """True once the request has been sent."""
     has_offer: bool = False
-    """True once the server has named a modern revision that we support, which needs a second request."""
+    """True once the server has offered a modern revision that we support, which takes a second request."""
     adopt: Adopt | None = None
     error: MCPError | None = None
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     async def run(self, ended: trio.Semaphore, opening: Callable[..., Awaitable[Adopt]], *args: Any) -> None:
-        self.is_sent = True  # sent in this step of the task, since the outbox of a new connection is not full
+        self.is_sent = True  # sent without waiting, since the outbox of a new connection isn't full
         try:
             self.adopt = await opening(*args)
         except MCPError as error:
@@ -293,8 +305,8 @@ class _Attempt:
 
 
 async def discover(client: Client) -> None:
-    """Ask the server for its modern revisions, and adopt the newest in common. Raises the error of the request, and
-    `PeerError` for a server that serves legacy revisions only."""
+    """Request the server's modern revisions, and adopt the newest that we have in common. Raises the error of the
+    request, and `PeerError` if the server has only legacy revisions."""
     (await _discovered(client))()
 
 
@@ -302,12 +314,12 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
     data = await _discovery(client, LATEST_MODERN, attempt)
     check_result_type(_DISCOVER, data)
     if isinstance(data, dict) and "supportedVersions" not in data:
-        # Some legacy servers answer each request that they do not know with an empty result.
+        # Some legacy servers answer every unknown request with an empty result.
         raise UnreadableAnswer("the answer to server/discover names no revisions")
     result = structured(_DISCOVER, data, DiscoverResult, client._faults)
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:
-        raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server discovers, but serves legacy revisions only")
+        raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server supports discovery, but only legacy revisions")
     info: Any = (result.meta or {}).get(SERVER_INFO)
     if info is not None:
         info = structured(_DISCOVER, info if isinstance(info, str) else as_object(info), Implementation, client._faults)
@@ -316,7 +328,8 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
 
 
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:
-    """Ask in ``revision``, and once more in a revision that the server offers instead (2026-07-28 versioning)."""
+    """Send ``server/discover`` in ``revision``, and again in a revision that the server offers instead (2026-07-28
+    versioning)."""
     try:
         return await _request_discovery(client, revision)
     except PeerError as error:
@@ -333,8 +346,8 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
-    """Return the legacy revision that a refusal of all modern revisions asks for; nothing for any other refusal, and
-    without a refusal. Raises `ProtocolViolation` for a refusal that asks for revisions unknown here."""
+    """Return the legacy revision that the server offers in an error that refuses all modern revisions. Returns `None`
+    for any other error, and without one. Raises `ProtocolViolation` if we know none of the offered revisions."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()
     rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]
@@ -344,21 +357,23 @@ def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
 
 
 def _supported(error: PeerError) -> list[str]:
-    """Return the revisions that a refusal of ours names (2026-07-28 schema, UnsupportedProtocolVersionError)."""
+    """Return the revisions that a refusal of our revision offers (2026-07-28 schema,
+    UnsupportedProtocolVersionError)."""
     data: Any = error.data if error.code == UNSUPPORTED_PROTOCOL_VERSION else None
     versions = as_object(data).get("supported")
     return [name for name in cast("list[Any]", versions) if type(name) is str] if isinstance(versions, list) else []
 
 
 def _nothing_in_common(error: PeerError) -> ProtocolViolation:
-    """Return the error for a server that is modern (no fall-back), but speaks other versions than we do."""
+    """Return the error for a modern server that has no revision in common with us; there is no fallback."""
     names = ", ".join(name[:40] for name in _supported(error)[:10]) or "unknown"
     return ProtocolViolation(f"the server speaks none of our modern revisions: {names}")
 
 
 async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
     """Open a legacy session in the revision of the settings, by default ``wanted``, and adopt what the server agrees
-    to. Raises the error of the request, and `ProtocolViolation` when the server chooses a revision that is not ours."""
+    to. Raises the error of the request, and `ProtocolViolation` if the server chooses a revision that we don't
+    support."""
     (await _initialized(client, wanted))()
 
 
@@ -377,9 +392,9 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
             if refusal is None:
                 raise
             try:
-                raise refusal from lost  # the server ended after its refusal, which says why
+                raise refusal from lost  # the server closed the connection after its refusal, which says why
             finally:
-                refusal = None  # no cycle is to remain
+                refusal = None  # leave no reference cycle
         except (PeerError, HTTPError) as error:
             offered = None if client.settings.revision else _other_offer(error, tried)
             if offered is None:
@@ -391,7 +406,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
     if revision is None or not revision.handshake:
         # 2025-11-25 lifecycle, Version Negotiation: the client SHOULD disconnect.
         raise ProtocolViolation(
-            f"the server chose the revision {result.protocol_version[:40]!r}, which we do not speak"
+            f"the server chose the revision {result.protocol_version[:40]!r}, which trio-mcp doesn't support"
         )
 
     def adopt_session() -> None:
@@ -402,8 +417,8 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
 
 
 def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revision | None:
-    """Return the newest legacy revision that a refusal of ``initialize`` names, in its data or in words. Without names,
-    a refusal of the version, and HTTP status 400, may mean a server that only knows older ones."""
+    """Return the newest legacy revision that a refusal of ``initialize`` names, in its data or its message. If it names
+    none, a refusal of the version, or HTTP status 400, may come from a server that only has older revisions."""
     status: int | None = getattr(error, "status", None)
     if isinstance(error, HTTPError) and status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
         return None
@@ -421,11 +436,10 @@ logger = logging.getLogger("trio_mcp")
 
 
 async def renew_session(client: Client) -> None:
-    """Send ``initialize`` again, and then what the client has told the server in the session before: the log level, and
-    the resources to watch. The callbacks are called for the lists and resources whose changes the client may have
-    missed meanwhile.
+    """Send ``initialize`` again, and restore the session: the log level and the subscriptions to resources.
 
-    Raises the error of the request when there is no new session. A server that refuses a wish is logged.
+    Afterwards the callbacks are called for the lists and resources whose changes the client may have missed. Raises the
+    error of the request if there is no new session. If the server refuses to restore something, that is logged.
     """
     await initialize(client)
     session = client._legacy_session
@@ -440,7 +454,7 @@ async def renew_session(client: Client) -> None:
 
 
 def notify_changes(client: Client) -> None:
-    """Tell the callbacks that everything may have changed that the server tells of."""
+    """Call the callbacks for every list and resource whose changes the server reports, since each may have changed."""
     lists = changing_lists(client.server_capabilities)
     changes: list[tuple[str, JSONObject]] = [(f"notifications/{kind}/list_changed", {}) for kind in lists]
     changes += [("notifications/resources/updated", {"uri": uri}) for uri in client._legacy_session.uris]
@@ -454,18 +468,18 @@ _MOST_KNOWN: Final = 256
 
 
 class LegacyServers:
-    """The latest 256 servers that were legacy ones the last time, for the life of the process (2026-07-28 versioning:
+    """The last 256 servers that were found to be legacy ones, for the life of the process (2026-07-28 versioning:
     clients SHOULD cache the result)."""
 
     def __init__(self) -> None:
         self._known = BoundedDict[Hashable, None](_MOST_KNOWN)
 
     def is_known(self, server: Hashable) -> bool:
-        """Return whether ``server`` was a legacy one."""
+        """Return whether ``server`` was a legacy server the last time."""
         return server in self._known
 
     def record(self, server: Hashable, *, is_legacy: bool) -> None:
-        """Note the era of ``server``."""
+        """Record the era of ``server``."""
         if is_legacy:
             self._known[server] = None
         else:

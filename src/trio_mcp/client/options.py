@@ -1,6 +1,5 @@
-"""ClientSettings: the settings that a client is opened with; and UnreadableMessage, which a callback among the
-settings gets for output of a server that is no message.
-"""
+"""ClientSettings: the settings that a client is opened with. UnreadableMessage: output of the server that isn't a
+message, for the callback ``on_unreadable``."""
 
 from __future__ import annotations
 
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
     from ..recording.recorder import Recorder
 
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
-"""A function that answers a request for the client's model."""
+"""A function that answers a request for a completion by the client's model."""
 ElicitationHandler: TypeAlias = Callable[
     [ElicitFormParams], Awaitable[ElicitResult | JSONObject] | ElicitResult | JSONObject
 ]
-"""A function that has the user fill in a form."""
+"""A function that lets the user fill in a form."""
 UrlElicitationHandler: TypeAlias = Callable[[ElicitURLParams], Awaitable[ElicitResult] | ElicitResult]
-"""A function that has the user visit a URL."""
+"""A function that asks the user to visit a URL."""
 RootsHandler: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root]]
 """A function that returns the roots of the client."""
 
@@ -53,7 +52,7 @@ def _default_info() -> Implementation:
 
 @show_fields
 class UserOptions(TypedDict, total=False):
-    """The handlers of a client, as every ``open_*`` takes them; `ClientSettings` documents them."""
+    """The handlers that answer questions, as keyword arguments of every ``open_*``; `ClientSettings` documents them."""
 
     sampling: SamplingHandler
     sampling_tools: bool
@@ -101,9 +100,9 @@ class ClientOptions(UserOptions, total=False):
 
 
 def check_prior(_: Any, __: Any, prior: JSONObject | None) -> None:
-    """Raise `ValueError` unless ``prior`` is an answer to ``server/discover``. A validator of fields."""
+    """Raise `ValueError` unless ``prior`` is a saved response to ``server/discover``. A validator for attrs."""
     if prior is not None:
-        from .prior import read_prior  # late: few clients have one
+        from .prior import read_prior  # lazy import: few clients have one
 
         read_prior(prior)
 
@@ -111,7 +110,7 @@ def check_prior(_: Any, __: Any, prior: JSONObject | None) -> None:
 def _recorder(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
     if record is None:
         return None
-    from ..recording.recorder import recorder_of  # late: few connections are recorded
+    from ..recording.recorder import recorder_of  # lazy import: few connections are recorded
 
     return recorder_of(record)
 
@@ -123,192 +122,190 @@ def _limits(limits: Limits | None) -> Limits:
 def _check_legacy(_: Any, __: Any, revision: str | None) -> None:
     names = [row.name for row in LEGACY_REVISIONS]
     if revision is not None and revision not in names:
-        raise ValueError(f"the legacy revisions are {', '.join(names)}, not {revision}")
+        raise ValueError(f"revision must be a legacy revision ({', '.join(names)}), not {revision}")
 
 
 def _check_plain(_: Any, attribute: attrs.Attribute[Any], callback: Any) -> None:
     if inspect.iscoroutinefunction(callback):
-        raise ValueError(f"{attribute.name} is called while reading, so write it with def, not with async def")
+        raise ValueError(f"{attribute.name} is called synchronously: write it with def, not with async def")
 
 
 def _check_handlers(settings: ClientSettings, _: Any, handlers: Mapping[Method, Any]) -> None:
     lacking = [row for extension in settings.extensions for row in extension._rows]
     for row in handlers:
         if row not in lacking or not row.sent_by("server"):
-            raise ValueError(f"{row.name} is not sent by servers in any of the extensions: extensions=[...]")
+            raise ValueError(f"handlers has {row.name}, which no server sends in any of the extensions=[...]")
     if missing := [row.name for row in lacking if row.is_request and row.sent_by("server") and row not in handlers]:
-        raise ValueError(f"{', '.join(missing)} of a declared extension has no function: handlers={{...}}")
+        raise ValueError(f"handlers={{...}} must have a function for {', '.join(missing)} of a declared extension")
 
 
 def _check_callbacks(settings: ClientSettings, _: Any, callbacks: Mapping[Method, Any]) -> None:
     rows = [row for extension in settings.extensions for row in extension._rows if not row.is_request]
     for row in callbacks:
         if row not in rows or not row.sent_by("server"):
-            raise ValueError(f"{row.name} is no notification of servers in any of the extensions: extensions=[...]")
+            raise ValueError(f"on_notification has {row.name}, which no server sends in any of the extensions=[...]")
 
 
 def _check_answers_later(settings: ClientSettings, _: Any, later: ClientCapabilities | None) -> None:
     if later is None:
         return
     if later != ClientCapabilities(roots=later.roots, sampling=later.sampling, elicitation=later.elicitation):
-        raise ValueError("answers_later is for questions: sampling, elicitation and roots")
+        raise ValueError("answers_later may only have sampling, elicitation and roots")
     if settings.forwards is not None:
-        raise ValueError("a client that forwards all questions leaves none for later: forwards or answers_later")
+        raise ValueError("pass forwards or answers_later, not both: a client that forwards answers no questions itself")
 
 
 @frozen(kw_only=True)
 class ClientSettings:
-    """The settings of a client: its name, its answers to questions, and its callbacks.
+    """The settings of a client: its name, its handlers for questions, its callbacks, and its limits.
 
-    Handlers and callbacks are async, or plain ``def``: plain handlers run in worker threads, plain callbacks in the
-    client's own tasks, so plain callbacks must be quick. Questions without a handler are not declared, and are refused,
-    but for the kinds in ``answers_later`` or ``forwards``. Any other exception of a handler than `CodedError` is
-    logged and hidden from a legacy server; in modern revisions the exception leaves the call for which the server
-    asked.
+    Handlers and callbacks may be async or plain ``def`` functions. Plain handlers run in worker threads. Plain
+    callbacks run in the client's own tasks, so they must be quick.
+
+    A question without a handler isn't declared, and is refused, unless ``answers_later`` or ``forwards`` has its kind.
+    If a handler raises `CodedError`, a legacy server gets that error. Any other exception is logged and hidden from a
+    legacy server. In modern revisions, every exception propagates from the call for which the server asked.
     """
 
     info: Implementation = attrs.field(factory=_default_info)
-    """Name and version, shown to the server's people."""
+    """Name and version of the client, shown to people on the server's side."""
     sampling: SamplingHandler | None = None
-    """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no: a legacy server gets
-    that error as the answer; in modern revisions, which have no place for an error, the call that asked ends with the
-    `CodedError`, and the server is told that the call was given up, with the error's message as the reason."""
+    """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 if the user declines. A legacy server gets
+    that error as the answer. Modern revisions have no error answers: the call that asked raises the `CodedError`, and
+    the server is notified that the call was cancelled, with the error's message as the reason."""
     sampling_tools: bool = False
-    """True: the sampling handler knows tools."""
+    """True if the sampling handler supports tools."""
     sampling_context: bool = False
-    """True: the sampling handler can include the context of servers."""
+    """True if the sampling handler can include context from servers."""
     sampling_asks_user: bool = False
-    """True: the sampling handler waits for the user (2025-11-25 sampling: there SHOULD always be a human in the loop).
-    Time limits then stand still while the handler runs, as for elicitation: see `fail_after_work`."""
+    """True if the sampling handler waits for the user (2025-11-25 sampling: there SHOULD always be a human in the
+    loop). Timeouts are paused while the handler runs, as for elicitation: see `fail_after_work`."""
     elicitation: ElicitationHandler | None = None
-    """Asks the user to fill in a form. A plain dict is an accepted form. Fields left out of an accepted form get the
-    defaults of its schema that fit; a field that is `None` stays out. A form that then does not fit the server's schema
-    is an error of the handler, a `ValueError`."""
+    """Lets the user fill in a form. To accept the form, return a plain dict. Missing fields get the defaults of the
+    schema, if they are valid; a field that is `None` is left out. If the form then doesn't match the server's schema,
+    the handler fails with `ValueError`."""
     elicitation_url: UrlElicitationHandler | None = None
-    """Asks the user to visit a URL. The handler shows the URL and gets consent before opening anything."""
+    """Asks the user to visit a URL. The handler must show the URL and get consent before it opens anything."""
     roots: Sequence[Root] | RootsHandler | None = None
-    """The roots, or a function that returns the roots."""
+    """The client's roots, or a function that returns them."""
     forwards: ClientCapabilities | None = None
-    """Capabilities that are declared in place of the capabilities of the handlers above, because a `proxy` hands the
-    server's questions on to its own clients. The questions are refused while there is no proxy."""
+    """Capabilities to declare instead of those of the handlers above, because a `proxy` forwards the server's questions
+    to its own clients. The questions are refused as long as there is no proxy."""
     answers_later: ClientCapabilities | None = attrs.field(default=None, validator=_check_answers_later)
-    """Kinds of questions (``sampling``, ``elicitation``, ``roots``) that are declared without a handler, besides the
-    kinds that have one, since a task that is started here (`Client.start_task`) is resumed later, by another client
-    that has handlers (`Client.resume_task`). A question of a task is left unanswered here, and counts among
-    `Limits.max_in_flight` until the server takes it back or the client is closed. Any other question cannot wait so
-    long, and is refused: a legacy server gets an error (-32601); in modern revisions the call that asked ends with the
-    `CodedError`."""
+    """Kinds of questions (``sampling``, ``elicitation``, ``roots``) to declare although this client has no handler for
+    them: a task that is started here (`Client.start_task`) is resumed later by a client that has handlers
+    (`Client.resume_task`). A task's question then stays unanswered here, and counts among `Limits.max_in_flight`, until
+    the server withdraws it or the client is closed. Any other question is refused: a legacy server gets an error
+    (-32601); in modern revisions the call that asked raises `CodedError`."""
     on_log: Callable[[LogParams], Any] | None = None
-    """Called for each log message, one after another, in wire order. A call returns when the callback is done with the
-    messages that came while the call was in flight. Two exceptions: a call made while the callback runs does not wait
-    for the callback, since the callback may wait for the call; and no call waits longer than `Limits.callback_grace`
-    for a single message. The order is kept among log messages; progress callbacks run beside, in the tasks that
-    called."""
+    """Called for each log message, in the order in which they arrive, one at a time. A call returns only after the
+    callback has handled the messages that arrived during the call, with two exceptions: a call that the callback causes
+    doesn't wait for the callback, and no call waits longer than `Limits.callback_grace` for a single message. Progress
+    callbacks run concurrently, in the tasks of their calls."""
     on_list_changed: Callable[[ChangedList], Any] | None = None
-    """Called when the server's tools, resources or prompts changed. With a modern server this opens a stream of
-    ``subscriptions/listen`` for each of the three kinds whose changes the server declares. A stream that the server
-    ended is opened anew, and its lists count as changed then. Callbacks for changes run one after another, in wire
-    order; no call and no log message waits for such a callback."""
+    """Called when the server's tools, resources or prompts have changed. With a modern server, the client opens a
+    stream of ``subscriptions/listen`` for each of the three kinds whose changes the server declares. If the server ends
+    a stream, the client reopens it and calls the callback for its list. Callbacks for changes run one at a time, in
+    order; calls and log messages don't wait for them."""
     on_resource_updated: Callable[[str], Any] | None = None
-    """Called with the URI of a changed resource after `Client.subscribe` for that URI."""
+    """Called with the URI of a resource that has changed, after `Client.subscribe` for that URI."""
     extensions: Sequence[Extension[Any, Any]] = attrs.field(default=(), converter=tuple[Any, ...])
-    """The extensions that are declared to the server. `Client.server_extension` tells what the server has declared."""
+    """The extensions to declare to the server. `Client.server_extension` returns what the server has declared."""
     handlers: Mapping[ExtensionRequest[Any, Any], Callable[..., Any]] = attrs.field(
         factory=dict[Any, Any], validator=_check_handlers
     )
-    """The functions that answer requests of extensions: each takes the parameters and returns the result, objects of
-    the classes of the method. Legacy servers alone send requests."""
+    """Functions that answer requests of extensions. Each gets the request's parameters and returns its result, as
+    instances of the classes of the method. Only legacy servers send requests."""
     on_notification: Mapping[ExtensionNotification[Any], Callable[[Any], Any]] = attrs.field(
         factory=dict[Any, Any], validator=_check_callbacks
     )
-    """The callbacks for notifications of extensions, each called with the parameters, an object of the class of the
-    notification. Those that belong to a request are called in order with the logs, as ``on_log`` is; all others as
+    """Callbacks for notifications of extensions, each called with an instance of the notification's parameter class.
+    Notifications that belong to a request are handled in order with the log messages, as ``on_log`` is; all others as
     ``on_list_changed``."""
     on_unreadable: Callable[[UnreadableMessage], None] | None = attrs.field(default=None, validator=_check_plain)
-    """Called with output of the server that is no message of JSON-RPC: mostly text printed to its standard output. The
-    server gets no answer. The output is logged, too, and counted: `Client.unreadable_messages`. The callback is a plain
-    function that must be quick, since the call runs while the server's output is read; exceptions of the callback are
-    logged."""
+    """Called with output of the server that isn't a JSON-RPC message, mostly text printed to its standard output. The
+    server gets no reply. The output is also logged, and counted in `Client.unreadable_messages`. The callback must be a
+    plain, quick function, since it runs while the server's output is read; its exceptions are logged."""
     on_elicitation_complete: Callable[[str], Any] | None = None
-    """Called with the id of a URL elicitation when the server says that the user is done there (2025-11-25 only): once,
-    for an elicitation that the server asked for, or that an error -32042 required. The call takes its turn among the
+    """Called with the id of a URL elicitation when the server reports that the user has completed it (2025-11-25 only).
+    It is called once, for an elicitation that the server requested, or that an error -32042 required, in order with the
     callbacks for changes."""
     tasks: bool = True
-    """True: calls of tools may become tasks of the server (`Client.call_tool`). False: modern servers are not told of
-    the extension, and no tool is called as a task."""
+    """True: tool calls may become tasks of the server (`Client.call_tool`). False: the client doesn't declare the
+    extension to modern servers, and calls no tool as a task."""
     question_tasks: TaskSettings | None = None
-    """Store and bounds of the questions that are answered as tasks, because a server of 2025-11-25 wants to ask for the
-    answer later: sampling and elicitation, as far as there are handlers. `None`: no such tasks are declared. The tasks
-    end with the client."""
+    """Store and limits for sampling and elicitation requests that a server of 2025-11-25 makes as tasks, to fetch the
+    answer later. Applies to the kinds that have a handler. The tasks end with the client. `None`: such tasks aren't
+    declared."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    """Times that a modern server may ask for input during one call, and as many times during its task;
-    `ProtocolViolation` beyond."""
+    """How often a modern server may ask for input during one call, and as often again during its task. Beyond that, the
+    call raises `ProtocolViolation`."""
     max_input_requests: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
-    """Questions that a modern server may ask at once, in a call or for a task, each answered in a task of its own;
-    `ProtocolViolation` beyond.
-    As many as requests of a legacy server run at the same time (`Limits.max_in_flight`)."""
+    """How many questions a modern server may ask at once, in a call or for a task; each is answered in a task of its
+    own. Beyond that, the call raises `ProtocolViolation`. The default equals `Limits.max_in_flight`, which limits the
+    requests of a legacy server."""
     max_questions: int = attrs.field(default=4, validator=attrs.validators.ge(1))
-    """Handlers of a kind (``sampling``; ``elicitation`` and ``elicitation_url`` together; ``roots``) that run at the
-    same time, in either era; further questions wait, first come, first served, within the bounds above and those of
-    `Limits`. The time limits of calls stand still meanwhile (`fail_after_work`). A handler that calls a server does not
-    count until the call has its answer: that server may ask again. Forwarded questions are not counted here."""
+    """How many handlers of a kind run concurrently (``sampling``; ``elicitation`` and ``elicitation_url`` together;
+    ``roots``), in all revisions. Further questions wait in order of arrival, within the two limits above and those of
+    `Limits`; the timeouts of calls are paused meanwhile (`fail_after_work`). A handler that calls a server doesn't
+    count until it has the reply, since that server may ask again. Forwarded questions don't count."""
     max_pages: int = attrs.field(default=10_000, validator=attrs.validators.ge(1))
-    """Pages that a listing may have; it ends there with a warning. Items are not counted: the iterating code may stop
-    at any item."""
+    """How many pages a listing may have; it ends there with a warning. The number of items isn't limited, since your
+    code may stop at any item."""
     cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
-    """Cache for fresh answers of a modern server, by default a cache of the client alone. With `None` nothing is kept;
-    most servers ask for no caching anyway."""
+    """Cache for fresh responses of a modern server; by default this client has its own. `None` disables caching; most
+    servers don't ask for it anyway."""
     limits: Limits = attrs.field(default=None, converter=_limits)
-    """Bounds on the server's use of this client; `None`: those of `Limits`."""
+    """Limits on what the server may use of this client; `None` means the defaults of `Limits`."""
     tracing: OpenTelemetry | None = None
-    """Observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example."""
+    """Creates spans and metrics for requests: `trio_mcp.otel.OpenTelemetry`."""
     record: Recorder | None = attrs.field(default=None, converter=_recorder)
-    """File to which the messages of the connection are recorded, secrets masked, or a `Recorder`; `None`: none."""
+    """File to which the messages of the connection are recorded, with secrets masked, or a `Recorder`; `None` records
+    nothing."""
     era: Literal["auto", "modern", "legacy"] = attrs.field(
         default="auto", validator=attrs.validators.in_(("auto", "modern", "legacy"))
     )
-    """Era of the server: ``auto`` finds the era out with ``server/discover``, the other values state the era. With
-    ``auto``, a child process that ends without an answer is started once more and greeted with ``initialize``: some
-    legacy servers die of the question. All clients of this process then greet the same command with ``initialize`` at
-    once."""
+    """Whether the server is a ``modern`` or a ``legacy`` one; ``auto`` detects it with ``server/discover``. Some legacy
+    servers crash on that request. With ``auto``, a child process that ends without an answer is started once more and
+    gets ``initialize``. All further clients in this process then send ``initialize`` to the same command at once."""
     revision: str | None = attrs.field(default=None, validator=_check_legacy)
-    """The legacy revision to offer in ``initialize``; `None` is the latest, and an older one if the server refuses the
-    latest."""
+    """The legacy revision to offer in ``initialize``. `None` offers the latest, and an older one if the server refuses
+    it."""
     tell_deadlines: bool = True
-    """Tell the server with each call how many milliseconds are left of the call's deadline (``trio-mcp/remainingMs`` in
-    ``_meta``), so that the handler stops even if no cancel gets through."""
+    """Send the server with each call how many milliseconds are left until the call's deadline (``trio-mcp/remainingMs``
+    in ``_meta``), so that the handler stops even if the cancel gets lost."""
     send_cancels: bool = True
-    """Tell the server when a call or a stream is left. Some servers die of that notification (``mcp`` 1.9.4 to 1.11.0):
-    ``False`` sends no ``notifications/cancelled`` at all. A call or stream that is left is then given up on this side
-    alone, and late answers and notifications of the server are dropped."""
+    """Notify the server when a call or a stream is cancelled. Some servers crash on that notification (``mcp`` 1.9.4 to
+    1.11.0): ``False`` never sends ``notifications/cancelled``. A cancelled call or stream then ends on the client's
+    side only, and late replies and notifications of the server are dropped."""
     connect_timeout: float = 60.0
-    """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""
+    """Seconds until the connection must be ready; then `trio.TooSlowError` is raised. Only connecting is limited."""
     probe_timeout: float = 2.0
-    """Seconds without an answer to ``server/discover`` after which ``initialize`` is tried at the same time, and
-    without an acknowledgement of the stream for ``on_list_changed`` after which the client is ready all the same."""
+    """Seconds to wait for an answer to ``server/discover`` before ``initialize`` is tried as well. Also the seconds to
+    wait until the stream for ``on_list_changed`` is acknowledged; after that, the client is ready without it."""
     call_timeout: float = attrs.field(default=math.inf, validator=positive)
-    """Seconds that each request may take, and a stream until its acknowledgement; then `trio.TooSlowError`, and the
-    server is told to stop. The limit is a `fail_after_work`; a `fail_after_work` or `fail_after_silence` that the
-    caller opened around calls replaces the limit. So a caller may grant more time, too."""
+    """Seconds that each request may take, and each stream until its acknowledgement. Then `trio.TooSlowError` is
+    raised, and the server is notified. This is a `fail_after_work`; your own `fail_after_work` or `fail_after_silence`
+    around calls replaces it, and so may also allow more time."""
     keep_alive: KeepAlive | None = None
-    """Pings for a server that is idle; `None`: no pings."""
+    """Sends pings to an idle server; `None` sends none."""
     prior: JSONObject | None = attrs.field(default=None, validator=check_prior, repr=False)
-    """What `Client.discovery` gave of an earlier client of the same server: connecting then asks nothing. The client
-    asks ``server/discover`` after all, once, when the time to live of the answer is over, when the server refuses a
-    request as one of another revision or era would, and when a call needs something that the answer lacks; a refused
-    request is then sent again in the revision found. Raises `ValueError` for anything but such an answer, for the
-    answer of another server, and with ``era="legacy"`` or ``forwards``."""
+    """A saved `Client.discovery` of an earlier client of the same server: connecting then takes no round trip. The
+    client sends ``server/discover`` after all, once, if the response has expired, if the server refuses a request in a
+    way that suggests another revision or era, or if a call needs something that the response lacks. A refused request
+    is then sent again in the negotiated revision. Raises `ValueError` for anything but such a response, for the
+    response of another server, and together with ``era="legacy"`` or ``forwards``."""
 
     def __attrs_post_init__(self) -> None:
         if self.prior is not None and (self.era == "legacy" or self.forwards is not None):
             raise ValueError(
-                "prior= is for modern servers, and not for clients that forward: leave out era= and forwards="
+                "prior= works with modern servers only, and not with forwards=: leave out era='legacy' and forwards="
             )
 
 
 def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | None = None) -> ClientOptions:
-    """Return ``options`` for a client that only speaks ``revision`` and opens with ``prior``; the same for `None`.
-    Raises `ValueError` for an unknown revision."""
+    """Return ``options`` for a client that only speaks ``revision`` and opens with ``prior``. With `None`, the options
+    are unchanged. Raises `ValueError` for an unknown revision."""
     if prior is not None:
         options = {**options, "prior": prior}
     if revision is None:
@@ -321,7 +318,7 @@ def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | N
 
 
 def check_revision(_: Any, __: Any, revision: str | None) -> None:
-    """Raise as `speaking`. A validator of fields."""
+    """Raise `ValueError` for an unknown revision, as `speaking` does. A validator for attrs."""
     speaking(revision, {})
 
 
@@ -332,23 +329,23 @@ _MOST_BYTES: Final = 2000
 
 @frozen
 class UnreadableMessage:
-    """A line of a server, or a message of its WebSocket, that is no message of JSON-RPC."""
+    """A line of a server's output, or a message of its WebSocket, that isn't a JSON-RPC message."""
 
     reason: str
-    """The reason, for people."""
+    """Why it can't be read, as readable text."""
     text: str
-    """The first 2,000 bytes; bytes that are not UTF-8 are replaced. Untrusted."""
+    """The first 2,000 bytes; bytes that aren't UTF-8 are replaced. Untrusted."""
 
 
 class UnreadableMessages:
-    """Counts unreadable messages, and tells ``callback`` of each."""
+    """Counts unreadable messages, and calls ``callback`` with each."""
 
     def __init__(self, callback: Callable[[UnreadableMessage], None] | None) -> None:
         self.count = 0
         self._callback = callback
 
     def add(self, reason: str, line: bytes | bytearray) -> None:
-        """Count a message that begins with ``line``, and tell the callback. Raises nothing."""
+        """Count a message that begins with ``line``, and call the callback. Raises nothing."""
         self.count += 1
         if self._callback is not None:
             try:

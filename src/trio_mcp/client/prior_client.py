@@ -1,4 +1,4 @@
-"""PriorClient: a client that is opened with an earlier answer to ``server/discover``, see `ClientSettings.prior`."""
+"""PriorClient: a client that opens with an earlier response to ``server/discover``, see `ClientSettings.prior`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _NOT_RUN_STATUSES: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPSt
 
 
 class PriorClient(Client):
-    """A client that is opened with a prior answer, until something hints that the server has changed since."""
+    """A client that opens with an earlier discovery response, until something suggests that the server has changed
+    since."""
 
     def __init__(
         self,
@@ -38,12 +39,12 @@ class PriorClient(Client):
     ) -> None:
         super().__init__(transport, settings, timeouts)
         self._settle: Callable[[Client], Awaitable[None]] | None = settle
-        """Settles the revision and the capabilities with the server; `None` once the server has been asked."""
+        """Negotiates the revision and the capabilities with the server; `None` once that has been done."""
         self._settling = trio.Lock()
 
     def _adopt_prior(self) -> bool:
-        """Speak as the prior answer says. Return whether that was done: only a fresh answer is adopted, and only at the
-        opening."""
+        """Use the revision and capabilities of the prior response. Returns whether that was done: only a fresh response
+        is used, and only at the opening."""
         if self.settings.prior is None or self._discovered is not None:
             return False
         prior = read_prior(self.settings.prior)
@@ -55,7 +56,7 @@ class PriorClient(Client):
         return True
 
     async def _ask(self) -> None:
-        """Ask the server, unless that has been done. Raises as an ``open_*`` does."""
+        """Negotiate with the server, unless that has been done. Raises the same errors as ``open_*``."""
         async with self._settling:
             if self._settle is not None:
                 with self._timeouts.move_on_after(self.settings.connect_timeout) as scope:
@@ -74,7 +75,7 @@ class PriorClient(Client):
             try:
                 await self._ask()
             except (MCPError, trio.TooSlowError):
-                raise error from None  # which says more than the failure to ask
+                raise error from None  # it says more than the failure to negotiate
             if self.revision is revision:
                 raise
         return await super()._request_plain(method, data, result_type, **options)
@@ -87,22 +88,22 @@ class PriorClient(Client):
             await super()._check_declared(row)
 
     async def start_task(self, *args: Any, **options: Any) -> RunningTask:
-        """Start a task as every client does, of a server that has been asked."""
+        """Negotiate first, then start a task like every client."""
         await self._ask()
         return await super().start_task(*args, **options)
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe as every client does, to a server that has been asked."""
+        """Negotiate first, then subscribe like every client."""
         await self._ask()
         await super().subscribe(uri)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
-        """Set the level as every client does, at a server that has been asked."""
+        """Negotiate first, then set the level like every client."""
         await self._ask()
         await super().set_log_level(level)
 
 
 def _has_not_run(error: MCPError) -> bool:
-    """Return whether a request that failed with ``error`` was refused before anything ran, as servers of another
-    revision or era refuse it."""
+    """Return whether ``error`` shows that the request was refused before anything ran, as servers of another revision
+    or era refuse it."""
     return getattr(error, "code", None) in _NOT_RUN or getattr(error, "status", None) in _NOT_RUN_STATUSES

@@ -1,4 +1,4 @@
-"""QuestionTasks: the questions that a server of 2025-11-25 has its client answer as tasks."""
+"""QuestionTasks: questions that a server of 2025-11-25 asks as tasks, so that it can fetch the answers later."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 class QuestionTasks:
-    """The tasks that a client runs for its server, in ``host``: questions answered by ``handler``."""
+    """The tasks that a client runs for its server in ``host``: questions that ``handler`` answers."""
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
         self.host = TaskHost(host, handler, OutcomeReplies(), settings, lambda: ("",))  # questions have no names
         self.methods = CoreMethods(self.host.records, self.host.questions, self.host.own_tasks)
-        """The answers to methods of tasks."""
+        """Answers the methods for tasks, such as ``tasks/get``."""
 
     def task_for(self, scope: RequestScope) -> RequestTask | None:
-        """Return the task that the question of this request, whose parameters were checked, is to be; `None` where no
-        task was asked for. Raises `CodedError`."""
+        """Return the task in which to answer this question, whose parameters have been checked; `None` if the server
+        didn't request a task. Raises `CodedError`."""
         request, host = scope.request, self.host
         is_declared = request.revision.tasks == "core" and request.method.name != "roots/list"
         if not is_declared or request.params.get("task") is None:
-            return None  # 2025-11-25 tasks, Task Support 1: MUST be ignored where not declared
+            return None  # 2025-11-25 tasks, Task Support 1: MUST be ignored if not declared
         return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
 
     async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:
-        """Tell the server of the ``task``, and return the answer then, which the task keeps."""
+        """Send the ``task`` to the server, then return the answer to the question, which the task stores."""
         scope.task = task
         await task.start()
         return await answer()

@@ -1,5 +1,7 @@
-"""Tasks that a server runs for a client: RunningTask, as callers see a task; ExtensionRemoteTask, a task in the
-form of the extension, whose questions are answered here; TaskProgress, the news of a task as progress of its call.
+"""Tasks that a server runs for a client.
+
+`RunningTask` is the task as callers see it. `ExtensionRemoteTask` is a task in the form of the extension, whose
+questions are answered here. `TaskProgress` reports a task's messages as progress of its call.
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ from .options import ClientSettings
 from .results import AnswerQuestion, check_result_type, prepared
 
 WaitForResult: TypeAlias = Callable[[RemoteTask, OnProgress | None], Awaitable[CallToolResult]]
-"""Waits for the result of a task of the server."""
+"""Waits for the result of a task on the server."""
 
 
 class RunningTask:
-    """A task of the server, made by `Client.start_task` or `Client.resume_task`.
+    """A task on the server, created by `Client.start_task` or `Client.resume_task`.
 
-    Where the server has answered the call at once, there is no task: ``id`` is `None`, and `result` has the answer.
-    Methods may be called from any task, any number at a time. Each raises as a call does, and a `PeerError` with code
-    -32602 for a task that is unknown, that of somebody else, or kept no longer.
+    If the server has answered the call at once, there is no task: ``id`` is `None`, and `result` returns the answer.
+    You may call methods from any task, any number concurrently. They raise the same errors as a call; for a task that
+    is unknown, expired or another caller's, that is `PeerError` with code -32602.
     """
 
     def __init__(self, task: RemoteTask | None, answer: CallToolResult | None, wait: WaitForResult) -> None:
@@ -46,21 +48,27 @@ class RunningTask:
 
     @property
     def id(self) -> str | None:
-        """The id of the task. Keep the id to come back to the task by `Client.resume_task`, also from another process;
-        and keep the id secret, since it may be all that is needed to read the result. `None`: there is no task."""
+        """The id of the task; `None` if there is no task.
+
+        Save the id to resume the task with `Client.resume_task`, also from another process. Keep it secret: it may be
+        all that somebody needs to read the result.
+        """
         return None if self._task is None else self._task.id
 
     async def get(self) -> TaskState:
-        """Ask the server how the task is. Raises `RuntimeError` where there is no task."""
+        """Request the state of the task. Raises `RuntimeError` if there is no task."""
         return await self._there_is().get()
 
     async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:
-        """Wait for the end of the task, have its questions answered by the handlers of the client, and return its
-        result; may be called again.
+        """Wait for the end of the task, and return its result. You may call this again.
 
-        Leaving the wait cancels nothing. ``on_progress`` gets the messages of the task, as in `Client.call_tool`.
-        Raises `PeerError` with the error of a task that failed, and `TaskCancelled` for a task that was cancelled.
-        ``call_timeout`` limits each look at the task, and not the wait.
+        Meanwhile the client's handlers answer the task's questions, and ``on_progress`` gets its messages, as in
+        `Client.call_tool`. Cancelling the wait doesn't cancel the task. ``call_timeout`` limits each request for the
+        task's state, not the wait.
+
+        Raises:
+            PeerError: The task failed with this error.
+            TaskCancelled: The task was cancelled.
         """
         if self._task is None:
             assert self._answer is not None, "a call has an answer or a task"
@@ -68,20 +76,20 @@ class RunningTask:
         return await self._wait(self._task, on_progress)
 
     async def cancel(self) -> None:
-        """Ask the server to cancel the task, and wait until the server knows. A task that has ended stays as it is.
-        Raises `RuntimeError` where there is no task."""
+        """Cancel the task, and wait until the server has confirmed. A task that has ended isn't changed. Raises
+        `RuntimeError` if there is no task."""
         await self._there_is().cancel()
 
     def _there_is(self) -> RemoteTask:
         if self._task is None:
-            raise RuntimeError("there is no task: the server answered at once, so only result() makes sense")
+            raise RuntimeError("there is no task, since the server answered at once: call result() only")
         return self._task
 
 
 @frozen
 class AnswerContext:
-    """The means of answering the questions of tasks in ``revision``: the handlers, and the settings with their
-    bounds."""
+    """What is needed to answer the questions of tasks in ``revision``: the handlers, and the settings with their
+    limits."""
 
     answers: Answers
     settings: ClientSettings
@@ -89,7 +97,7 @@ class AnswerContext:
 
 
 class ExtensionRemoteTask(RemoteTask):
-    """A task of a server in the form of the extension. Its questions come with its state."""
+    """A task on a server, in the form of the extension. Its questions are part of its state."""
 
     def __init__(
         self, task_id: str, ask: Ask, forget: SendCancel, answering: AnswerContext, known: TaskState | None = None
@@ -97,16 +105,16 @@ class ExtensionRemoteTask(RemoteTask):
         super().__init__(task_id, ask, forget)
         self._answering = answering
         self._known = known
-        """The state in the answer that made the task, until `result` has told it."""
+        """The state in the answer that created the task, until `result` has reported it."""
         self.claimed: set[int] = set()
-        """Hashes of the keys of questions that are being answered or were answered, by whichever wait for the result: a
-        server may make keys of any length."""
+        """Hashes of the keys of questions that some wait for the result is answering or has answered. Hashes, because a
+        server may send keys of any length."""
 
     @classmethod
     def created(
         cls, method: str, result: Any, ask: Ask, forget: SendCancel, answering: AnswerContext
     ) -> ExtensionRemoteTask:
-        """Return the task that ``result``, the answer to a request of ``method``, tells of. Raises
+        """Return the task that ``result``, the answer to a request of ``method``, describes. Raises
         `ProtocolViolation`."""
         state = created_state(method, result, CreatedTask, forget)
         return cls(state.id, ask, forget, answering, state)
@@ -155,18 +163,18 @@ class ExtensionRemoteTask(RemoteTask):
             questions.release()
 
     async def _update(self, given: dict[str, Any], schedule: PollSchedule) -> None:
-        """Send answers."""
+        """Send answers to questions of the task."""
         try:
             await self._ask("tasks/update", {"taskId": self.id, "inputResponses": given})
         except PeerError:
             if not (await self.get()).is_final:
                 raise
-            schedule.poll_now()  # the task has ended meanwhile, and its end is what counts
+            schedule.poll_now()  # the task has ended meanwhile: fetch its end
 
 
 @define(eq=False)
 class _TaskQuestions:
-    """The questions of a task while its result is waited for: each is answered once, in a task of ``nursery``."""
+    """The questions of a task while a caller waits for its result. Each is answered once, in a task of ``nursery``."""
 
     _task: ExtensionRemoteTask
     _context: AnswerContext
@@ -178,13 +186,13 @@ class _TaskQuestions:
     _failure: Exception | None = None
 
     def update(self, questions: dict[str, InputRequest]) -> None:
-        """Have new questions answered, and leave off answering those that are asked no more."""
+        """Start answering new questions, and stop answering those that the server has withdrawn."""
         for key, scope in list(self._open.items()):
             if key not in questions:
                 scope.cancel(reason="the server does not ask any more")
         settings = self._context.settings
         if len(questions) > settings.max_input_requests:
-            raise ProtocolViolation(f"tasks/get: the server asks {len(questions)} questions at once")
+            raise ProtocolViolation(f"tasks/get: the server asked {len(questions)} questions at once: too many")
         new = {key: each for key, each in questions.items() if hash(key) not in self._task.claimed}
         if not new:
             return
@@ -211,33 +219,33 @@ class _TaskQuestions:
         self._schedule.wake()
 
     def unsent_answers(self) -> dict[str, Any]:
-        """Return the answers that were not sent yet. Raises the first exception of a handler."""
+        """Return the answers that haven't been sent yet. Raises the first exception of a handler."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         return dict(self._answers)
 
     def mark_sent(self, given: dict[str, Any]) -> None:
-        """Note that these answers were sent."""
+        """Record that these answers were sent."""
         for key in given:
             del self._answers[key]
 
     def release(self) -> None:
-        """Let somebody else answer the questions whose answers were not sent."""
+        """Let another wait or client answer the questions whose answers weren't sent."""
         self._task.claimed.difference_update(map(hash, (*self._answers, *self._open)))
 
 
 def _check_parts(task: DetailedTask) -> None:
-    """Raise `ProtocolViolation` for a state without the part that belongs to its status (extension tasks, Task Polling:
+    """Raise `ProtocolViolation` if a state lacks the part that its status requires (extension tasks, Task Polling:
     MUST)."""
     error = task.error
     match task.status:
         case "completed" if task.result is None:
-            raise ProtocolViolation("tasks/get: the task is completed, and has no result")
+            raise ProtocolViolation("tasks/get: the task is completed, but has no result")
         case "failed" if error is None or not (type(error.get("code")) is int and type(error.get("message")) is str):
-            raise ProtocolViolation("tasks/get: the task has failed, and has no error of JSON-RPC")
+            raise ProtocolViolation("tasks/get: the task has failed, but has no JSON-RPC error")
         case "input_required" if task.input_requests is None:
-            raise ProtocolViolation("tasks/get: the task requires input, and does not say which")
+            raise ProtocolViolation("tasks/get: the task requires input, but has no questions")
         case _:
             pass
 
@@ -254,8 +262,8 @@ def _outcome(task: DetailedTask) -> JSONObject:
 
 
 class TaskProgress:
-    """Tells ``on_progress`` of the messages of a task, behind the progress of the call itself. What is heard starts the
-    limits of `fail_after_silence` around the call anew."""
+    """Reports a task's messages to ``on_progress``, after the progress of the call itself. Each message restarts the
+    `fail_after_silence` limits around the call."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
@@ -275,7 +283,7 @@ class TaskProgress:
         return self._on_progress(progress)
 
     async def report_state(self, state: TaskState) -> None:
-        """Take a state of the task. Progress only grows, so each message counts as one step more."""
+        """Report a state of the task. Progress must grow, so each new message counts as one more step."""
         heard = (state.status, state.message, state.updated_at)
         if heard == self._last_state:
             return

@@ -1,4 +1,4 @@
-"""Requests: the contents and the sending of a client's requests, some only where no fresh answer is kept."""
+"""Requests: builds and sends a client's requests, unless a fresh response is cached."""
 
 from __future__ import annotations
 
@@ -57,12 +57,14 @@ P = TypeVar("P")
 _NO_HANDLERS: Final = CallHandlers()
 
 confirming: ContextVar[ConfirmScope | None] = ContextVar("trio_mcp.confirming", default=None)
-"""The scope that follows the calls made here: see `confirm_cancels`."""
+"""The `confirm_cancels` block that the current task's calls belong to."""
 
 
 class Requests:
-    """The requests of a client: each carries the ``_meta`` of its revision, stands under the limits of calls, is
-    answered from the cache where possible, and else takes as many rounds as the server asks for.
+    """The requests of a client.
+
+    Each request carries the ``_meta`` of its revision and has the timeouts of calls. It is answered from the cache if
+    possible; otherwise it takes as many rounds as the server asks questions.
     """
 
     def __init__(
@@ -77,17 +79,17 @@ class Requests:
         self.settings = settings
         """The settings that the client was opened with."""
         self._timeouts = timeouts
-        """The time limits of all calls, and of connecting."""
+        """The timeouts of all calls, and of connecting."""
         self._callbacks = callbacks
         self._urls = callbacks.urls
         self._outbound = outbound
-        """Sender of the requests."""
+        """Sends the requests."""
         self._answers = answers
-        """The answers to the questions of the server."""
+        """Answers the server's questions."""
         self._rounds = InputRounds(outbound, answers, settings)
-        """The rounds of requests that a modern server answers with questions."""
+        """Repeats requests that a modern server answers with questions."""
         self._tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings, contexts)
-        """The calls of tools, which may become tasks of the server."""
+        """Calls tools, which may become tasks of the server."""
         self._output_schemas = OutputSchemas()
         """The output schemas of the tools that were listed."""
         self.revision: Revision = LATEST_LEGACY
@@ -97,10 +99,10 @@ class Requests:
         rows = [row for extension in settings.extensions for row in extension._rows]
         self._cacheable = CACHEABLE.union(row.name for row in rows if row.cacheable) if rows else CACHEABLE
         self._tag: str | None = None
-        """A random name for this client, which each modern request gives; `None` where the connection tells, as
-        everywhere but over HTTP. See `trio_mcp.protocol.meta.CLIENT`."""
+        """A random name for this client, sent in each modern request. `None` if the connection identifies the client,
+        as on all transports but HTTP. See `trio_mcp.protocol.meta.CLIENT`."""
         self._faults = FaultLog()
-        """What the client couldn't read of the server's results."""
+        """Logs the parts of the server's results that the client couldn't read."""
         self._meta: JSONObject = {}
         """The ``_meta`` of each request in a modern revision."""
         self._log_level: JSONObject = {}
@@ -109,7 +111,7 @@ class Requests:
         """Raise `MethodUnavailable` for a method of an extension that the server has not declared."""
         assert row.extension is not None, "the methods of the specification are given by their names"
         declared = self.server_capabilities.extensions or {}
-        if type(declared.get(row.extension)) is not dict:  # a value that is no object declares nothing
+        if type(declared.get(row.extension)) is not dict:  # a value that isn't an object declares nothing
             raise MethodUnavailable(row.name, self.revision, row.extension)
 
     @overload
@@ -143,13 +145,21 @@ class Requests:
         meta: JSONObject | None = None,
         refresh: bool = False,
     ) -> T:
-        """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
-        ``meta`` is added to its ``_meta``. See `Client` for errors, `call_tool` for ``on_progress``. A method of an
-        extension takes and returns objects of its own classes; where the server has not declared the extension, the
-        call raises `MethodUnavailable`, with nothing sent.
+        """Send any request, and return its result.
 
-        Where a fresh answer to the same request is kept, the kept answer is returned and nothing is sent, unless
-        ``refresh`` is set. See `ClientSettings.cache`.
+        For a method of an extension, ``params`` and the result are instances of the method's classes. If a fresh
+        response to the same request is cached, it is returned and nothing is sent: see `ClientSettings.cache`. Raises
+        the errors described at `Client`.
+
+        Args:
+            method: The method's name, or a request of an extension.
+            params: A parameter class of the specification, a plain dict, or `None`.
+            on_progress: See `Client.call_tool`.
+            meta: Additional keys of the request's ``_meta``.
+            refresh: True sends the request even if a response is cached.
+
+        Raises:
+            MethodUnavailable: The server hasn't declared the extension; nothing is sent.
         """
         if not isinstance(method, str):
             await self._check_declared(method)
@@ -171,7 +181,7 @@ class Requests:
         value: Any = None,
         handlers: CallHandlers = _NO_HANDLERS,
     ) -> T:
-        """Send a request as `request` does, with parameters that are plain data in the form of the revision.
+        """Send a request as `request` does, with parameters that are already plain data in the form of the revision.
         ``on_task``, ``value`` and ``handlers``: see `Client.call_tool`."""
         revision, turn = self.revision, current_turn.get()
         if turn is not None:
@@ -219,8 +229,8 @@ class Requests:
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
-        """Wait for a task, or for a call that asks for one, under ``limits``: in the course of an answer of ours, as
-        `_request_plain` does, which has no coroutine more for this."""
+        """Wait under ``limits`` for a task, or for a call that requests one. If a handler of ours is waiting, it gives
+        up its turn meanwhile, as in `_request_plain`, which does this inline to save a coroutine."""
         turn = current_turn.get()
         if turn is not None:
             turn.yield_turn()
@@ -237,12 +247,11 @@ class Requests:
     async def _send_unless_kept(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
     ) -> Any:
-        """Send a request of one of the `CACHEABLE` methods unless an answer is kept, and return the result, plain data
-        that is the caller's own. ``refresh``: send the request in any case, and keep the answer. Without a partition
-        nothing is kept.
+        """Send a request of one of the `CACHEABLE` methods unless a response is cached. Returns the result as plain
+        data that the caller may change. ``refresh``: send the request in any case, and cache the response.
 
-        A kept answer is given on a living connection only, after a checkpoint. A result of more than one round is not
-        kept: the result depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
+        A cached response is returned only if the connection is alive, after a checkpoint. A result of more than one
+        round isn't cached, since it depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
         """
         partition = self.settings.cache
         key = None if partition is None else _key_of(method, params)
@@ -277,13 +286,20 @@ class Requests:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> RunningTask:
-        """Call a tool, and return as soon as the server has answered with a task, which goes on whatever happens here:
-        leaving the time limits around this call, or the client, cancels nothing.
+        """Call a tool as a task, and return as soon as the server has accepted it. The task outlives this call and this
+        client: a timeout around this call, or closing the client, doesn't cancel it.
 
-        Where the server does not run the call as a task, this method returns its result, as a `RunningTask` without an
-        ``id``. ``ttl``: the seconds for which the task and its result are to be kept, a wish that only servers of
-        revision 2025-11-25 are told. ``value`` and ``handlers``: see `call_tool`; both hold for `RunningTask.result`,
-        too. Raises as `call_tool`.
+        If the server doesn't run the call as a task, the returned `RunningTask` has no ``id``, and its `result` returns
+        the call's result. Raises the same errors as `call_tool`.
+
+        Args:
+            name: Name of the tool.
+            arguments: Arguments of the tool, as JSON data.
+            ttl: For how many seconds the server should keep the task and its result; only sent to servers of revision
+                2025-11-25.
+            meta: Additional keys of the request's ``_meta``.
+            value: See `call_tool`; also applies to `RunningTask.result`.
+            handlers: See `call_tool`; also apply to `RunningTask.result`.
         """
         if handlers:
             check_handlers(Requests.start_task, handlers, self.settings)
@@ -301,7 +317,7 @@ class Requests:
         )
 
     async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
-        """Wait for a call that has handlers of its own."""
+        """Wait for a call that has its own handlers."""
         own_logs = "on_log" in handlers
         self._callbacks.own_logs += own_logs
         try:
@@ -310,8 +326,8 @@ class Requests:
             self._callbacks.own_logs -= own_logs
 
     def resume_task(self, task_id: str) -> RunningTask:
-        """Return the task with the id ``task_id``, which may be older than this client and this process. Nothing is
-        sent: an unknown id is an error of the first use."""
+        """Return the task with the id ``task_id``, which another client or process may have started. Nothing is sent:
+        an unknown id raises an error when the task is first used."""
         task = self._tool_calls.known(task_id, self._with_meta({}), self.revision)
         return RunningTask(task, None, partial(self._result_of, None))
 
@@ -329,11 +345,12 @@ class Requests:
         return result if call is None else self._output_schemas.checked(call[1]["name"], result)
 
 
-# For code that opens clients, and code that forwards
+# For code that opens clients, and for code that forwards, such as proxies
 
 
 def meta_in(requests: Requests, revision: Revision) -> JSONObject:
-    """Return ``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
+    """Return the ``_meta`` that each request has in a modern revision (2026-07-28 basic, Per-request protocol
+    fields)."""
     meta: JSONObject = {
         PROTOCOL_VERSION: revision.name,
         CLIENT_INFO: unstructure(requests.settings.info, revision),
@@ -345,7 +362,7 @@ def meta_in(requests: Requests, revision: Revision) -> JSONObject:
 
 
 def capabilities_in(requests: Requests, revision: Revision) -> ClientCapabilities:
-    """Return the capabilities that are declared to a server that speaks ``revision``."""
+    """Return the capabilities to declare to a server that speaks ``revision``."""
     return requests._answers.capabilities_in(revision)
 
 
@@ -356,10 +373,12 @@ async def forward_request(
     on_progress: OnProgress | None = None,
     on_task: Callable[[str], None] | None = None,
 ) -> Any:
-    """Send a request for code that forwards: ``params`` are complete, in modern revisions with all fields of
-    `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the result
-    of a tool, unless ``on_task`` is given, which gets the id of the task: see `ToolCalls.call`. The result of a
-    method of an extension is of any type."""
+    """Send a request for code that forwards. The result is returned unchanged, and never comes from the cache.
+
+    ``params`` are complete: in modern revisions they have all fields of `meta_in`. Without ``on_task``, the result of a
+    tool may be a task. With ``on_task``, which gets the id of the task, it isn't: see `ToolCalls.call`. The result of
+    an extension's method may have any type.
+    """
     confirmation = None if (scope := confirming.get()) is None else scope.track(requests, method, params)
     if confirmation is not None and (meta := confirmation.meta(params.get("_meta"))):
         params = {**params, "_meta": meta}
@@ -380,9 +399,11 @@ async def forward_request(
 def open_stream(
     requests: Requests, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None
 ) -> Awaitable[Any]:
-    """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends the stream, and no
-    message of the stream is kept; see `Outbound.request` for ``on_notification``. ``meta``: the fields of `meta_in`
-    for code that forwards."""
+    """Send ``subscriptions/listen``, and wait for the end of the stream. No timeout of calls ends the stream, and its
+    messages aren't stored.
+
+    ``on_notification``: see `Outbound.request`. ``meta``: the fields of `meta_in`, for code that forwards.
+    """
     params = {**unstructure(ListenParams(asked), requests.revision), "_meta": meta or requests._meta}
     return requests._outbound.request(
         "subscriptions/listen", params, requests.revision, on_notification=on_notification
@@ -390,21 +411,21 @@ def open_stream(
 
 
 CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
-"""The methods with answers that may be kept; requests of other methods need not come here."""
+"""The methods whose responses may be cached."""
 
 _WITHOUT_EFFECT: Final = frozenset({BAGGAGE, CANCEL_TOKEN, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
-"""Keys of ``_meta`` that have no effect on the result. All other keys are part of the cache key: a server may list
-other tools to a client that can do more."""
+"""Keys of ``_meta`` that don't affect the result. All other keys are part of the cache key: a server may list other
+tools for a client that has more capabilities."""
 
 
 def _key_of(method: str, params: JSONObject) -> RequestKey | None:
-    """Return the key of a request; `None` where the answer is not to be kept."""
+    """Return the cache key of a request; `None` if its response must not be cached."""
     if "inputResponses" in params or "requestState" in params:
         return None  # Cache Key: results of such requests MUST NOT be cached
     meta = {key: value for key, value in params.get("_meta", {}).items() if key not in _WITHOUT_EFFECT}
     try:
         text = canonical_value({**params, "_meta": meta})
     except NotSerializable:
-        return None  # not sendable either, which the attempt to send reports
+        return None  # can't be sent either: sending it raises the error
     uri, cursor = params.get("uri"), params.get("cursor")
     return RequestKey(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

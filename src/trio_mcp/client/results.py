@@ -1,12 +1,12 @@
-"""Results of a server: asked for in as many rounds as the server wants, checked and structured.
+"""Results of a server: requested in as many rounds as the server needs, then checked and structured.
 
-OutputSchemas are those of the tools that a server has listed: a client SHOULD validate structured results (2025-11-25
-and 2026-07-28 tools, Output Schema). The server isn't trusted: schemas that are large or have many patterns aren't
-checked, nor are values beyond the bounds of `SchemaValidator`.
+OutputSchemas are the output schemas of the tools that a server has listed: a client SHOULD validate structured results
+(2025-11-25 and 2026-07-28 tools, Output Schema). The server isn't trusted: schemas that are large or have many patterns
+aren't checked, nor are values beyond the limits of `SchemaValidator`.
 
-InputRounds are multi round-trip requests, the client's side (2026-07-28 basic, Multi Round-Trip Requests): a modern
-server answers by asking, and is called again with the answers. `prepared` checks the questions of a result, or of a
-task, before any handler runs.
+InputRounds implement multi round-trip requests on the client's side (2026-07-28 basic, Multi Round-Trip Requests): a
+modern server answers with questions, and gets the request again with the answers. `prepared` checks the questions of a
+result, or of a task, before any handler runs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_FAULTS: Final = 100
 
 
 class FaultLog:
-    """The parts of a server's results that the client left out or replaced because it can't read them."""
+    """Logs the parts of a server's results that the client left out or replaced because it couldn't read them."""
 
     def __init__(self) -> None:
         self._logged = BoundedDict[tuple[str, str], None](_MOST_FAULTS)
@@ -57,39 +57,40 @@ class FaultLog:
 
 
 def structured(method: str, result: Any, result_type: type[T], faults: FaultLog) -> T:
-    """Return ``result`` as a ``result_type``, without the parts that can't be read, which go to ``faults``. Raises
-    `ProtocolViolation` if nothing can be made of ``result``."""
+    """Return ``result`` as a ``result_type``, without the parts that can't be read; these are passed to ``faults``.
+    Raises `ProtocolViolation` if ``result`` is unusable."""
     return result if result_type is dict else structure_result(method, result, result_type, faults)
 
 
 def check_result_type(method: str, result: Any) -> None:
-    """Raise `ProtocolViolation` for a plain result of a modern revision that is not complete (2026-07-28 basic,
-    ResultType: absent means complete, anything unrecognised is invalid)."""
+    """Raise `ProtocolViolation` if a plain result of a modern revision isn't complete (2026-07-28 basic, ResultType:
+    absent means complete, anything unrecognised is invalid)."""
     kind = as_object(result).get("resultType", "complete")
     if kind == "input_required":
-        raise ProtocolViolation(f"{method}: the server asks for input, which this method has no place for")
+        raise ProtocolViolation(f"{method}: the server asked for input, which this method doesn't allow")
     if kind != "complete":
         raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")
 
 
 @frozen
 class Completed:
-    """The last result of a call."""
+    """The final result of a call."""
 
     result: Any
-    """Plain data."""
+    """The result, as plain data."""
     rounds: int
-    """Number of requests sent. After more than one request the result depends on the answers given in between, so the
-    result is not kept for other calls."""
+    """How many requests were sent. If there was more than one, the result depends on the answers given in between, so
+    it isn't cached."""
     received: float = -inf
-    """Time on trio's clock when the result was read, which may be long before the end of the callbacks that the call
-    waited for; given for cacheable methods in modern revisions."""
+    """When the result was read, on trio's clock. This may be long before the end of the callbacks that the call waited
+    for. Set for cacheable methods in modern revisions."""
 
 
 class InputRounds:
-    """Sends requests, and answers the questions that the server asks before the result of each.
+    """Sends requests, and answers the questions that the server asks before it returns a result.
 
-    All state of a call lives in its own `request`: answers and ``requestState`` of a call never meet another call.
+    All state of a call is local to its own `request`: answers and ``requestState`` of one call never reach another
+    call.
     """
 
     def __init__(self, outbound: Outbound, answers: Answers, settings: ClientSettings) -> None:
@@ -106,7 +107,7 @@ class InputRounds:
         *,
         of_any_type: bool = False,
     ) -> Any:
-        """Send a request as `request` does, and return its result alone."""
+        """Send a request as `request` does, and return only its result."""
         return (await self.request(method, params, revision, on_progress, of_any_type=of_any_type)).result
 
     async def request(
@@ -120,18 +121,23 @@ class InputRounds:
         tells_deadline: bool = True,
         of_any_type: bool = False,
     ) -> Completed:
-        """Send a request of a modern revision as `Connection.request`, in as many rounds as the server wants, up to
+        """Send a request of a modern revision like `Connection.request`, in as many rounds as the server needs, up to
         ``max_rounds``.
 
-        Each round has an id and a progress token of its own and is otherwise the same request, with the answers and the
-        exact ``requestState`` of the round before. The handlers for the questions run in tasks of this call, all at
-        once. The first handler that fails cancels the others and ends the call: the exception leaves unchanged, since
-        ``inputResponses`` have no place for an error and a missing answer would be asked for again.
+        Each round has its own id and progress token. Otherwise it is the same request, with the answers and the exact
+        ``requestState`` of the previous round. The handlers for the questions run concurrently in tasks of this call.
+        If one fails, the others are cancelled and its exception propagates unchanged: ``inputResponses`` can't express
+        errors, and the server would ask again for a missing answer.
 
-        Leaving the call between two rounds, for any reason, tells the server once: see `Outbound.round_trips`, and
-        `Outbound.request` for ``cancel_task`` and ``tells_deadline``. With ``cancel_task`` the last result may be that
-        of a task; ``of_any_type``: extensions have results of other types. Raises `ProtocolViolation` when the server
-        asks a question that is not allowed, too many questions at once, or too often.
+        If the call is left between two rounds, the server is notified once: see `Outbound.round_trips`.
+
+        Args:
+            cancel_task: See `Outbound.request`. If given, the last result may be a task.
+            tells_deadline: See `Outbound.request`.
+            of_any_type: Accept results of any type, as extensions have.
+
+        Raises:
+            ProtocolViolation: The server asks a question that isn't allowed, too many questions at once, or too often.
         """
         settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
         with self._outbound.round_trips() as trips:
@@ -157,12 +163,12 @@ class InputRounds:
                 rounds += 1
 
     async def _answered(self, method: str, result: Any, revision: Revision, trips: RoundTrips) -> JSONObject:
-        """Return the members that the next request has beside the parameters of the first."""
+        """Answer the questions of ``result``. Returns the keys to add to the parameters of the next request."""
         try:
             asked = structure(result, InputRequiredResult)
         except ValueError as error:
             raise ProtocolViolation(
-                f"{method}: the server asks for input in a way that makes no sense: {error}"
+                f"{method}: the server asked for input, but its result is malformed: {error}"
             ) from None
         more: JSONObject = {}
         if asked.request_state is not None:
@@ -171,17 +177,17 @@ class InputRounds:
             most = self._settings.max_input_requests
             answers = prepared(self._answers, method, asked.input_requests, revision, most)
             with self._outbound.while_connected():
-                # Leaving the call tells the server at once, instead of after the cleanup of the last handler.
+                # If the call is left, the server is notified at once, not after the cleanup of the last handler.
                 given = await run_together(list(answers.values()), trips.cancel)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
             # mrtr, Server Requirements: MUST include at least one of the two.
-            raise ProtocolViolation(f"{method}: the server asks for input, but neither names any nor has any state")
+            raise ProtocolViolation(f"{method}: the server asked for input, but sent no questions and no requestState")
         return more
 
 
 AnswerQuestion: TypeAlias = Callable[[], Awaitable[Any]]
-"""Runs the handler for one question, and gives its answer, plain data."""
+"""Runs the handler for one question, and returns its answer as plain data."""
 
 
 def prepared(
@@ -193,21 +199,24 @@ def prepared(
     *,
     of_task: bool = False,
 ) -> dict[str, AnswerQuestion]:
-    """Return what answers each of the ``questions``, which came in a result of ``method``, from a task if ``of_task``.
-    All are checked before any handler runs, so that no user is asked for nothing: raises `ProtocolViolation` for a
-    question that is not allowed, and for more than ``limit``, and `AnsweredLater`."""
+    """Return a function for each of the ``questions`` that answers it. No handler runs yet.
+
+    The questions came in a result of ``method``, or from a task if ``of_task``. All of them are checked first, so that
+    no user is asked in vain. Raises `ProtocolViolation` for a question that isn't allowed and for more than ``limit``
+    questions, and `AnsweredLater`.
+    """
     if len(questions) > limit:
-        raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")
+        raise ProtocolViolation(f"{method}: the server asked {len(questions)} questions at once; the limit is {limit}")
     try:
         return {
             key: partial(_given, answers.prepare(each.method, each.params, revision, key, of_task=of_task), revision)
             for key, each in questions.items()
         }
     except AnsweredLater:
-        raise  # the server may ask, and we are the ones who cannot answer
+        raise  # the server is allowed to ask, but no handler here can answer
     except CodedError as error:
         # mrtr, Server Requirements: MUST NOT send requests that the client did not declare.
-        raise ProtocolViolation(f"{method}: the server asks for input that we cannot give: {error}") from None
+        raise ProtocolViolation(f"{method}: the server asked for input that we cannot give: {error}") from None
 
 
 async def _given(answer: Callable[[], Awaitable[Any]], revision: Revision) -> Any:
@@ -217,29 +226,29 @@ async def _given(answer: Callable[[], Awaitable[Any]], revision: Revision) -> An
 logger = logging.getLogger("trio_mcp")
 
 _MOST_BYTES: Final = 8 * 1024 * 1024
-"""Bound of all schemas, about."""
+"""Approximate limit for all schemas together."""
 _PARTS: Final = 2000
 _CHARACTERS: Final = 50_000
 _LEVELS: Final = 64
 _MOST_COMPILED: Final = 20
-"""Compiled schemas: those of the tools that were called last."""
+"""How many compiled schemas are kept: those of the tools that were called last."""
 _MOST_PATTERNS: Final = 20
 _MOST_OF_PATTERN: Final = 256 * 1024
 _LONGEST_FAULT: Final = 500
 
 
 def tools_in(page: object) -> list[JSONObject]:
-    """Return the tools in a page of a list, without what is no object."""
+    """Return the tools in a page of a list, without entries that aren't objects."""
     tools: Any = as_object(page).get("tools")
     return [each for each in cast("list[Any]", tools) if isinstance(each, dict)] if isinstance(tools, list) else []
 
 
 class OutputSchemas:
-    """The output schemas of tools, as far as they can be checked."""
+    """Validates results against the output schemas of tools, as far as the schemas can be checked."""
 
     def __init__(self) -> None:
         self.known: dict[str, JSONObject] = {}
-        """The schemas by the names of their tools."""
+        """The schemas, by the names of their tools."""
         self._free_bytes = _MOST_BYTES
         self._checks: BoundedDict[str, _Check] = BoundedDict(_MOST_COMPILED)
         self._logged: set[str] = set()
@@ -253,7 +262,7 @@ class OutputSchemas:
             self._free_bytes = _MOST_BYTES
 
     def add_page(self, page: object) -> None:
-        """Take the schemas of a page of ``tools/list``, a result as JSON data."""
+        """Store the schemas in a page of ``tools/list``, a result as JSON data."""
         for tool in tools_in(page):
             name, schema = tool.get("name"), tool.get("outputSchema")
             if not isinstance(name, str) or self.known.get(name) == schema:
@@ -266,8 +275,8 @@ class OutputSchemas:
                     self.known[name] = cast("JSONObject", schema)
 
     def checked(self, name: str, result: CallToolResult) -> CallToolResult:
-        """Return the ``result`` of a tool, with `CallToolResult.schema_error` if it doesn't fit. The first such result
-        of a tool is logged."""
+        """Return the ``result`` of a tool, with `CallToolResult.schema_error` if it doesn't match the schema. The first
+        such result of a tool is logged."""
         if result.is_error or (schema := self.known.get(name)) is None:
             return result
         if name not in self._checks:
@@ -281,11 +290,11 @@ class OutputSchemas:
 
 
 _Check: TypeAlias = Callable[[Any], str | None]
-"""Returns the fault of a value; `None` if there is none, or the value isn't checked."""
+"""Returns what is wrong with a value; `None` if it is valid or isn't checked."""
 
 
 def _check_of(schema: JSONObject) -> _Check:
-    from ..protocol.schema_growth import objects_in  # late: only tools with output schemas need these
+    from ..protocol.schema_growth import objects_in  # lazy import: only tools with output schemas need these
     from ..protocol.schema_validator import TOO_LARGE, SchemaValidator
 
     named = [node.get("patternProperties") for node in objects_in(schema)]
@@ -296,7 +305,7 @@ def _check_of(schema: JSONObject) -> _Check:
     try:
         validator = SchemaValidator(schema, pattern_limit=_MOST_OF_PATTERN)
     except ValueError as error:
-        # A pattern may be too large for us, and fine for others.
+        # A pattern may be too large for us, but fine for other clients.
         unusable = None if patterns else f"the output schema is unusable: {error}"[:_LONGEST_FAULT]
         return lambda value: unusable
 

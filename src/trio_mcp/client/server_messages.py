@@ -1,6 +1,7 @@
-"""Messages that a server sends of its own accord: ServerMessages answers requests, Callbacks are told of notifications.
+"""Messages that a server sends on its own: ServerMessages answers requests, Callbacks calls the callbacks for
+notifications.
 
-OpenURLElicitations are the URL elicitations of which a server has not said yet that the user is done (2025-11-25 only).
+OpenURLElicitations are the URL elicitations that the server hasn't reported as completed yet (2025-11-25 only).
 """
 
 from __future__ import annotations
@@ -50,49 +51,49 @@ class _Unconnected:
 
 
 class Callbacks:
-    """The callbacks a client was opened with, and the watchers of changes.
+    """Calls the callbacks that a client was opened with, and the watchers of changes.
 
-    A plain callback for logs is called in the reader, the moment its message was read: a queue and a task between the
-    two would take as long as all else together. All other callbacks wait for their turn in a queue.
+    A plain callback for logs is called in the reader, as soon as its message is read: a queue and a task in between
+    would double the cost of a log message. All other callbacks wait for their turn in a queue.
     """
 
     def __init__(self, settings: ClientSettings, contexts: CallContexts | None = None) -> None:
         self._settings = settings
         self._contexts = contexts or CallContexts()
         self.outbound: Outbound | _Unconnected = _Unconnected()
-        """The sender of the calls that the logs belong to."""
+        """Sends the calls that log messages belong to."""
         self._log_context = Context()
-        """Context variables of the callback for logs in the reader."""
+        """The context variables with which the callback for logs runs in the reader."""
         self._call: Any = _NO_CALL
-        """The only call in progress, if the last log belongs to it: so does the next log, if nothing has changed. Then
-        `_log_context` names the call."""
+        """The only call in progress, if the last log message belongs to it. Then the next message belongs to it as
+        well, unless something has changed, and `_log_context` names the call."""
         self._on_log: Any = None
-        """The callback for the logs of that call."""
+        """The callback for log messages of that call."""
         self.own_logs = 0
-        """Number of calls in progress with a log callback of their own."""
+        """How many calls in progress have their own log callback."""
         self._log_at_once = not inspect.iscoroutinefunction(settings.on_log)
-        """True until the callback for logs has returned something to be awaited."""
+        """True until the callback for logs has returned an awaitable."""
         self._logging: tuple[NotificationReceived, Awaitable[Any]] | None = None
-        """The message for which the callback returned an awaitable, until the awaitable is awaited."""
+        """The message for which the callback has returned an awaitable, until that is awaited."""
         self.urls = OpenURLElicitations()
         self.relay: Relay | None = None
-        """The relay that is told of every notification: see `forward_to`."""
+        """The relay that gets every notification: see `forward_to`."""
         self.watchers: list[Callable[[Change], None]] = []
-        """Functions that are called for every change that the client learns of, in either era, the moment it was read:
-        before any callback, any listener and any later reply. A watcher must be quick, and must not raise."""
+        """Functions that are called for every change as soon as it is read, in all revisions: before any callback, any
+        listener and any later reply. They must be quick, and must not raise."""
 
     def forward_to(self, relay: Relay) -> None:
-        """Tell ``relay`` of every notification from now on."""
+        """Pass every notification to ``relay`` from now on."""
         self.relay, self._call = relay, _NO_CALL
 
     def notify_watchers(self, change: Change) -> None:
-        """Tell the watchers."""
+        """Call the watchers with ``change``."""
         for watcher in self.watchers:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` is to be called for ``event``. See `RequestHandler.wants`."""
-        if event.method.name == _LOG:  # most notifications are logs, one after another of the same call
+        """Return whether `notified` must be called for ``event``. See `RequestHandler.wants`."""
+        if event.method.name == _LOG:  # most notifications are log messages, many in a row for the same call
             only: Any = self.outbound.only
             if only is not self._call or only.end is not None or "_meta" in event.params:
                 wanted = self._find_call(event)
@@ -101,7 +102,7 @@ class Callbacks:
             try:
                 message = structure_notification(event.params, LogParams)
             except ValueError:
-                return False  # a notification with bad parameters is passed over: a notification has no error reply
+                return False  # ignore a notification with invalid parameters: there is no error reply
             try:
                 pending = self._log_context.run(self._on_log, message)
             except Exception as error:
@@ -111,13 +112,13 @@ class Callbacks:
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
             # 2026-07-28 subscriptions, Receiving Notifications: a notification on no stream belongs to no subscription.
-            # For a cache such a notification is still a sign of a change (caching, Freshness Calculation).
+            # It still tells the cache that something changed (caching, Freshness Calculation).
             self.notify_watchers(change)
             return False
         return self._receive(event, change)
 
     def receive(self, event: NotificationReceived) -> bool:
-        """Tell the relay and the watchers; return whether `notified` is to be called for ``event``."""
+        """Pass ``event`` to the relay and the watchers. Returns whether `notified` must be called for it."""
         return self.wants(event) if event.method.name == _LOG else self._receive(event, change_in(event))
 
     def _receive(self, event: NotificationReceived, change: Change | None) -> bool:
@@ -137,8 +138,8 @@ class Callbacks:
         return self._settings.on_elicitation_complete is not None
 
     def _find_call(self, event: NotificationReceived) -> bool | None:
-        """Find the call that a log belongs to. Return whether `notified` is to be called; `None`: call `_on_log` at
-        once, with the variables of `_log_context`."""
+        """Find the call that a log message belongs to. Returns whether `notified` must be called; `None` means that
+        `_on_log` must be called at once, with the variables of `_log_context`."""
         self._call = _NO_CALL
         if self.relay is not None:
             self.relay.on_notification(event)
@@ -159,7 +160,7 @@ class Callbacks:
         return None
 
     def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
-        """Return whether the callback for logs has returned something to be awaited."""
+        """Return whether the callback for logs has returned an awaitable."""
         if not inspect.isawaitable(pending):
             return False
         event.note_call(self._log_context[call_variable])
@@ -175,7 +176,7 @@ class Callbacks:
         return settings.on_resource_updated if change.kind == "resource" else settings.on_list_changed
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Call the callback. See `RequestHandler.notified`."""
+        """Call the callback for ``event``. See `RequestHandler.notified`."""
         if self._logging is not None:
             (begun, pending), self._logging = self._logging, None
             await in_context(self._context_of(begun), pending)
@@ -187,7 +188,7 @@ class Callbacks:
             await in_context(context, pending)
 
     def _context_of(self, event: NotificationReceived) -> Context:
-        """Return the context for a callback. Its only variable is the call that the message belongs to."""
+        """Return the context in which a callback runs. Its only variable is the call that the message belongs to."""
         context = self._contexts.copy_variables_to(Context())
         context.run(call_variable.set, event.served)
         return context
@@ -222,8 +223,7 @@ _LONGEST_ID: Final = 1000
 
 
 class OpenURLElicitations:
-    """The ids of URL elicitations, kept until the elicitations are complete: the last 1,000, of up to 1,000 characters
-    each.
+    """The ids of URL elicitations that aren't complete: the last 1,000, of up to 1,000 characters each.
 
     2025-11-25 elicitation, Completion Notifications: clients MUST ignore notifications referencing unknown or
     already-completed ids.
@@ -233,12 +233,12 @@ class OpenURLElicitations:
         self._ids = BoundedDict[str, None](_MOST_URLS)
 
     def add_question(self, params: JSONObject) -> None:
-        """Note the parameters of a question, unchecked, if the question is a URL elicitation."""
+        """Record a question if it is a URL elicitation. Its parameters needn't be checked."""
         if params.get("mode") == "url":
             self._add(params.get("elicitationId"))
 
     def add_required(self, error: PeerError) -> None:
-        """Note the elicitations, if any, that an error of the server requires."""
+        """Record the elicitations, if any, that an error of the server requires."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:
@@ -253,8 +253,8 @@ class OpenURLElicitations:
             self._ids[elicitation_id] = None
 
     def complete(self, params: JSONObject) -> bool:
-        """Take the parameters of a notification, unchecked; return whether the notification completes an open
-        elicitation."""
+        """Return whether a notification with these unchecked parameters completes an open elicitation, and remove
+        that."""
         try:
             elicitation_id = structure(params, ElicitationCompleteParams).elicitation_id
         except ValueError:
@@ -263,10 +263,10 @@ class OpenURLElicitations:
 
 
 class ServerMessages:
-    """Has requests answered by the handlers a client was opened with, and its callbacks told of notifications."""
+    """Answers the server's requests with the client's handlers, and calls its callbacks for notifications."""
 
     seal = None
-    """Clients answer no request with questions. See `RequestHandler.seal`."""
+    """Empty, since clients don't answer requests with questions. See `RequestHandler.seal`."""
 
     def __init__(
         self,
@@ -279,23 +279,23 @@ class ServerMessages:
         self._answers = answers
         self._contexts = contexts
         self.tasks: QuestionTasks | None = None
-        """The questions that are tasks; `None`: there are none."""
+        """The questions that are answered as tasks; `None` if there are none."""
         if tasks is not None:
-            from .question_tasks import QuestionTasks  # late: few clients run tasks
+            from .question_tasks import QuestionTasks  # lazy import: few clients run tasks
 
             self.tasks = QuestionTasks(host, self, tasks)
         self._callbacks = callbacks
         self.wants = callbacks.wants
-        """Says whether `notified` is to be called for an event. See `RequestHandler.wants`."""
+        """Returns whether `notified` must be called for an event. See `RequestHandler.wants`."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request that needs no waiting. See `RequestHandler.answer_now`."""
+        """Answer a request that doesn't have to wait. See `RequestHandler.answer_now`."""
         if request.method.name == "ping":
             return Now(EmptyResult())
         if request.method.name == "elicitation/create":
             self._callbacks.urls.add_question(
                 request.params
-            )  # here, since the end of the request may come in the same read
+            )  # now, since the end of the request may arrive in the same read
         if self._callbacks.relay is not None:
             self._callbacks.relay.on_question(request)
         if not self._answers.forwards(request.method.name):
@@ -309,7 +309,7 @@ class ServerMessages:
             return await tasks.methods.answer(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
-        if not self._answers.forwards(request.method.name):  # a relay itself finds out which client a question is for
+        if not self._answers.forwards(request.method.name):  # a relay finds out itself which client a question is for
             answer = self._contexts.answering(request, answer)
         if tasks is not None and (task := tasks.task_for(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)
@@ -321,12 +321,12 @@ class ServerMessages:
 
 
 def _related(result: Any, request: InboundRequest) -> Any:
-    """Return ``result`` with the task of the server that the request belongs to (2025-11-25 tasks, Related Task
+    """Return ``result`` with the id of the server's task that the request belongs to (2025-11-25 tasks, Related Task
     Metadata: MUST be in responses)."""
     related: Any = request.meta.get(RELATED_TASK)
     if not isinstance(related, dict):
         return result
-    if type(result) is dict:  # of somebody else, to whom the question was forwarded
+    if type(result) is dict:  # from another client, to which the question was forwarded
         plain = cast("JSONObject", result)
         return {**plain, "_meta": _with(related, plain.get("_meta"))}
     return attrs.evolve(result, meta=_with(related, result.meta))

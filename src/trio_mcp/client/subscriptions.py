@@ -1,7 +1,8 @@
 """Streams of ``subscriptions/listen``, on which a modern server reports changes (2026-07-28 subscriptions).
 
-ChangeStreams are all streams of one client. Changes is a stream that a caller iterates over; Following is a stream
-for callbacks, opened anew for as long as the connection lives; both hold a Stream, which is one request.
+ChangeStreams are all streams of one client. Changes is a stream that a caller iterates over. ReopenedStream is a stream
+for callbacks, which is reopened as long as the connection lives. Both contain a SubscriptionStream, which is one
+request.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ logger = logging.getLogger("trio_mcp")
 
 
 class Changes(AsyncIterator[Change]):
-    """Changes of the server in the order in which they came: see `Client.listen`.
+    """Iterates over the changes that the server reports, in order: see `Client.listen`.
 
-    Changes that nobody took yet are kept, equal ones once. So no requested change is lost except repetitions, and the
-    connection waits for nobody. Each step is a checkpoint; a cancelled step loses nothing. Several tasks may take
-    turns. The iteration ends when the server ends the stream in good order, and after the block; a step raises
-    `ConnectionLost` when the connection is gone, and `PeerError` when the server fails the stream.
+    Changes wait until you iterate, and equal changes are merged. So no requested change is lost, and the connection
+    never waits for your code. Each step is a checkpoint; a cancelled step loses nothing. Several tasks may iterate in
+    turn. The iteration ends when the server closes the stream normally, and when the block has been left. A step raises
+    `ConnectionLost` if the connection is lost, and `PeerError` if the server ends the stream with an error.
     """
 
     def __init__(
@@ -63,13 +64,13 @@ class Changes(AsyncIterator[Change]):
     ) -> None:
         self._stream = SubscriptionStream(asked)
         self.acknowledged = SubscriptionFilter()
-        """Changes that the server agreed to tell of: fewer than requested, where the server cannot tell of all."""
+        """The changes that the server agreed to report; fewer than requested if it can't report all of them."""
         self.dropped = 0
-        """Number of changes that had no room: of resources not requested by name, parts of a requested resource
-        perhaps."""
+        """How many changes were dropped because too many were waiting: changes of resources that weren't requested by
+        name, such as parts of a requested resource."""
         self._consumer: Callable[[Change], bool] | None = None
-        """Function that is offered each change right after the read, while no other change waits; returns whether the
-        change was taken."""
+        """A function that is offered each change right after it is read, while no other change waits. Returns whether
+        it has taken the change."""
         self._uris = frozenset(asked.resource_subscriptions or ())
         self._kinds = kinds_in(asked)
         self._on_change = on_change
@@ -106,7 +107,7 @@ class Changes(AsyncIterator[Change]):
         return len(self._waiting) < limits.max_pending_notifications and self._bytes + size <= limits.max_inbound_bytes
 
     async def _hold(self, ask: Ask) -> None:
-        """Hold the stream open until its end."""
+        """Keep the stream open until its end."""
         try:
             await self._stream.run(ask, self._receive)
         finally:
@@ -124,7 +125,7 @@ class Changes(AsyncIterator[Change]):
         return change
 
     def take_all(self) -> list[Change]:
-        """Return and forget the changes that nobody took yet; for a caller that no longer waits."""
+        """Return and remove all waiting changes; for a caller that no longer iterates."""
         return self._run.call(self._take_all)
 
     def _take_all(self) -> list[Change]:
@@ -135,8 +136,8 @@ class Changes(AsyncIterator[Change]):
 
 
 class ChangeStreams:
-    """The streams of one client, which the callers' ``ask`` opens. The streams for its callbacks run in ``services``,
-    which its opener sets."""
+    """The streams of one client. Callers open streams with ``ask``; streams for callbacks run in the nursery
+    ``services``, which is set by the code that opens the client."""
 
     services: ServiceNursery
 
@@ -145,7 +146,7 @@ class ChangeStreams:
         self._limits = limits
         self._callbacks = callbacks
         self._followed: dict[str, ReopenedStream] = {}
-        """Streams for callbacks, by URI."""
+        """The streams for callbacks, by URI."""
 
     @asynccontextmanager
     async def listen(
@@ -155,9 +156,12 @@ class ChangeStreams:
         on_task: OnNotification | None = None,
         on_notification: OnNotification | None = None,
     ) -> AsyncGenerator[Changes]:
-        """Hold a stream open inside. See `Client.listen`. ``on_task`` and ``on_notification``, of code that forwards,
-        get the states of tasks, and the notifications of extensions, at the moment of reading."""
-        await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
+        """Keep a stream open inside the block. See `Client.listen`.
+
+        Code that forwards passes ``on_task`` and ``on_notification``: these get the states of tasks, and the
+        notifications of extensions, as soon as they are read.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()  # if the caller is cancelled, send no request at all
         changes = Changes(asked, self._callbacks.notify_watchers, self._connection.limits, on_task, on_notification)
         async with open_service_nursery(LEFT) as nursery:
             nursery.start_soon(changes._hold, ask)
@@ -166,16 +170,15 @@ class ChangeStreams:
             yield changes
 
     async def follow_lists(self, declared: ServerCapabilities, patience: float, ask: Ask) -> None:
-        """Have the callbacks called for changed lists, as far as such changes are ``declared``.
+        """Open a stream, so that the callbacks are called for changed lists, as far as such changes are ``declared``.
 
-        Waits up to ``patience`` seconds for the acknowledgement, so that no change by later calls is missed. A server
-        that breaks its declaration is logged; no error is raised.
+        Waits up to ``patience`` seconds for the acknowledgement, so that no change caused by later calls is missed. If
+        a server breaks its declaration, that is logged; no error is raised.
         """
         await self._follow_all("its lists", filter_of(changing_lists(declared)), patience, ask)
 
     async def follow_extensions(self, names: Sequence[str], patience: float, ask: Ask) -> None:
-        """Have the callbacks called for notifications of the extensions ``names`` outside of requests, as by
-        `follow_lists`."""
+        """Open a stream for the notifications of the extensions ``names`` outside of requests, like `follow_lists`."""
         await self._follow_all("its extensions", SubscriptionFilter(extensions=[*names] or None), patience, ask)
 
     async def _follow_all(self, what: str, asked: SubscriptionFilter, patience: float, ask: Ask) -> None:
@@ -192,7 +195,7 @@ class ChangeStreams:
                 logger.warning("the server declares that it tells of %s, but does not: %s", what, error)
 
     async def subscribe(self, uri: str, ask: Ask) -> None:
-        """Follow the changes of a resource. See `Client.subscribe`."""
+        """Report the changes of a resource to the callback. See `Client.subscribe`."""
         await trio.lowlevel.checkpoint()
         if self._is_followed(uri):
             return
@@ -205,7 +208,7 @@ class ChangeStreams:
             following.cancel()
             raise
         is_honoured = uri in (honoured.resource_subscriptions or ())
-        if is_honoured and not self._is_followed(uri):  # else another task has subscribed already
+        if is_honoured and not self._is_followed(uri):  # otherwise another task has subscribed already
             interrupted = self._followed.get(uri)
             if interrupted is not None:
                 interrupted.cancel()
@@ -229,7 +232,8 @@ class ChangeStreams:
             self._connection.notified(event, size)
 
     async def unsubscribe(self, uri: str) -> None:
-        """Stop following a resource, and wait until the cancel is on its way. See `Client.unsubscribe`."""
+        """Stop reporting the changes of a resource, and wait until the cancel has been sent. See
+        `Client.unsubscribe`."""
         await trio.lowlevel.checkpoint()
         following = self._followed.pop(uri, None)
         if following is not None:
@@ -239,18 +243,18 @@ class ChangeStreams:
 
 _LONGEST_DELAY: Final = 60.0
 _STABLE_AFTER: Final = 60.0
-"""Seconds that a stream must have lasted for its end to count as the first again."""
+"""If a stream lasted for this many seconds, the delays before it is reopened start again from the shortest."""
 
 
 class ReopenedStream:
-    """A stream for callbacks, opened anew whenever the stream ends, since callbacks cannot be told of an end.
+    """A stream for callbacks that is reopened whenever it ends, since callbacks have no way to learn of an end.
 
-    A server may end a stream while the connection lives on. After growing delays, up to a minute, the server is asked
-    again, until the client leaves, the connection ends, or the server tells no more of any followed change. After a new
-    acknowledgement ``on_notification`` gets a change of each followed list or resource, since changes may have been
-    missed.
+    A server may end a stream although the connection lives on. The client reopens it after growing delays, up to a
+    minute, until the client is closed, the connection is lost, or the server reports none of the changes any more.
+    After each new acknowledgement, ``on_notification`` gets a change of each list or resource, since changes may have
+    been missed.
 
-    ``subject`` is the name of the stream's subject in the log.
+    ``subject`` names what the stream reports, for the log.
     """
 
     def __init__(self, subject: str, asked: SubscriptionFilter, on_notification: OnNotification) -> None:
@@ -262,10 +266,10 @@ class ReopenedStream:
         self.stream = SubscriptionStream(asked)
         self._scope = trio.CancelScope()
         self.over = trio.Event()
-        """Set when the stream has ended, and is not opened anew."""
+        """Set when the stream has ended and won't be reopened."""
 
     async def run(self, ask: Ask) -> None:
-        """Hold the stream open, and open a new stream after each end, until `cancel` or the final end."""
+        """Keep the stream open, and reopen it after each end, until `cancel` or the final end."""
         attempt = 0
         acknowledged = False
         try:
@@ -298,7 +302,7 @@ class ReopenedStream:
         await trio.sleep(delay)
 
     def cancel(self) -> None:
-        """End the stream from our side: the server gets one cancel, unless the server has ended the stream already."""
+        """End the stream: the server gets one cancel, unless it has ended the stream already."""
         self._scope.cancel(reason=LEFT)
 
     def _receive(self, event: NotificationReceived, size: int) -> None:
@@ -330,31 +334,30 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 @define(eq=False)
 class SubscriptionStream:
-    """A ``subscriptions/listen`` request of ours.
+    """One ``subscriptions/listen`` request of this client.
 
-    ``on_acknowledged`` is called in the reader, with the changes that the server agreed to, before any other message on
-    the stream.
+    ``on_acknowledged`` is called in the reader, with the changes that the server agreed to report, before any other
+    message on the stream.
     """
 
     _asked: SubscriptionFilter
     _on_acknowledged: Callable[[SubscriptionFilter], None] | None = None
     acknowledged: SubscriptionFilter | None = attrs.field(default=None, init=False)
-    """Changes that the server agreed to tell of; `None` before."""
+    """The changes that the server agreed to report; `None` before the acknowledgement."""
     failure: MCPError | None = attrs.field(default=None, init=False)
-    """Error that ended the stream; `None` after an end in good order."""
+    """The error that ended the stream; `None` after a normal end."""
     over: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def run(self, ask: Ask, on_notification: OnNotification) -> None:
-        """Hold the stream open until the server or the end of the connection ends the stream. ``on_notification`` gets
-        the notifications on the stream, except the acknowledgement. Leaving the stream sends the server one cancel."""
+        """Keep the stream open until the server closes it or the connection ends. ``on_notification`` gets the
+        notifications on the stream, except the acknowledgement. If this is cancelled, the server gets one cancel."""
         try:
             result = await ask(self._asked, partial(self._receive, on_notification))
             if result is not None:  # not cancelled by the server
                 check_result_type("subscriptions/listen", result)
         except MCPError as error:
-            # The traceback refers to this frame and so to this stream; the stream must not wait for the garbage
-            # collector.
+            # The traceback refers to this frame, and so to this stream: leave no reference cycle.
             self.failure = error.with_traceback(None)
         finally:
             self._settled.set()
@@ -374,12 +377,11 @@ class SubscriptionStream:
 
     @property
     def is_active(self) -> bool:
-        """True while the server tells of changes on the stream."""
+        """True while the server reports changes on the stream."""
         return self.acknowledged is not None and not self.over.is_set()
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for the acknowledgement, and return its content. Raises the error that ended the stream instead, if
-        any."""
+        """Wait for the acknowledgement, and return its content. If an error ends the stream first, that is raised."""
         await self._settled.wait()
         if self.acknowledged is None:
             raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")

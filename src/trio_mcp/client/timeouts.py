@@ -1,6 +1,6 @@
-"""CallTimeouts: the time limits for the calls of one client, and for connecting, not counting the time of its user.
+"""CallTimeouts: timeouts for connecting and for the calls of one client. They are paused while the user is asked.
 
-KeepAlive finds out that a silent server is no longer there.
+KeepAlive detects that a silent server is gone.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..runtime.connection import Connection
 from ..runtime.transport import ConnectionLost, HTTPError
 
 UNLIMITED: Final = nullcontext()
-"""Keeps no limit."""
+"""A context manager without any timeout."""
 
 
 class CallTimeouts:
-    """The time limits of all calls in flight on one connection.
+    """The timeouts of all calls in flight on one connection.
 
-    ``seconds`` is the limit of a call whose caller set no limit. A legacy server asks without naming a call, so the
-    limits of all calls stand still during its questions. A modern server asks by answering the call: the handler runs
-    inside the call, and under its limits.
+    ``seconds`` is the timeout of a call whose caller set none. A legacy server's question doesn't say which call it
+    belongs to, so the timeouts of all calls are paused meanwhile. A modern server asks in the course of a call: the
+    handler runs inside that call and its timeouts.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -39,31 +39,31 @@ class CallTimeouts:
         self._paused_seconds = 0.0
         self._paused_since = 0.0
         self.asked_in_calls = False
-        """True when `user_is_asked` runs inside the call that the question belongs to."""
+        """True if `user_is_asked` runs inside the call that the question belongs to."""
 
     @property
     def paused_seconds(self) -> float:
-        """Seconds in which all limits have stood still so far."""
+        """For how many seconds all timeouts have been paused so far."""
         return self._paused_seconds + (trio.current_time() - self._paused_since if self._questions else 0)
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[trio.CancelScope]:
-        """Limit the time of the block as `trio.move_on_after` does, but for the time in which all limits stand still:
-        this limit, and those of `fail_after_work` around the block."""
+        """Limit the time of the block like `trio.move_on_after`, but don't count time in which all timeouts are paused:
+        those of the calls, and `fail_after_work` around the block."""
         with trio.CancelScope() as scope:
             limit = TimeLimit(scope, seconds, inf, inf, renewed=False)
             with self._known((*call_limits(), limit)):
                 yield scope
 
     def around_call(self) -> AbstractContextManager[Any]:
-        """Keep the limits of the call inside. Raises `trio.TooSlowError` for the limit that is set here."""
+        """Apply the timeouts of a call to the block. Raises `trio.TooSlowError` for the client's own timeout."""
         limits = call_limits()
         if limits:
             return self._known(limits)
         return UNLIMITED if self._seconds == inf else self._limited()
 
     def around_wait(self) -> AbstractContextManager[Any]:
-        """Keep the limits of the caller inside, who waits for more than the answer to one request."""
+        """Apply the caller's timeouts to a block that waits for more than the answer to one request."""
         limits = call_limits()
         return self._known(limits) if limits else UNLIMITED
 
@@ -79,8 +79,8 @@ class CallTimeouts:
                     hint = limits[-1].hint
         except trio.TooSlowError:
             if scope is None or not scope.cancelled_caught:
-                raise  # not by this limit
-            # The caller set no limit, so the error names the source of this limit.
+                raise  # another timeout has expired
+            # The caller set no timeout, so the error names the option that did.
             raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout){hint}") from None
 
     @contextmanager
@@ -97,13 +97,13 @@ class CallTimeouts:
                 _resume(limits)
 
     def user_is_asked(self) -> AbstractContextManager[None]:
-        """Stop the clocks while our user makes up their mind."""
+        """Pause the timeouts while the user answers a question."""
         return _paused_limits(call_limits()) if self.asked_in_calls else self.pause_all()
 
     @contextmanager
     def pause_all(self) -> Generator[None]:
-        """Stop all clocks, that of connecting included, while our user makes up their mind: nobody knows in the course
-        of which call."""
+        """Pause all timeouts, including the one for connecting, while the user answers a question: it is unknown which
+        call the question belongs to."""
         self._questions += 1
         if self._questions == 1:
             self._paused_since = trio.current_time()
@@ -140,23 +140,24 @@ def _resume(limits: tuple[TimeLimit, ...]) -> None:
 
 @frozen(kw_only=True)
 class KeepAlive:
-    """Pings for an idle server; a server that does not answer is given up, with all calls to that server.
+    """Pings an idle server. If the server doesn't answer, the connection counts as lost, with all its calls.
 
-    No ping is sent while a request of ours is in progress: the caller knows best how long to wait, and a server busy
-    with the request may be slow to answer a ping. Any answer is a sign of life, an error too: many servers know no
+    No ping is sent while a request of this client is in progress: its caller decides how long to wait, and a busy
+    server may be slow to answer a ping. Any answer is a sign of life, even an error, since many servers don't support
     ping.
     """
 
     interval: float = attrs.field(default=30.0, validator=positive)
-    """Seconds from one sign of life to the next ping."""
+    """Seconds from the last sign of life to the next ping."""
     timeout: float = attrs.field(default=10.0, validator=positive)
-    """Seconds until a ping counts as missed."""
+    """Seconds after which a ping counts as missed."""
     misses: int = attrs.field(default=2, validator=positive)
-    """Pings missed in a row after which the connection is lost (2025-11-25 ping: multiple failed pings MAY
-    trigger connection reset)."""
+    """How many pings in a row may be missed before the connection counts as lost (2025-11-25 ping: multiple failed
+    pings MAY trigger connection reset)."""
 
     async def _run(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> None:
-        """Watch the connection until its loss: waiters get `ConnectionLost`, nobody is cancelled."""
+        """Ping the server until the connection is lost: waiting calls then raise `ConnectionLost`, none is
+        cancelled."""
         missed = 0
         try:
             while missed < self.misses:
@@ -168,12 +169,12 @@ class KeepAlive:
         connection.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
     async def _is_alive(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> bool:
-        # A request of ours that began meanwhile may keep the server busy.
+        # A request of this client that began meanwhile may keep the server busy.
         return in_progress(connection) or await has_answered(ping, self.timeout) or in_progress(connection)
 
 
 async def has_answered(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
-    """Return whether there is an answer of any kind to ``ping`` in this time. Raises `ConnectionLost`."""
+    """Return whether the server answers ``ping`` in this time, in any way. Raises `ConnectionLost`."""
     try:
         with fail_after_work(seconds):
             await ping()
@@ -184,10 +185,10 @@ async def has_answered(ping: Callable[[], Awaitable[None]], seconds: float) -> b
     except ConnectionLost:
         raise
     except MCPError:
-        return True  # an answer all the same, even one that refuses for want of a token
+        return True  # even an error counts as an answer, for example a missing token
     return True
 
 
 def in_progress(connection: Connection) -> bool:
-    """Return whether a request of ours is in flight, streams not counted."""
+    """Return whether a request of this client is in flight, not counting streams."""
     return any(not request.method.streams for request in connection.state.outbound)

@@ -1,6 +1,5 @@
-"""ToolCalls: calls of tools, which may go on as tasks of the server; TaskSupports: the tools of a server of
-2025-11-25 that are called as tasks, as the server lists them.
-"""
+"""ToolCalls: calls of tools, which the server may continue as tasks. TaskSupports: which tools of a server of
+2025-11-25 are called as tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _CALL = "tools/call"
 
 
 class _ToolCall(NamedTuple):
-    """A call of a tool, and what is asked of the task that the caller wants; `None` for the result itself."""
+    """A call of a tool, and the parameters of the task that the caller wants; `None` if the caller wants the result."""
 
     params: JSONObject
     revision: Revision
@@ -46,7 +45,7 @@ class _ToolCall(NamedTuple):
 
 @define(eq=False)
 class ToolCalls:
-    """Calls tools. Where the server goes on with a call as a task, the task is followed to its end."""
+    """Calls tools. If the server continues a call as a task, this waits for the end of the task."""
 
     _outbound: Outbound
     _rounds: InputRounds
@@ -55,15 +54,15 @@ class ToolCalls:
     _settings: ClientSettings
     _contexts: CallContexts
     may_become_tasks: bool = attrs.field(default=False, init=False)
-    """True where the server may go on with calls as tasks, or has tools that are to be called as tasks."""
+    """True if the server may continue calls as tasks, or has tools that must be called as tasks."""
     supports: TaskSupports | None = attrs.field(default=None, init=False)
-    """The tools that are called as tasks, where the caller decides."""
+    """Which tools are called as tasks, in revisions in which the client decides that."""
     _followed: dict[RemoteTask, None] = attrs.field(factory=dict[RemoteTask, None], init=False)
 
     def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:
-        """Find out whether calls may become tasks, of a server with these ``capabilities``."""
+        """Set whether calls may become tasks, for a server with these ``capabilities``."""
         if revision.result_type:
-            # Whatever the server declares: the client does, in each request, and then has to take a task.
+            # The server's declaration doesn't matter: the client declares tasks in each request, and must accept one.
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
             self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")
@@ -75,7 +74,7 @@ class ToolCalls:
         return await self._outbound.request("tools/list", params or None, revision)
 
     def changed(self, change: Change) -> None:
-        """Take a change that the client has learned of."""
+        """Handle a change that the server has reported."""
         if self.supports is not None and change.kind == "tools":
             self.supports.forget()
 
@@ -86,8 +85,11 @@ class ToolCalls:
         on_progress: OnProgress | None,
         on_task: Callable[[str], None] | None = None,
     ) -> Any:
-        """Call a tool, and return the result, that of its task where the call became one. Leaving the call cancels the
-        task. ``on_task``, also of code that forwards and declares the extension itself, gets the id of the task."""
+        """Call a tool, and return the result, or the result of its task if the call became one. Cancelling the call
+        cancels the task.
+
+        ``on_task`` gets the id of the task. Code that forwards, and declares the extension itself, passes it too.
+        """
         progress = None if on_progress is None else TaskProgress(on_progress)
         call = _ToolCall(params, revision, None if progress is None else progress.of_call)
         takes_task = on_task is not None
@@ -103,19 +105,19 @@ class ToolCalls:
         return await self.finish(made, progress or TaskProgress(None), params, cancels=True)
 
     async def start(self, params: JSONObject, revision: Revision, task: JSONObject) -> Any:
-        """Call a tool, and return the task, or the result where the server answers with the result. ``task``: what is
-        asked of a task in 2025-11-25. The server is not told how long the caller waits, since a task goes on."""
+        """Call a tool, and return the task, or the result if the server doesn't start a task. ``task``: the parameters
+        of the task in 2025-11-25. The server doesn't get the caller's deadline, since the task outlives the call."""
         call = _ToolCall(params, revision, None, task)
         return await (self._call(call) if revision.result_type else self._call_as_listed(call))
 
     async def send(self, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
-        """Call a tool in a modern revision, and return what the server answers: a result, or a task, unchanged."""
+        """Call a tool in a modern revision, and return the server's answer, a result or a task, unchanged."""
         forget = self._forget_for(params, revision)
         return (await self._rounds.request(_CALL, params, revision, on_progress, forget)).result
 
     async def finish(self, task: RemoteTask, progress: TaskProgress, params: JSONObject, *, cancels: bool) -> Any:
-        """Return the result of a task. ``cancels``: leaving the wait cancels the task, and so does `leave`. ``params``:
-        those of the call."""
+        """Return the result of a task. ``cancels``: cancelling the wait cancels the task, and so does `leave`.
+        ``params``: the parameters of the call."""
         if cancels:
             self._followed[task] = None
         try:
@@ -134,14 +136,15 @@ class ToolCalls:
             task.abandon()
 
     def known(self, task_id: str, params: JSONObject, revision: Revision) -> RemoteTask:
-        """Return the task with this id, of which nothing else is known. ``params``: those of a request without any."""
+        """Return the task with this id, of which only the id is known. ``params``: the parameters of a request without
+        any others."""
         ask, forget = self._ask_for(params, revision), self._forget_for(params, revision)
         if revision.result_type:
             return ExtensionRemoteTask(task_id, ask, forget, self._answering(revision))
         return CoreRemoteTask(task_id, ask, forget)
 
     async def _call(self, call: _ToolCall, *, takes_task: bool = False) -> Any:
-        """Call a tool in a modern revision. Return its result, or the task."""
+        """Call a tool in a modern revision. Returns its result, or the task."""
         params, revision, on_progress, task = call
         if not (takes_task or self.may_become_tasks):
             return await self._rounds.result(_CALL, params, revision, on_progress)
@@ -156,14 +159,16 @@ class ToolCalls:
         return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
 
     async def _call_as_listed(self, call: _ToolCall) -> Any:
-        """Call a tool in a legacy revision, as a task where the server lists it as one that requires tasks, or that
-        allows the task that the caller wants. Return its result, or the task. A refusal of what was listed before is no
-        reason to call twice, unless the server lists the tool differently now: then the refused call has not run
-        (2025-11-25 tasks, Tool-Level Negotiation)."""
+        """Call a tool in a legacy revision, and return its result or the task. The call is a task if the server lists
+        the tool as one that requires tasks, or that allows the task that the caller wants.
+
+        If the server refuses such a call, the client calls again only if the server lists the tool differently now:
+        then the refused call has not run (2025-11-25 tasks, Tool-Level Negotiation).
+        """
         params, revision, on_progress, task = call
         as_tasks = ("required",) if task is None else _AS_TASKS
         supports = self.supports
-        if supports is None or "task" in params:  # who asks for a task, in a request of its own, gets the plain answer
+        if supports is None or "task" in params:  # a caller that builds a task request itself gets the plain answer
             return await self._outbound.request(_CALL, params, revision, on_progress)
         listings = supports.listings
         as_task = await supports.of(params["name"]) in as_tasks
@@ -190,7 +195,7 @@ class ToolCalls:
             _CALL, params, revision, on_progress, cancel_task=forget, tells_deadline=task is None
         )
         if isinstance(result, dict) and "content" in result and "task" not in result:
-            return cast("JSONObject", result)  # mcp 1.x refuses a task by the result of the tool, which is told as such
+            return cast("JSONObject", result)  # mcp 1.x refuses a task with a result of the tool
         return CoreRemoteTask.created(_CALL, result, ask, forget)
 
     # Requests about a task
@@ -210,7 +215,7 @@ class ToolCalls:
         return partial(self._ask, _meta_of(params), revision)
 
     async def _ask(self, meta: JSONObject, revision: Revision, method: str, params: JSONObject) -> Any:
-        # tasks/result blocks until the task has ended: no limit for the answer to one request fits.
+        # tasks/result blocks until the task has ended, so no timeout for the answer to one request fits.
         with nullcontext() if method == "tasks/result" else self._limits.around_call():
             result = await self._outbound.request(method, {**params, **meta}, revision)
         if revision.result_type:
@@ -219,7 +224,8 @@ class ToolCalls:
 
 
 def _meta_of(params: JSONObject) -> JSONObject:
-    """Return ``_meta`` of a call, as the requests about its task carry the same; but the token names the call alone."""
+    """Return the ``_meta`` of a call for the requests about its task, without the token, which identifies only the
+    call."""
     if "_meta" not in params:
         return {}
     return {"_meta": {name: value for name, value in params["_meta"].items() if name != CANCEL_TOKEN}}
@@ -229,14 +235,14 @@ TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 
 _AS_TASKS: Final = ("optional", "required")
 _MOST_TOOLS: Final = 10_000
-"""Number of tools that are remembered."""
+"""How many tools are remembered."""
 
 
 class TaskSupports:
-    """Knows ``execution.taskSupport`` of tools (2025-11-25 tasks, Tool-Level Negotiation).
+    """The value of ``execution.taskSupport`` of each tool (2025-11-25 tasks, Tool-Level Negotiation).
 
-    The tools are listed once, by ``request``, when a tool is called that nobody has listed; and again after `forget`. A
-    tool that is not listed, and each tool of a server that lists none, is ``forbidden`` as a task.
+    If a tool is called that hasn't been listed, all tools are listed once, by ``request``; after `forget` they are
+    listed again. A tool that the server doesn't list counts as ``forbidden``: it isn't called as a task.
     """
 
     def __init__(self, request: Callable[[JSONObject], Awaitable[Any]], max_pages: int) -> None:
@@ -246,22 +252,23 @@ class TaskSupports:
         self._is_whole = False
         self._listing = trio.Lock()
         self.listings = 0
-        """Number of listings so far, from which a caller can tell whether another one may say more."""
+        """How many listings there were so far, so that a caller knows whether another listing may say more."""
 
     def forget(self) -> None:
-        """Forget all tools, which may have changed."""
+        """Forget all tools, since they may have changed."""
         self._known.clear()
         self._is_whole = False
 
     def add_page(self, page: object) -> None:
-        """Take a page of ``tools/list``, whoever has asked for the page."""
+        """Read a page of ``tools/list``, whichever code requested it."""
         for tool in tools_in(page):
             name, support = tool.get("name"), as_object(tool.get("execution")).get("taskSupport")
             if isinstance(name, str):
                 self._known[name] = support if support in _AS_TASKS else "forbidden"
 
     async def of(self, name: str) -> TaskSupport:
-        """Return the support of a tool. Raises as ``request``, but for a refusal of the server."""
+        """Return whether a tool supports, requires or forbids tasks. Raises the errors of ``request``, except a refusal
+        by the server."""
         if name not in self._known and not self._is_whole:
             async with self._listing:
                 if name not in self._known and not self._is_whole:
@@ -271,7 +278,7 @@ class TaskSupports:
     async def _list(self) -> None:
         self.listings += 1
         cursor, seen = cast("str | None", None), set[int]()
-        self._is_whole = True  # unless `forget` is called meanwhile
+        self._is_whole = True  # unless `forget` has been called meanwhile
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})
@@ -280,7 +287,7 @@ class TaskSupports:
                 if cursor is None:
                     return
         except PeerError:
-            return  # a server that refuses to list its tools says of none that it is a task
+            return  # a server that refuses to list its tools declares no tool as a task
         except BaseException:
             self._is_whole = False
             raise

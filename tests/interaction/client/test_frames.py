@@ -144,7 +144,7 @@ async def test_a_callback_that_fails_costs_neither_the_call_nor_the_next_line(
 async def test_a_callback_for_what_is_unreadable_is_a_plain_function(tmp_path: Path) -> None:
     async def asynchronous(message: UnreadableMessage) -> None: ...
 
-    with pytest.raises(ValueError, match="on_unreadable is called while reading, so write it with def"):
+    with pytest.raises(ValueError, match="on_unreadable is called synchronously: write it with def"):
         async with open_stdio(RawServer(tmp_path).command, on_unreadable=asynchronous):  # type: ignore[arg-type]
             pass
 
