@@ -197,14 +197,14 @@ async def test_entra_id_without_assume_pkce_is_refused(tmp_path: Path) -> None:
 
 async def test_entra_id_refuses_a_resource_other_than_the_application_id_uri(tmp_path: Path) -> None:
     async with scene(tmp_path, "entra", identifier_uris=["api://6e74172b"]) as found:
-        with pytest.raises(AuthorizationError, match="has not let the user in: invalid_target") as caught:
+        with pytest.raises(AuthorizationError, match="denied the user access: invalid_target") as caught:
             await found.whoami()
         assert caught.value.code == "invalid_target"
 
 
 async def test_okta_refuses_an_undefined_scope(tmp_path: Path) -> None:
     async with scene(tmp_path, "okta", scopes={"openid", "offline_access"}) as found:
-        with pytest.raises(AuthorizationError, match="has not let the user in: invalid_scope"):
+        with pytest.raises(AuthorizationError, match="denied the user access: invalid_scope"):
             await found.whoami()
 
 

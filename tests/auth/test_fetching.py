@@ -318,7 +318,7 @@ async def test_certificates_are_checked() -> None:
 
 async def test_a_forbidden_url_is_not_asked() -> None:
     async with scripted(answering(OK)) as server:
-        assert "the scheme is https" in await failure(get(server.url), HttpFetcher(UrlRules()))
+        assert "only https is allowed" in await failure(get(server.url), HttpFetcher(UrlRules()))
     assert server.visitors == []
 
 

@@ -130,7 +130,7 @@ def test_what_is_no_plain_url_is_not_asked(url: str) -> None:
 def test_the_length_of_a_url_is_bounded() -> None:
     begin = "https://as.example/"
     assert allowed(REMOTE, begin.ljust(2048, "x"))
-    with pytest.raises(FetchFailed, match="a URL of 2049 characters is not asked"):
+    with pytest.raises(FetchFailed, match="refusing to fetch a URL of 2049 characters"):
         REMOTE.check(begin.ljust(2049, "x"))
 
 
@@ -139,10 +139,10 @@ def test_the_reason_is_told_without_the_password() -> None:
         REMOTE.check("https://user:geheim@as.example/")
     assert "geheim" not in str(refused.value)
     with pytest.raises(
-        FetchFailed, match=r"http://as\.example is not asked: the scheme is https, as the server is not"
+        FetchFailed, match=r"refusing to fetch from http://as\.example: only https is allowed, since the server is not"
     ):
         REMOTE.check("http://as.example/token?x=1")
-    with pytest.raises(FetchFailed, match=r"the scheme is https, or http on this machine"):
+    with pytest.raises(FetchFailed, match=r"only https is allowed, or http on this machine"):
         LOCAL.check("http://as.example/")
 
 

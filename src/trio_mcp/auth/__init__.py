@@ -1,7 +1,7 @@
-"""Authorization: who calls a server over HTTP, and how a client gets a token (2026-07-28 authorization).
+"""Authorization: identify the callers of a server over HTTP, and get tokens for a client (2026-07-28 authorization).
 
-`resource_server` checks the tokens of clients, `oauth_client` gets tokens for calls, `storage` keeps them; `fetching`
-asks the URLs that a stranger has named.
+`resource_server` verifies the tokens of clients, `oauth_client` gets tokens for calls, and `storage` stores them.
+`fetching` sends requests to URLs that an untrusted party has named.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # type checkers know the names, and report others
+if not TYPE_CHECKING:  # type checkers see the real names, and report others
     from ..lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), _NAMES)

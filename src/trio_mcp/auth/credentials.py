@@ -1,8 +1,9 @@
-"""Credentials: the questions of an HTTP client to whoever has its tokens, and `Bearer`, who has one at hand.
+"""Credentials: the interface through which an HTTP client gets its tokens, and `Bearer`, for a token that you have
+already.
 
-An HTTP client asks for the headers of each request, and tells of each refusal. `ClientAuth` is what users hand over:
-`Bearer` without any OAuth, or a configuration of `oauth_client`. Whoever cannot get or use a token raises
-`AuthorizationError`, also where a function of the user has failed. A refusal has the `Challenge` of the server.
+An HTTP client requests the headers of each request, and reports each refusal. `ClientAuth` is what users pass: `Bearer`
+without any OAuth, or a configuration of `oauth_client`. If no token can be had or used, `AuthorizationError` is raised,
+also if a function of the user failed. A refusal has the `Challenge` of the server.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from ..transports.http_client.origins import host_names
 
 
 class AuthorizationError(MCPError):
-    """A request was refused for want of a token, and no token could be had. Other calls are not concerned.
+    """A request was refused because it needs a token, and no token could be had. Other calls aren't affected.
 
-    ``reason`` is for the people who run the client, and has no secret. ``code`` is the error of OAuth, where a server
-    has sent one (RFC 6749 sections 4.1.2.1 and 5.2; RFC 6750 section 3.1), ``"access_denied"`` for example.
+    ``reason`` is written for the people who run the client, and contains no secret. ``code`` is the OAuth error, if a
+    server has sent one (RFC 6749 sections 4.1.2.1 and 5.2; RFC 6750 section 3.1), ``"access_denied"`` for example.
     """
 
     def __init__(self, reason: str, *, code: str | None = None) -> None:
@@ -39,8 +40,7 @@ class AuthorizationError(MCPError):
 
 
 class SignInNeeded(AuthorizationError):
-    """The user has to sign in, and `OAuth.asks_user` says that the user is not to be asked. Nothing was sent to an
-    authorization server."""
+    """The user has to sign in, but `OAuth.asks_user` is false. Nothing was sent to an authorization server."""
 
 
 logger = logging.getLogger("trio_mcp")
@@ -48,8 +48,9 @@ logger = logging.getLogger("trio_mcp")
 
 @contextmanager
 def calling_user_code(what: str) -> Generator[None]:
-    """Call ``what``, a function of the user, inside. An exception is logged, and becomes an `AuthorizationError` that
-    has the name of its type alone: the words may have secrets, and are for the log of their author."""
+    """Call ``what``, a function of the user, inside the block. If it raises, the exception is logged and converted to
+    an `AuthorizationError` that only names its type: the message may contain secrets, so it goes only to the user's
+    log."""
     try:
         yield
     except AuthorizationError:
@@ -60,7 +61,7 @@ def calling_user_code(what: str) -> Generator[None]:
 
 
 UserIsAsked: TypeAlias = Callable[[], AbstractContextManager[None]]
-"""Keeps the time limits of all calls standing still while inside: the user makes up their mind."""
+"""A context manager that pauses the timeouts of all calls while the user decides."""
 
 
 @frozen
@@ -68,45 +69,47 @@ class RefusedRequest:
     """A request that the server has refused by its status, and has not carried out."""
 
     status: int
-    """400, 401 or 403."""
+    """The HTTP status: 400, 401 or 403."""
     challenges: str
-    """The value of ``WWW-Authenticate``, repeated headers joined with commas; empty where there was none."""
+    """The value of ``WWW-Authenticate``, repeated headers joined with commas; empty if there was none."""
     sent: Sequence[tuple[bytes, bytes]] = attrs.field(repr=False)
     """The headers that `Credentials.headers` returned for the request."""
     attempt: int
-    """Number of times that the request was sent so far; 1 or more."""
+    """How often the request was sent so far; at least 1."""
     begun: float
-    """Time on trio's clock when the request was sent first: a token that is younger, and was refused, is of no use."""
+    """When the request was first sent, on trio's clock: a token that is younger, and was refused, is useless."""
     is_background: bool = False
-    """True where no caller waits for the request, so no user is to be asked for the sake of the request alone."""
+    """True if no caller waits for the request, so the user must not be asked because of this request alone."""
 
 
 class Credentials(Protocol):
     """The tokens for one server, shared by all requests of one client."""
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers that authorize one request by ``method`` to the server; none before the server has asked
-        for any. Each call is for one request alone. Raises `AuthorizationError`."""
+        """Return the headers that authorize one request by ``method`` to the server; empty before the server has
+        demanded any. Call this for each request. Raises `AuthorizationError`."""
         ...
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Note the ``headers`` of any answer, names in lower case: a new nonce may be among them (RFC 9449 section
-        8.2). Synchronous."""
+        """Read the ``headers`` of any answer, names in lower case: they may contain a new nonce (RFC 9449 section 8.2).
+        Synchronous."""
         ...
 
     async def refused(self, request: RefusedRequest) -> None:
-        """Get what the server asks for, and return when the request can be sent once more: for a request in the
-        background, when the user was asked for the sake of another one. Raises `AuthorizationError` when that would not
-        help."""
+        """Get the token that the server demands, and return when the request can be sent again.
+
+        A background request waits until the user has been asked because of another request. Raises `AuthorizationError`
+        if sending again wouldn't help.
+        """
         ...
 
 
 class ClientAuth(Protocol):
-    """A way to authorize the requests of a client: the argument ``auth`` of `open_http`."""
+    """Authorizes the requests of a client: the argument ``auth`` of `open_http`."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return the credentials for the server at ``server_url``, whose tasks end with the block. Inside
-        ``user_is_asked`` no limit of a call runs."""
+        """Return the credentials for the server at ``server_url``, whose tasks end with the block. ``user_is_asked``
+        pauses the timeouts of calls."""
         ...
 
 
@@ -117,18 +120,22 @@ _MOST_BEARER_ATTEMPTS: Final = 2
 
 def _is_token(_: Any, __: Any, token: str | Callable[[], Awaitable[str]]) -> None:
     if isinstance(token, str) and not _TOKEN.fullmatch(token):
-        raise ValueError("a bearer token has no other characters than letters, digits and -._~+/ with = at the end")
+        raise ValueError("a bearer token may only have letters, digits, -._~+/ and trailing =")
 
 
 @frozen
 class Bearer:
-    """Authorizes each request with a token that is at hand, without any OAuth.
+    """Authorizes each request with a token that you have already, without any OAuth.
 
-    ``token`` is the token, or an async function that returns the present token. The function is called for each
-    request, so good tokens are for the function to keep; when the server refuses a token, the function is called again,
-    and another token is tried once. ``trusted_http_hosts`` are hosts of a private network to which the token may go
-    over plain ``http``: whoever can read the traffic of that network can use the token. Raises `ValueError` for what no
-    header can carry.
+    Args:
+        token: The token, or an async function that returns the current one. The function is called for each request, so
+            it should cache valid tokens. If the server refuses a token, the function is called again, and another token
+            is tried once.
+        trusted_http_hosts: Hosts of a private network to which the token may be sent over plain ``http``. Anybody who
+            can read the traffic of that network can use the token.
+
+    Raises:
+        ValueError: The token has characters that a header can't contain.
     """
 
     token: str | Callable[[], Awaitable[str]] = attrs.field(validator=_is_token, repr=False)
@@ -136,7 +143,7 @@ class Bearer:
 
     @asynccontextmanager
     async def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:
-        """Return the credentials: see `ClientAuth`."""
+        """Return the credentials for one server: see `ClientAuth`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         yield _BearerCredentials(self.token)
 
@@ -154,7 +161,7 @@ class _BearerCredentials:
         with calling_user_code("the function that returns the token"):
             token = await self._token()
         if not _TOKEN.fullmatch(token):
-            raise AuthorizationError("the function that returns the token returned what no header can carry")
+            raise AuthorizationError("the function for the token returned a value that a header can't contain")
         return token
 
     def noticed(self, headers: Mapping[str, str]) -> None:
@@ -164,19 +171,19 @@ class _BearerCredentials:
         is_old = request.status == HTTPStatus.UNAUTHORIZED and not isinstance(self._token, str)
         if is_old and request.attempt < _MOST_BEARER_ATTEMPTS and await self.headers("GET") != request.sent:
             return
-        raise AuthorizationError(f"the server refuses the token with HTTP status {request.status}")
+        raise AuthorizationError(f"the server refused the token with HTTP status {request.status}")
 
 
 _LONGEST_VALUE: Final = 32 * 1024
 _MOST_CHALLENGES: Final = 16
 _MOST_PARAMS: Final = 32
-"""Parameters of one challenge."""
+"""How many parameters of one challenge are read."""
 _MOST_PARTS: Final = 600
-"""Parts of a value that are looked at."""
+"""How many parts of a value are read."""
 
 _HTTP_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _QUOTED: Final = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])*+"'
-"""RFC 9110 section 5.6.4. No expression here goes back, so each character is read a few times at most."""
+"""RFC 9110 section 5.6.4. No expression here backtracks, so each character is read a few times at most."""
 _END: Final = r"[ \t]*+(?=,|\Z)"
 
 _GAP: Final = lazy_pattern(r"[ \t,]*+")
@@ -184,30 +191,30 @@ _SCHEME: Final = lazy_pattern(rf"({_HTTP_TOKEN})(?:{_END}|[ ]++)")
 _TOKEN68: Final = lazy_pattern(rf"([A-Za-z0-9._~+/-]++=*+){_END}")
 _PARAM_NAME: Final = lazy_pattern(rf"({_HTTP_TOKEN})[ \t]*+=[ \t]*+")
 _VALUE: Final = lazy_pattern(rf"(?:({_HTTP_TOKEN})|({_QUOTED}))(?:{_END}|[ \t]++(?={_HTTP_TOKEN}[ \t]*+=))")
-"""Some servers forget the comma before the next parameter."""
+"""Matches a missing comma, which some servers forget before the next parameter."""
 _ELEMENT: Final = lazy_pattern(rf'(?:[^",]|{_QUOTED})*+(?=,|\Z)')
-"""The text up to the next comma outside of quotes."""
+"""Matches the text up to the next comma outside of quotes."""
 _ESCAPED: Final = lazy_pattern(r"\\(.)")
 
 
 @frozen
 class Challenge:
-    """A way to authenticate that a server offers (RFC 9110 section 11.3)."""
+    """One authentication scheme that a server offers (RFC 9110 section 11.3)."""
 
     scheme: str
     """The name of the scheme, in lower case."""
     params: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    """Values by names in lower case. Read-only."""
+    """The parameters, by names in lower case. Read-only."""
     token68: str | None = attrs.field(default=None, repr=False)
-    """The text that some schemes have in place of parameters."""
+    """The token68 text that some schemes have instead of parameters."""
 
 
 def parse_challenges(value: str) -> list[Challenge]:
-    """Return the challenges in the value of ``WWW-Authenticate``, of repeated headers joined with commas, in their
-    order (RFC 9110 section 11.6.1). Schemes may be any.
+    """Return the challenges in the value of ``WWW-Authenticate``, in order, of any scheme (RFC 9110 section 11.6.1).
+    Repeated headers must be joined with commas.
 
-    Never raises: a part that cannot be read is left out, as are a parameter that comes a second time, and all beyond
-    the bounds. A value of more than 32 KiB is not read at all. Costs linear time.
+    Never raises: parts that can't be read are left out, as are repeated parameters, and everything beyond the limits. A
+    value of more than 32 KiB isn't read at all. Takes linear time.
     """
     return [] if len(value) > _LONGEST_VALUE else list(_challenges(value))
 
@@ -240,7 +247,7 @@ def _challenges(value: str) -> Iterator[Challenge]:
                     token68, at = text[1], text.end()
                 elif _PARAM_NAME.match(value, at):
                     continue
-        # Beyond an open quote nobody knows what is a comma, so nothing is read.
+        # After an open quote it is unclear what is a comma, so the rest isn't read.
         rest = _ELEMENT.match(value, at)
         at = len(value) if rest is None else _match_end(_GAP, value, rest.end())
     if scheme is not None and found < _MOST_CHALLENGES:

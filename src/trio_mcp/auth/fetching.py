@@ -1,9 +1,9 @@
-"""Fetching: requests to URLs that a stranger has named, as data, the rules for such URLs, and who sends the requests.
+"""Fetching: requests to URLs that an untrusted party has named, the rules for such URLs, and the code that sends them.
 
-A server, or a document of an authorization server, names URLs that a client is to ask: without bounds that would be a
-way into the client's network (2026-07-28 security best practices, SSRF). `UrlRules` says which URLs are asked, and
-`HttpFetcher` sends the requests, on one connection each. The places of metadata under ``/.well-known/`` are such URLs,
-too.
+A server, or a document of an authorization server, names URLs for a client to request. Without limits, this would give
+an attacker access to the client's network (2026-07-28 security best practices, SSRF). `UrlRules` says which URLs are
+allowed, and `HttpFetcher` sends the requests, each on its own connection. The URLs of metadata under ``/.well-known/``
+are such URLs as well.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from ..transports.http_client.origins import Origin, is_local_host, split_url
 
 
 class FetchFailed(Exception):
-    """The exchange brought no answer, or was not tried, since the URL is forbidden. The message has no secret, and is
-    for the people who run the client alone."""
+    """The request brought no answer, or wasn't sent because its URL is forbidden. The message contains no secret, and
+    is meant only for the people who run the client."""
 
 
 @frozen(kw_only=True)
 class Fetch:
-    """A request. Headers and form are secrets, as far as ``secrets_of`` says so."""
+    """An HTTP request to send. Its headers and form contain secrets, as far as ``secrets_of`` is set."""
 
     method: Literal["GET", "POST"]
     url: str
     headers: Sequence[tuple[str, str]] = attrs.field(default=(), repr=False)
     body: bytes = attrs.field(default=b"", repr=False)
     content_type: str | None = None
-    """The type of ``body``; `None` without one."""
+    """The content type of ``body``; `None` without one."""
     secrets_of: str | None = None
-    """The issuer whose credentials, codes or tokens the request carries; `None`: none at all."""
+    """The issuer whose credentials, codes or tokens the request contains; `None` if it contains none."""
 
 
 @frozen(kw_only=True)
 class Fetched:
-    """The answer to a `Fetch`."""
+    """The response to a `Fetch`."""
 
     status: int
     headers: Mapping[str, str] = attrs.field(repr=False)
-    """Values by names in lower case."""
+    """The headers, by names in lower case."""
     body: bytes = attrs.field(repr=False)
 
 
 class Fetcher(Protocol):
-    """Whoever carries out a `Fetch`: `HttpFetcher`, or what the users of a verifier give, as tests do."""
+    """Sends a `Fetch`: `HttpFetcher`, or an object that you pass to a verifier, in tests for example."""
 
     async def fetch(self, request: Fetch) -> Fetched:
-        """Return the answer, whatever its status; redirects are answers like others. Raises `FetchFailed`."""
+        """Return the response, whatever its status. Redirects aren't followed. Raises `FetchFailed`."""
         ...
 
 
@@ -72,43 +72,45 @@ _PUBLIC_6: Final = ipaddress.IPv6Network("2000::/3")
 _NOT_PUBLIC: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
-        "100.64.0.0/10",  # RFC 6598: behind the NAT of a provider; the metadata of Alibaba Cloud
-        "168.63.129.16/32",  # the metadata of Azure
-        "192.0.0.0/24",  # RFC 6890; the metadata of Oracle Cloud
-        "192.88.99.0/24",  # RFC 7526: was the way to IPv6
-        "2001::/23",  # RFC 2928: Teredo (RFC 4380), which has an IPv4 address inside, and others
-        "2002::/16",  # RFC 3056: 6to4, which has one as well
+        "100.64.0.0/10",  # RFC 6598: behind a provider's NAT; the metadata service of Alibaba Cloud
+        "168.63.129.16/32",  # the metadata service of Azure
+        "192.0.0.0/24",  # RFC 6890; the metadata service of Oracle Cloud
+        "192.88.99.0/24",  # RFC 7526: formerly the relay to IPv6
+        "2001::/23",  # RFC 2928: among others Teredo (RFC 4380), whose addresses embed an IPv4 address
+        "2002::/16",  # RFC 3056: 6to4 addresses embed an IPv4 address as well
         "3fff::/20",  # RFC 9637: for documentation
     )
 )
-"""Networks beside those that `ipaddress` knows to be private in all releases of Python."""
+"""Private networks besides those that `ipaddress` recognizes in all releases of Python."""
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-"""RFC 6052 section 2.1: the last 32 bits are the IPv4 address that is meant."""
+"""RFC 6052 section 2.1: the last 32 bits are the embedded IPv4 address."""
 
 
 @frozen(kw_only=True)
 class UrlRules:
-    """The rules for URLs that a server, or a document of an authorization server, has named. ``https`` alone is
-    allowed, without a user and a fragment, and up to 2048 characters."""
+    """The rules for URLs that a server, or a document of an authorization server, has named. Only ``https`` is allowed,
+    without user and fragment, and up to 2048 characters."""
 
     loopback: bool = False
-    """True where the server is on this machine: URLs of this machine are allowed then, with ``http``, too."""
+    """True if the server runs on this machine: then URLs of this machine are allowed, even with ``http``."""
     public_addresses_only: bool = False
-    """True refuses each address that the public internet does not reach: private, link-local, multicast and reserved
-    addresses, addresses behind the NAT of a provider and of metadata services, and each such IPv4 address inside of an
-    IPv6 address; loopback addresses unless `loopback` is true. For clients that run on servers. The address is checked
-    that is connected to, not the name."""
+    """True refuses every address that isn't reachable from the public internet: private, link-local, multicast and
+    reserved addresses, addresses behind a provider's NAT and of metadata services, and such IPv4 addresses embedded in
+    IPv6 addresses. Loopback addresses are refused unless `loopback` is true. Use this for clients that run on servers.
+    The address of the connection is checked, not the name."""
     trusted_http_hosts: frozenset[str] = frozenset()
-    """Hosts of a private network that are asked with ``http``, too, at addresses that the public internet does not
-    reach. `public_addresses_only` does not concern them."""
+    """Hosts of a private network to which ``http`` is allowed as well, at addresses that aren't reachable from the
+    public internet. `public_addresses_only` doesn't apply to them."""
 
     @classmethod
     def for_server(
         cls, url: str, *, public_addresses_only: bool = False, trusted_http_hosts: frozenset[str] = frozenset()
     ) -> UrlRules:
-        """Return the rules for URLs that the server at ``url`` dictates. ``trusted_http_hosts`` count only for a server
-        that is itself asked with ``http`` at one of them: no other server has a client send anything to these hosts.
-        Raises `ValueError` for an invalid URL."""
+        """Return the rules for URLs that the server at ``url`` names.
+
+        ``trusted_http_hosts`` only apply if the server itself is reached with ``http`` at one of them: no other server
+        can make a client send anything to these hosts. Raises `ValueError` for an invalid URL.
+        """
         origin = split_url(url)[0]
         is_trusted = not origin.secure and origin.host in trusted_http_hosts
         return cls(
@@ -118,28 +120,28 @@ class UrlRules:
         )
 
     def check(self, url: str) -> Origin:
-        """Return the origin of ``url``. Raises `FetchFailed` with the reason where the URL is forbidden. A name is
-        checked as such; its addresses are for `address_rule`."""
+        """Return the origin of ``url``. Raises `FetchFailed` with the reason if the URL is forbidden. A host name is
+        checked as text; `address_rule` checks its addresses."""
         if len(url) > _LONGEST_URL:
-            raise FetchFailed(f"a URL of {len(url)} characters is not asked, those of {_LONGEST_URL} are")
+            raise FetchFailed(f"refusing to fetch a URL of {len(url)} characters: {_LONGEST_URL} are allowed")
         try:
             origin, _ = split_url(url)
         except ValueError as error:
             raise FetchFailed(str(error)) from None
         if not (origin.secure or self._trusts(origin) or (self.loopback and is_local_host(origin.host))):
             raise FetchFailed(
-                f"{origin} is not asked: the scheme is https"
-                + (", or http on this machine" if self.loopback else ", as the server is not on this machine")
+                f"refusing to fetch from {origin}: only https is allowed"
+                + (", or http on this machine" if self.loopback else ", since the server is not on this machine")
             )
         if self._forbids(origin):
-            raise FetchFailed(f"{origin} is not asked: the rules of this client forbid the address")
+            raise FetchFailed(f"refusing to fetch from {origin}: the rules of this client forbid the address")
         return origin
 
     def _trusts(self, origin: Origin) -> bool:
         return origin.host in self.trusted_http_hosts
 
     def _forbids(self, origin: Origin) -> bool:
-        """Return whether the host is itself a forbidden address, in any form. Makes no DNS lookup."""
+        """Return whether the host is a forbidden address, in any notation. Makes no DNS lookup."""
         rule, address = self.address_rule(origin), _literal(origin.host)
         if rule is None:
             return False
@@ -149,8 +151,8 @@ class UrlRules:
         return near is not Nearness.ANYWHERE and not (self.loopback and near is Nearness.MACHINE)
 
     def address_rule(self, origin: Origin) -> AddressRule | None:
-        """Return the rule for addresses of ``origin``; `None` where all are allowed."""
-        if not origin.secure:  # where names are, such as localhost, is for a name server to say
+        """Return the rule for addresses of ``origin``; `None` if all are allowed."""
+        if not origin.secure:  # only DNS knows where a name such as localhost leads
             return is_private if self._trusts(origin) else _is_of_this_machine
         if not self.public_addresses_only or self._trusts(origin):
             return None
@@ -161,12 +163,12 @@ class UrlRules:
 
 
 def is_private(address: _Address) -> bool:
-    """Return whether the public internet does not reach ``address``."""
+    """Return whether ``address`` isn't reachable from the public internet."""
     return not is_public(address)
 
 
 def is_public(address: _Address) -> bool:
-    """Return whether ``address`` is one of the public internet."""
+    """Return whether ``address`` is reachable from the public internet."""
     if isinstance(address, ipaddress.IPv6Address):
         if (inner := _inner(address)) is not None:
             return is_public(inner)
@@ -178,18 +180,18 @@ def is_public(address: _Address) -> bool:
 
 
 class Nearness(IntEnum):
-    """The place of a host, as far as its name says: each connection looks the name up anew."""
+    """How near a host is, judged by its name or address alone: names are looked up again for each connection."""
 
     ANYWHERE = 0
     """A name, or an address of the public internet."""
     NETWORK = 1
-    """An address that the public internet does not reach."""
+    """An address that isn't reachable from the public internet."""
     MACHINE = 2
     """This machine."""
 
 
 def nearness(host: str) -> Nearness:
-    """Return the nearness of ``host``, a name in ASCII or an address, as browsers read hosts: ``127.1`` and
+    """Return how near ``host`` is. A host is an ASCII name or an address, read as browsers do: ``127.1`` and
     ``0x7f000001`` are addresses, and ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section
     6.3)."""
     name = host.lower().removesuffix(".")
@@ -200,10 +202,10 @@ def nearness(host: str) -> Nearness:
         try:
             address = ipaddress.IPv4Address(socket.inet_aton(name))
         except OSError:
-            return Nearness.NETWORK  # no name ends with a number: nobody knows where that leads
+            return Nearness.NETWORK  # no valid name ends with a number, so it is unclear where this leads
     if address is None or is_public(address):
         return Nearness.ANYWHERE
-    # The unspecified address leads to this machine, too.
+    # The unspecified address leads to this machine as well.
     return Nearness.MACHINE if _is_of_this_machine(address) or address.is_unspecified else Nearness.NETWORK
 
 
@@ -213,7 +215,7 @@ def _is_of_this_machine(address: _Address) -> bool:
 
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address that packets for ``address`` go to."""
+    """Return the IPv4 address to which packets for ``address`` are sent."""
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped
@@ -231,18 +233,18 @@ _OPENID_METADATA: Final = "/.well-known/openid-configuration"
 
 
 def server_metadata_urls(issuer: str) -> tuple[str, ...]:
-    """Return the URLs to ask for the metadata of ``issuer``, in this order (2026-07-28 authorization, Authorization
-    Server Metadata Discovery). Raises `ValueError` for what is no HTTP URL."""
+    """Return the URLs at which to look for the metadata of ``issuer``, in order (2026-07-28 authorization,
+    Authorization Server Metadata Discovery). Raises `ValueError` unless the issuer is an HTTP URL."""
     origin, target = split_url(issuer)
-    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: without the slash at the end.
+    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: without the trailing slash.
     path = target.rstrip("/")
     appended = [f"{origin}{path}{_OPENID_METADATA}"] if path else []
     return (f"{origin}{_OAUTH_METADATA}{path}", f"{origin}{_OPENID_METADATA}{path}", *appended)
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Return whether two names of an issuer are equal, a slash at the end aside: the metadata of both are at the same
-    URLs, and many resources name their authorization server with or without that slash."""
+    """Return whether two names of an issuer are equal, ignoring a trailing slash: both have their metadata at the same
+    URLs, and many resources name their authorization server with or without the slash."""
     return one.removesuffix("/") == other.removesuffix("/")
 
 
@@ -251,29 +253,29 @@ _LONGEST_BODY: Final = 256 * 1024
 
 @frozen
 class HttpFetcher:
-    """A `Fetcher` that follows ``rules``. No redirect is followed, and no compressed answer is read."""
+    """A `Fetcher` that applies ``rules``. It follows no redirects, and reads no compressed responses."""
 
     rules: UrlRules
     deadline: float = attrs.field(default=30.0, kw_only=True)
-    """Seconds for all of an exchange, from looking up the name to the end of the body."""
+    """Seconds that a request may take altogether, from the DNS lookup to the end of the body."""
     max_bytes: int = attrs.field(default=_LONGEST_BODY, kw_only=True)
-    """Most bytes of the body of an answer."""
+    """How many bytes the body of a response may have."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Replaces the system's usual one."""
+    """TLS settings, instead of the system's defaults."""
     http_proxy: str | Literal[True] | None = attrs.field(default=True, kw_only=True, repr=False)
-    """The URL of an HTTP proxy, `None` for none, `True` for the one that the environment names. A proxy looks up names
-    itself, so with `UrlRules.public_addresses_only` the one of the environment is not used. A proxy that is given
-    here is used, and has to check the addresses of names. URLs of this machine, and all with ``http``, are asked
-    without a proxy."""
+    """The URL of an HTTP proxy, `None` for none, or `True` for the proxy that the environment names. A proxy looks up
+    names itself, so with `UrlRules.public_addresses_only` the proxy of the environment isn't used. A proxy that you
+    pass here is used, and has to check the addresses of names. No proxy is used for URLs of this machine and for
+    ``http`` URLs."""
 
     async def fetch(self, request: Fetch) -> Fetched:
-        """Return the answer to ``request``: see `Fetcher.fetch`."""
+        """Return the response to ``request``: see `Fetcher.fetch`."""
         origin = self.rules.check(request.url)
         failure = f"no whole answer within {self.deadline:g} s"
         try:
             with trio.move_on_after(self.deadline):
                 return await self._exchange(request, origin)
-        except UnicodeEncodeError:  # whose words have a character of a secret
+        except UnicodeEncodeError:  # its message contains a character of a secret
             failure = "a header that is not ASCII cannot be sent"
         except (ConnectionLost, ValueError) as error:
             failure = str(error)

@@ -172,8 +172,7 @@ class ResponseCache:
             server: A name that you choose for the server, its endpoint for example. The name that a server gives itself
                 isn't used.
             principal: A name that you choose for one authorization context, a user for example. Use another name for
-                other
-                rights.
+                other rights.
         """
         return CachePartition(
             self, object() if server is None else server, object() if principal is None else ("principal", principal)

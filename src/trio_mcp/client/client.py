@@ -212,11 +212,9 @@ class Client(Requests):
             name: Name of the tool.
             arguments: Arguments of the tool, as JSON data.
             on_progress: Called with each `Progress`, in order, in the calling task, before this method returns. If it
-                raises,
-                the call is cancelled and the exception propagates.
+                raises, the call is cancelled and the exception propagates.
             on_task: Called with the id of the task as soon as there is one, before waiting for anything else. If it
-                raises,
-                the task is cancelled and the exception propagates.
+                raises, the task is cancelled and the exception propagates.
             meta: Additional keys of the request's ``_meta``.
             value: Any value for the handlers and callbacks of this call, which read it as ``current_call().value``.
             handlers: Handlers that replace those of the client for this call only: ``sampling``, ``elicitation``,

@@ -44,7 +44,7 @@ def test_a_token_is_not_shown() -> None:
 
 async def test_a_refused_token_is_an_error() -> None:
     async with Bearer("old")._opened(URL, nobody_is_asked) as credentials:
-        with pytest.raises(AuthorizationError, match="refuses the token with HTTP status 401"):
+        with pytest.raises(AuthorizationError, match="refused the token with HTTP status 401"):
             await credentials.refused(refusal(await credentials.headers("POST")))
 
 
@@ -112,6 +112,6 @@ async def test_what_a_function_returns_is_checked() -> None:
         return "a\r\nb"
 
     async with Bearer(source)._opened(URL, nobody_is_asked) as credentials:
-        with pytest.raises(AuthorizationError, match="what no header can carry") as caught:
+        with pytest.raises(AuthorizationError, match="a value that a header can't contain") as caught:
             await credentials.headers("POST")
     assert "a\r" not in str(caught.value)

@@ -84,7 +84,11 @@ def test_iss_of_an_answer_is_compared_with_the_issuer_as_it_names_itself(iss: st
     web.answers[f"{ISSUER}/.well-known/oauth-authorization-server"] = answer(
         server_metadata(issuer=f"{ISSUER}/", token_endpoint=TOKEN, registration_endpoint=f"{ISSUER}/register")
     )
-    with nullcontext() if used else pytest.raises(AuthorizationError, match="from another authorization server"):
+    with (
+        nullcontext()
+        if used
+        else pytest.raises(AuthorizationError, match="the answer comes from another authorization server")
+    ):
         web.run(sign_in(settings(), context()))
     assert (TOKEN in web.asked) is used
 
@@ -101,7 +105,10 @@ def test_answer_with_another_state_is_not_used(state: str | None) -> None:
     ("parameters", "words"),
     [
         ({"error": "access_denied", "state": "x"}, "another request"),
-        ({"error": "access_denied", "iss": "https://evil.example"}, "from another authorization server"),
+        (
+            {"error": "access_denied", "iss": "https://evil.example"},
+            "the answer comes from another authorization server",
+        ),
         ({"error": "access_denied"}, "does not say which"),
     ],
 )
@@ -122,7 +129,7 @@ def test_error_of_the_issuer_is_the_code_of_the_error(code: str) -> None:
 
 
 def test_unregistered_code_is_shown_to_the_user() -> None:
-    with pytest.raises(AuthorizationError, match=r"not let the user in: app_not_approved_by_team\Z") as caught:
+    with pytest.raises(AuthorizationError, match=r"denied the user access: app_not_approved_by_team\Z") as caught:
         web_with(answering(error="app_not_approved_by_team")).run(sign_in(settings(), context()))
     assert caught.value.code is None
 
@@ -155,8 +162,8 @@ def visit_of(machine: Any, web: ScriptedWeb) -> Visit:
     [
         (REDIRECT, "another request"),
         ("", "another request"),
-        ("http://[", "cannot be read"),
-        (f"{REDIRECT}?" + "&".join(f"p{number}=1" for number in range(100)), "cannot be read"),
+        ("http://[", "is malformed"),
+        (f"{REDIRECT}?" + "&".join(f"p{number}=1" for number in range(100)), "is malformed"),
         (f"{REDIRECT}?state=\ud800", "another request"),
         (f"{REDIRECT}?state=%ff%fe", "another request"),
     ],
@@ -173,7 +180,7 @@ def test_answer_with_a_parameter_twice_is_an_error(name: str) -> None:
     machine = sign_in(settings(), context())
     visit = visit_of(machine, usual_web())
     state = visit.url.partition("state=")[2].partition("&")[0]
-    with pytest.raises(AuthorizationError, match="a parameter twice"):
+    with pytest.raises(AuthorizationError, match="repeats a parameter"):
         machine.send(f"{REDIRECT}?code=c&state={state}&iss={ISSUER}&other=1&{name}=2")
 
 
@@ -287,7 +294,7 @@ def test_a_near_server_that_people_have_configured_may_have_a_near_authorization
 
 def test_a_server_of_a_private_network_sends_the_browser_not_to_this_machine() -> None:
     web = near_web("https://10.1.1.1/mcp", ISSUER, MACHINE[0])
-    with pytest.raises(AuthorizationError, match="not to be opened"):
+    with pytest.raises(AuthorizationError, match="refusing to open the authorization endpoint"):
         web.run(sign_in(settings(), context(server_url="https://10.1.1.1/mcp")))
 
 

@@ -156,7 +156,7 @@ def test_error_names_the_first_location_that_has_failed() -> None:
 
 def test_metadata_that_are_not_where_the_server_says_are_an_error() -> None:
     web = ScriptedWeb({})
-    with pytest.raises(AuthorizationError, match="not where the server says"):
+    with pytest.raises(AuthorizationError, match="at the URL that the server named"):
         web.run(discover(context(challenge=named())))
     assert web.asked == [NAMED, AT_PATH, AT_ROOT]
 
@@ -201,7 +201,7 @@ def test_resource_is_the_server_or_a_prefix_of_its_path(server_url: str, resourc
 )
 def test_metadata_of_another_resource_stop_the_way_before_its_authorization_server_is_asked(resource: str) -> None:
     web = with_resource(AT_PATH, resource=resource)
-    with pytest.raises(AuthorizationError, match="those of another server"):
+    with pytest.raises(AuthorizationError, match="belong to another server"):
         web.run(discover(context()))
     assert web.asked == [AT_PATH]
 
@@ -212,7 +212,7 @@ def test_names_in_metadata_are_looked_at_only_as_far_as_names_go(
 ) -> None:
     lengths = given_to_codecs(monkeypatch)
     web = with_resource(AT_PATH, resource=resource)
-    with pytest.raises(AuthorizationError, match="those of another server"):
+    with pytest.raises(AuthorizationError, match="belong to another server"):
         web.run(discover(context()))
     assert max(lengths, default=0) <= LONGEST
 

@@ -163,7 +163,7 @@ def test_assertion_is_for_the_issuer_or_its_token_endpoint(audience: tuple[str, 
 )
 def test_assertion_that_is_for_somebody_else_is_shown_to_nobody(assertion: str) -> None:
     web = usual_web()
-    with pytest.raises(AuthorizationError, match="the assertion is not for the authorization server"):
+    with pytest.raises(AuthorizationError, match="the assertion is not for this server's authorization server"):
         web.run(workload_identity(WorkloadIdentity(assertion=assertion), context()))
     assert TOKEN not in web.asked
 
@@ -245,7 +245,7 @@ def test_token_of_the_identity_provider_that_is_no_grant_is_not_shown_to_the_ser
     web.answers[f"{IDP}/token"] = answer(
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}
     )
-    with pytest.raises(AuthorizationError, match="another token than a grant"):
+    with pytest.raises(AuthorizationError, match="another kind of token than a grant"):
         web.run(enterprise_managed(enterprise(), context()))
     assert TOKEN not in web.asked
 

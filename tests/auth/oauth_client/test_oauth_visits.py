@@ -166,7 +166,7 @@ async def test_a_redirect_uri_of_the_host_needs_no_listener() -> None:
 
 
 def test_a_redirect_uri_that_nobody_listens_at_is_refused() -> None:
-    with pytest.raises(ValueError, match="nobody hears where a browser is sent"):
+    with pytest.raises(ValueError, match="trio-mcp can't receive the browser's redirect at"):
         OAuth(redirect_uri="https://app.example/callback")
 
 

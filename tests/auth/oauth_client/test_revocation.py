@@ -80,8 +80,8 @@ def test_issuer_without_tokens_is_not_asked() -> None:
 @pytest.mark.parametrize(
     ("scripted", "reason"),
     [
-        (web(revocation_endpoint=None), "revokes no tokens"),
-        (web(revocation_endpoint=""), "revokes no tokens"),
+        (web(revocation_endpoint=None), "does not support revocation"),
+        (web(revocation_endpoint=""), "does not support revocation"),
         (ScriptedWeb({}), "has no metadata"),
         (ScriptedWeb({**web().answers, ENDPOINT: failed()}), "could not be asked"),
         (ScriptedWeb({**web().answers, ENDPOINT: answer(b"", 503)}), "has refused: status 503"),

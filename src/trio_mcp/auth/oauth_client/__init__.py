@@ -1,5 +1,4 @@
-"""OAuth client: how a client gets a token for a protected server, keeps the token good, and sends the token there
-alone.
+"""OAuth client: gets a token for a protected server, refreshes it, and sends it only to that server.
 
-The rules are generators without any I/O: each yields a `Delivery` and is sent the outcome.
+The protocol logic is written as generators without I/O: each yields a `Delivery` and is sent the outcome.
 """

@@ -1,10 +1,10 @@
-"""The authorization of a client at one server: the tokens in use, their record in the storage, and how new ones come.
+"""The authorization of a client at one server: the tokens in use, their stored record, and how new tokens are acquired.
 
-`TokensInUse` are the tokens that requests are sent with, and what is known of the tokens. `Record` is the record in the
-storage, and the grant that could not be stored. A `TokenSource` makes the machine of a grant, and `drive` carries out
-its steps. A machine that has begun is brought to its end: once an authorization server may have used up a code or a
-refresh token, `CompletionShield` shields the rest, although nobody waits any more. An `Acquisition` is one such run,
-with all its waiters.
+`TokensInUse` are the tokens with which requests are sent, and what is known about them. `Record` is the record in the
+storage, and the grant that could not be stored. A `TokenSource` creates the machine (a generator) of a grant, and
+`drive` carries out its steps. A machine that has begun is always finished: once an authorization server may have
+consumed a code or a refresh token, `CompletionShield` shields the rest, even if no caller waits any longer. An
+`Acquisition` is one such run, with all its waiters.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from ..storage.records import IssuerRecord, StoredAuthorization, Tokens, TokenSt
 from .grants import Grant, GrantContext, Machine, Step, Visit
 
 _REFRESH_MARGIN: Final = 20.0
-"""Seconds before the end of tokens with a long life in which the tokens are refreshed."""
+"""How many seconds before their expiry long-lived tokens are refreshed."""
 _REFRESH_SHARE: Final = 0.25
-"""The last part of the life of other tokens in which the tokens are refreshed."""
+"""The last fraction of their life in which other tokens are refreshed."""
 
 
 @define(eq=False)
 class TokensInUse:
-    """The tokens of one authorization server, in use."""
+    """The tokens from one authorization server that are in use."""
 
     _tokens: Tokens = attrs.field(repr=False)
     requested_scopes: tuple[str, ...]
-    """The scopes that were asked for so far, granted or not."""
+    """All scopes requested so far, granted or not."""
     key: ProofKey | None
-    """The key that the tokens are bound to; `None` for tokens that anybody may use."""
+    """The key that the tokens are bound to; `None` if they aren't bound to a key."""
     since: float = -math.inf
-    """Time on trio's clock when the tokens were gotten; ``-inf`` where somebody else got them."""
+    """When the tokens were acquired, on trio's clock; ``-inf`` if another client or process acquired them."""
     is_granted: bool = False
-    """True for tokens that a user was asked for, or the credentials of a machine; false for refreshed ones."""
+    """True if the tokens come from a sign-in or from machine credentials; false if they were refreshed."""
     refresh_at: float = math.inf
-    """Time in seconds since the epoch at which a refresh is due, before the server refuses the token; ``inf``: the
-    server says when the token is of no use any more."""
+    """When to refresh the tokens, before the server refuses them, in seconds since the epoch. ``inf``: refresh only
+    when the server refuses the token."""
 
     @classmethod
     def of(
         cls, stored: StoredAuthorization, now: float, *, since: float = -math.inf, is_granted: bool = False
     ) -> TokensInUse | None:
-        """Return the tokens in ``stored`` that are in use, at ``now`` in seconds since the epoch; `None` where there
-        are none, or their key is lost."""
+        """Return the tokens in ``stored`` that are in use, at time ``now`` in seconds since the epoch. Returns `None`
+        if there are none, or if their key is lost."""
         record = stored.issuers.get(stored.current or "")
         tokens = None if record is None else record.tokens
         if record is None or tokens is None:
@@ -79,16 +79,16 @@ class TokensInUse:
 
     @property
     def is_refreshable(self) -> bool:
-        """True where there is a refresh token that nobody has refused."""
+        """True if there is a refresh token that hasn't been refused."""
         return self._tokens.refresh_token is not None
 
     def forget_refresh_token(self) -> None:
-        """Note that the refresh token is of no use. The access token may be good all the same."""
+        """Record that the refresh token is no longer usable. The access token may still be valid."""
         self._tokens = attrs.evolve(self._tokens, refresh_token=None)
 
     def headers(self, method: str, url: str, nonce: str | None, now: float) -> list[tuple[bytes, bytes]]:
-        """Return the headers of one request by ``method`` to ``url``, with a proof of its own where the tokens need
-        one (RFC 9449 section 7.1)."""
+        """Return the headers of one request by ``method`` to ``url``, with a new DPoP proof if the tokens need one (RFC
+        9449 section 7.1)."""
         if self.key is None:
             return [(b"Authorization", b"Bearer " + self.token.encode("ascii"))]
         proof = self.key.proof(method, url, token=self.token, nonce=nonce, now=now)
@@ -103,7 +103,7 @@ def _key_of(record: IssuerRecord) -> ProofKey | None:
 
 
 def token_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the access token in the headers that `TokensInUse.headers` has returned; `None` for no headers."""
+    """Return the access token in headers that `TokensInUse.headers` has returned; `None` if there are no headers."""
     found = next((value for name, value in sent if name == b"Authorization"), None)
     return None if found is None else found.partition(b" ")[2].decode("ascii")
 
@@ -113,7 +113,7 @@ class _NonceClaim(msgspec.Struct):
 
 
 def nonce_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the nonce in the proof of the headers; `None` without a proof, or without a nonce."""
+    """Return the nonce in the headers' DPoP proof; `None` without a proof, or without a nonce."""
     proof = next((value for name, value in sent if name == b"DPoP"), None)
     if proof is None:
         return None
@@ -126,25 +126,25 @@ logger = logging.getLogger("trio_mcp")
 
 @define(eq=False)
 class Record:
-    """The record of the server at ``server_url`` in ``storage``."""
+    """The stored record of the server at ``server_url``."""
 
     _server_url: str
     _storage: TokenStorage
     _unsaved: Grant | None = attrs.field(default=None, init=False)
 
     def lock(self) -> AbstractAsyncContextManager[None]:
-        """Hold the record for this task alone, among all processes: see `TokenStorage.lock`."""
+        """Lock the record for this task, among all processes: see `TokenStorage.lock`."""
         return self._storage.lock(self._server_url)
 
     async def load(self) -> StoredAuthorization:
-        """Return the record, the last grant included even where the storage has failed."""
+        """Return the record. It includes the last grant even if the storage failed to save that."""
         with calling_user_code("the storage of tokens"):
             stored = await self._storage.load(self._server_url) or StoredAuthorization()
         return stored if self._unsaved is None else stored._with_record(self._unsaved.issuer, self._unsaved.record)
 
     async def save(self, grant: Grant, stored: StoredAuthorization) -> None:
-        """Put ``grant`` into ``stored``, which was loaded under the lock, and save that. A failure of the storage is
-        logged: the tokens are good, and the old ones may be so no more."""
+        """Add ``grant`` to ``stored``, which was loaded under the lock, and save it. A failure of the storage is only
+        logged: the new tokens are valid, and the old ones may not be."""
         self._unsaved = grant
         try:
             with calling_user_code("the storage of tokens"):
@@ -156,30 +156,34 @@ class Record:
 
 
 Visitor: TypeAlias = Callable[[Visit], Awaitable[str]]
-"""Has the user make a visit, and returns the URL that the browser was sent to. Raises `AuthorizationError`."""
+"""Sends the user to a URL, and returns the URL that the browser was redirected to. Raises `AuthorizationError`."""
 
 
 RunMachine: TypeAlias = Callable[[Machine[Grant], Visitor | None], Awaitable[None]]
-"""Brings the machine of a grant to its end, and persists the grant; `None` where no user takes part."""
+"""Runs the machine of a grant to its end, and stores the grant. The visitor is `None` if no user takes part."""
 
 
 class TokenSource(ABC):
-    """A kind of grant, and the credentials for that kind. By default there is no user, and no refresh."""
+    """A kind of grant, with its credentials. By default it needs no user, and its tokens aren't refreshed."""
 
     asks_user: ClassVar[bool] = False
-    """True where a grant takes the time of a user."""
+    """True if a grant needs the user."""
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
-        """Wait until nobody else asks the same user for tokens of the same server, and ask inside."""
+        """Wait until no other task asks the same user for tokens of the same server; inside the block, this task
+        may."""
         return nullcontext()
 
     @abstractmethod
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Have ``run`` get a new grant: a user may be asked meanwhile. Raises `AuthorizationError`."""
+        """Get a new grant with ``run``; this may ask the user. Raises `AuthorizationError`."""
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
-        """Return the machine that refreshes the stored tokens; `None` where a new grant is as good. The code of the
-        machine's `AuthorizationError` is that of a refusal, and `None` where nobody has refused anything."""
+        """Return the machine that refreshes the stored tokens; `None` if a new grant is just as good.
+
+        If the machine raises `AuthorizationError`, its code is the code of the server's refusal; `None` if no server
+        has refused.
+        """
         return None
 
 
@@ -193,9 +197,13 @@ async def drive(
     before_secrets: Callable[[], None],
     settle: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
-    """Return the end of ``machine``, which is closed in any case. ``before_secrets`` is called before each request
-    with credentials, codes or tokens: from then on an authorization server may have used up a code or a token.
-    ``settle`` keeps what the machine has noted, before each step. Raises `AuthorizationError`."""
+    """Run ``machine`` and return its result. The machine is closed in any case. Raises `AuthorizationError`.
+
+    Args:
+        before_secrets: Called before each request with credentials, codes or tokens: from then on an authorization
+            server may have consumed a code or a token.
+        settle: Stores what the machine has recorded, before each step.
+    """
     try:
         step = next(machine)
         while True:
@@ -206,7 +214,7 @@ async def drive(
             try:
                 outcome = await _carried_out(step, fetcher, visitor)
             except FetchFailed as error:
-                error.__traceback__ = None  # whose frames have the request in them
+                error.__traceback__ = None  # its frames contain the request
                 step = machine.throw(error)
             else:
                 step = machine.send(outcome)
@@ -220,7 +228,7 @@ async def _carried_out(step: Step, fetcher: Fetcher, visitor: Visitor | None) ->
     if isinstance(step, Fetch):
         return await fetcher.fetch(step)
     if visitor is None:
-        raise AuthorizationError("a user has to sign in, and there is none")
+        raise AuthorizationError("a user has to sign in, but this client has no user")
     return await visitor(step)
 
 
@@ -229,8 +237,8 @@ _CLOSING_SECONDS: Final = 5.0
 
 
 class CompletionShield:
-    """Shields ways to tokens, once they cannot be left without harm: the authorization server has used up a code or a
-    refresh token, and the new tokens are not stored yet."""
+    """Shields an acquisition while cancelling it would do harm: the authorization server has consumed a code or a
+    refresh token, and the new tokens aren't stored yet."""
 
     def __init__(self) -> None:
         self._seconds = _SHIELDED_SECONDS
@@ -238,8 +246,8 @@ class CompletionShield:
 
     @contextmanager
     def shielded_after_start(self) -> Generator[Callable[[], None]]:
-        """Give a function, from whose first call on the block is shielded for a minute. Raises `AuthorizationError`
-        when that was not enough."""
+        """Yield a function. From its first call on, the block is shielded for a minute. Raises `AuthorizationError` if
+        that wasn't enough."""
         with trio.CancelScope() as scope:
 
             def begin() -> None:
@@ -253,10 +261,10 @@ class CompletionShield:
             finally:
                 self._started.discard(scope)
         if scope.cancelled_caught:
-            raise AuthorizationError("the authorization server, or the storage of tokens, was too slow")
+            raise AuthorizationError("the authorization server, or the token storage, was too slow")
 
     def shorten(self) -> None:
-        """Leave no more than a few seconds from now on, since the client is closed."""
+        """Limit the rest to a few seconds, since the client is being closed."""
         self._seconds = _CLOSING_SECONDS
         end = trio.current_time() + _CLOSING_SECONDS
         for scope in self._started:
@@ -264,31 +272,33 @@ class CompletionShield:
 
 
 class Acquisition:
-    """A way to a token, gone once for all who wait for the token. The acquisition has a task of its own, so a waiter
-    who leaves does not end it for others; the last waiter does, as far as it can be ended. ``is_refresh``: nobody is
-    asked."""
+    """One acquisition of a token, shared by all requests that wait for it.
+
+    It runs in its own task, so if one waiter is cancelled, the others still get the token. When the last waiter has
+    left, the acquisition is cancelled, as far as that is harmless. ``is_refresh``: the user isn't asked.
+    """
 
     def __init__(self, *, is_refresh: bool) -> None:
         self.is_refresh = is_refresh
         self.failure: AuthorizationError | None = None
-        """The reason why there is no token; `None` where the acquisition goes on, has brought a token, or was left."""
+        """Why there is no token; `None` if the acquisition is running, was successful, or was cancelled."""
         self.failed = -math.inf
-        """Time of the failure on trio's clock."""
+        """When it failed, on trio's clock."""
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._waiters = 0
 
     async def run(self, acquire: Callable[[], Awaitable[None]]) -> None:
-        """Go ``acquire``. Never raises but for a cancel from outside."""
+        """Run ``acquire``. Raises nothing except cancellation from outside."""
         try:
             with self._scope:
                 await acquire()
         except AuthorizationError as error:
-            # Frames have secrets in them, and keep what they belong to.
+            # Frames contain secrets, and keep objects alive.
             error.__traceback__ = error.__context__ = error.__cause__ = None
             self._fail(error)
         except Exception as error:
-            # The words may have a secret in them: the log is told the type and the places.
+            # The message may contain a secret, so only the type and the places are logged.
             places = "".join(traceback.format_tb(error.__traceback__))
             logger.error("getting a token failed: %s\n%s", type(error).__name__, places)  # noqa: TRY400 -- see above
             words = str(error) if isinstance(error, ImportError) else type(error).__name__
@@ -300,7 +310,7 @@ class Acquisition:
         self.failure, self.failed = error, trio.current_time()
 
     async def wait(self) -> None:
-        """Wait for the end: a new token, or none where all others who waited have left. Raises the failure."""
+        """Wait for the end: there may be a new token, or none if the acquisition was cancelled. Raises the failure."""
         self._waiters += 1
         try:
             await self._ended.wait()

@@ -1,8 +1,9 @@
-"""Authorization code: a user signs in with a browser (2026-07-28 authorization, Authorization Flow Steps), and out.
+"""Authorization code grant: a user signs in with a browser (2026-07-28 authorization, Authorization Flow Steps), or
+signs out.
 
-`OAuth` is the configuration, and `sign_in` the machine. `refresh` gets new tokens without the user, for the refresh
-token of that grant (RFC 6749 section 6). `sign_out` forgets the record of a server, and has each authorization server
-in the record revoke its tokens by `revoke` (RFC 7009).
+`OAuth` is the configuration, and `sign_in` the machine (a generator). `refresh` gets new tokens without the user, with
+the refresh token of that grant (RFC 6749 section 6). `sign_out` deletes the record of a server, and revokes its tokens
+at each authorization server in the record with `revoke` (RFC 7009).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _MOST_PARAMETERS: Final = 32
 
 @frozen(kw_only=True)
 class _SignInRequest:
-    """An authorization request, with all that its answer is checked against (RFC 9207 section 2.4, RFC 7636)."""
+    """An authorization request, with everything that its answer is checked against (RFC 9207 section 2.4, RFC 7636)."""
 
     server: ServerMetadata
     redirect_uri: str
@@ -71,20 +72,22 @@ class _SignInRequest:
 
 
 def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, register the client where that is needed, have the user sign in, and return the
-    tokens: the whole way from a refusal. A challenge for ``insufficient_scope`` is a step-up, which asks for all scopes
-    that were requested before, too.
+    """Find the authorization server, register the client if needed, let the user sign in, and return the tokens.
 
-    Asks for eight URLs at most, beside one visit and the repeat that a nonce of DPoP demands. A kept registration that
-    the server has forgotten (``"invalid_client"``) is replaced once, at the cost of another visit. The codes of the
-    `AuthorizationError` are those of the authorization server, ``"access_denied"`` for a user who has said no.
+    If the challenge says ``insufficient_scope``, this is a step-up: it also requests all scopes that were requested
+    before.
+
+    Fetches at most eight URLs, besides one visit and the repeated request that a DPoP nonce demands. If the server has
+    forgotten a stored registration (``"invalid_client"``), the client registers again once, which costs another visit.
+    The codes of the `AuthorizationError` are those of the authorization server: ``"access_denied"`` if the user has
+    declined.
     """
     only = None if settings.client is None else known_issuer(settings.client, context.stored)
     found = yield from discover(context, only)
     server = found.metadata
     if settings.client is not None:
         context.claim(settings.client, found.issuer)
-    # Without S256, a stolen code could be redeemed by the thief (Authorization Code Protection).
+    # Without S256, a thief could redeem a stolen code (Authorization Code Protection).
     methods = server.code_challenge_methods_supported
     if "S256" not in (methods or ()) and not (methods is None and settings.auth.assume_pkce):
         hint = ": its metadata don't say so; if you know that it does, use assume_pkce=True" if methods is None else ""
@@ -92,7 +95,7 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     wanted = scopes_at(found, settings.auth.scopes, context)
     scopes = wanted
-    # Refresh Tokens: where the authorization server lists the scope. Alone, the scope would replace those by default.
+    # Refresh Tokens: only if the authorization server lists the scope. On its own, it would replace the default scopes.
     if wanted and settings.auth.refresh and OFFLINE_ACCESS in (server.scopes_supported or ()):
         scopes = tuple(dict.fromkeys((*wanted, OFFLINE_ACCESS)))
     named = scopes_to_register(found, scopes)
@@ -102,7 +105,7 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     try:
         tokens = yield from visit(client)
     except AuthorizationError as error:
-        # RFC 6749 section 5.2: the server has forgotten, as some do, a client that had registered itself.
+        # RFC 6749 section 5.2: the server has forgotten a client that had registered itself, as some servers do.
         if error.code != "invalid_client" or client.registration is not record.client:
             raise
     if tokens is None:
@@ -123,7 +126,7 @@ def _tokens_of_user(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Tokens]:
-    """Have the user sign in, and return the tokens with ``scopes`` for the code that the browser brings."""
+    """Let the user sign in, and exchange the code that the browser brings for tokens with ``scopes``."""
     request = _SignInRequest(
         server=found.metadata,
         redirect_uri=settings.redirect_uri,
@@ -147,19 +150,22 @@ def _authorize_url(
     request: _SignInRequest, client: TokenClient, scopes: tuple[str, ...], resource: str, configured: Sequence[str]
 ) -> str:
     """Return the URL for the browser. Raises `AuthorizationError` for an endpoint that no browser should open
-    (2026-07-28 security best practices, OAuth Authorization URL Validation): a stranger must not have the browser ask
-    services of this machine, or of a private network, where none of the URLs that people have ``configured`` leads."""
+    (2026-07-28 security best practices, OAuth Authorization URL Validation).
+
+    An untrusted server must not make the browser send requests to services of this machine, or of a private network,
+    unless one of the URLs that people have ``configured`` leads there.
+    """
     endpoint = request.server.authorization_endpoint or ""
     try:
         origin, target = split_url(endpoint)
     except ValueError:
-        raise AuthorizationError("the authorization server has no URL for the browser") from None
+        raise AuthorizationError("the authorization server has no valid authorization endpoint") from None
     if not origin.secure and origin.host not in _LOOPBACK:
-        raise AuthorizationError("the URL that the authorization server has for the browser is not https")
+        raise AuthorizationError("the authorization endpoint of the authorization server must be an https URL")
     if nearness(origin.host) > max(nearness(split_url(url)[0].host) for url in configured):
         raise AuthorizationError(
-            f"the URL that the authorization server {shown(request.server.issuer)} has for the browser is not to be"
-            f" opened: {origin} is an address of this machine, or of a private network"
+            f"refusing to open the authorization endpoint of {shown(request.server.issuer)} in the browser:"
+            f" {origin} is an address of this machine, or of a private network"
         )
     challenge = (
         urlsafe_b64encode(hashlib.sha256(request.verifier.encode("ascii")).digest()).rstrip(b"=").decode("ascii")
@@ -171,37 +177,37 @@ def _authorize_url(
         "state": request.state,
         "code_challenge": challenge,
         "code_challenge_method": "S256",
-        "resource": resource,  # RFC 8707 section 2, whether the server supports it or not
+        "resource": resource,  # RFC 8707 section 2: sent whether the server supports it or not
         **scope_parameter(scopes),
     }
     if OFFLINE_ACCESS in scopes:
         parameters["prompt"] = "consent"  # OpenID Connect Core section 11
-    # RFC 6749 section 3.1: a query of the endpoint is kept, and no parameter comes twice.
+    # RFC 6749 section 3.1: keep the query of the endpoint, and repeat no parameter.
     path, _, query = target.partition("?")
     kept = [pair for pair in query.split("&") if pair and unquote_plus(pair.partition("=")[0]) not in parameters]
     return f"{origin}{path}?{'&'.join([*kept, urlencode(parameters)])}"
 
 
 def _code(callback: str, request: _SignInRequest) -> str:
-    """Return the code in the URL that the browser was sent to. The order of checks matters: nothing of an answer that
-    may be another's is used, not even its error."""
+    """Return the code in the URL that the browser was redirected to. The order of checks matters: nothing of an answer
+    that may belong to another request or server is used, not even its error."""
     try:
         pairs = parse_qsl(urlsplit(callback).query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
-        raise AuthorizationError("the answer of the authorization server cannot be read") from None
+        raise AuthorizationError("the answer of the authorization server is malformed") from None
     answer = dict(pairs)
     if len(answer) < len(pairs):  # RFC 6749 section 3.1
-        raise AuthorizationError("the answer of the authorization server has a parameter twice")
+        raise AuthorizationError("the answer of the authorization server repeats a parameter")
     if not hmac.compare_digest(answer.get("state", "").encode(errors="replace"), request.state.encode()):
-        raise AuthorizationError("the browser has brought the answer to another request")
-    # RFC 9207 section 2.4; 2026-07-28 authorization, Authorization Response Validation: compared as it is
+        raise AuthorizationError("the browser brought the answer to another request")
+    # RFC 9207 section 2.4; 2026-07-28 authorization, Authorization Response Validation: compared without normalization
     issuer = answer.get("iss")
     if issuer is None and request.server.authorization_response_iss_parameter_supported:
-        raise AuthorizationError("the answer does not say which authorization server it is from")
+        raise AuthorizationError("the answer does not say which authorization server it comes from")
     if issuer is not None and issuer != request.server.issuer:
-        raise AuthorizationError("the answer is from another authorization server")
+        raise AuthorizationError("the answer comes from another authorization server")
     if "error" in answer:
-        raise refused("the authorization server has not let the user in", answer["error"])
+        raise refused("the authorization server denied the user access", answer["error"])
     code = answer.get("code", "")
     if not 0 < len(code) <= _LONGEST_CODE:
         raise AuthorizationError("the answer of the authorization server has no code")
@@ -209,12 +215,12 @@ def _code(callback: str, request: _SignInRequest) -> str:
 
 
 def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
-    """Return the tokens that the current authorization server grants for the stored refresh token: with its new refresh
-    token, or else with the old one (RFC 6749 section 6). The scopes stay the same, so a step-up is a `sign_in`.
+    """Return the tokens that the current authorization server grants for the stored refresh token. They contain its new
+    refresh token, or else the old one (RFC 6749 section 6). The scopes stay the same: a step-up needs `sign_in`.
 
-    Asks for four URLs at most, beside the repeat that a nonce of DPoP demands. Raises `AuthorizationError` with the
-    code ``"invalid_grant"`` where the refresh token is of no use any more, or there is none; with any other code, or
-    none, the stored tokens are as good as before.
+    Fetches at most four URLs, besides the repeated request that a DPoP nonce demands. Raises `AuthorizationError`: with
+    the code ``"invalid_grant"`` if the refresh token is no longer usable, or there is none. With any other code, or
+    none, the stored tokens are as valid as before.
     """
     issuer = context.stored.current
     record = None if issuer is None else context.stored.issuers.get(issuer)
@@ -228,7 +234,7 @@ def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
         context.claim(settings.client, issuer)
     form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
     old = record.tokens
-    # RFC 8707 section 2.2: no other resource than the one of the grant
+    # RFC 8707 section 2.2: the same resource as in the grant
     found = AuthorizationServer(metadata=server, resource=record.resource or context.server_url)
     tokens = yield from tokens_by(form, found, client, old.scopes, context)
     if tokens.refresh_token is None:
@@ -237,7 +243,7 @@ def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
 
 
 _SIGN_OUT_DEADLINE: Final = 10.0
-"""Seconds for all revocations together."""
+"""Seconds that all revocations together may take."""
 
 
 async def sign_out(
@@ -248,11 +254,11 @@ async def sign_out(
     *,
     now: Callable[[], float] = time.time,
 ) -> list[str] | None:
-    """Forget the record of the server at ``server_url``, and have its tokens revoked; return the reasons why some may
-    be good still, and `None` where there was no record.
+    """Delete the record of the server at ``server_url``, and revoke its tokens.
 
-    The record is gone first, readable or not; then each authorization server is asked, all within ten seconds. Raises
-    `TokenStorageFailed` where the record stays.
+    Returns the reasons why some tokens may still be valid; `None` if there was no record. The record is deleted first,
+    readable or not; then the tokens are revoked at each authorization server, within ten seconds altogether. Raises
+    `TokenStorageFailed` if the record can't be deleted.
     """
     reasons: list[str] = []
     stored = StoredAuthorization()
@@ -268,7 +274,7 @@ async def sign_out(
         for issuer in stored.issuers:
             context = GrantContext(server_url=server_url, stored=stored, now=now, bindings=bindings)
             try:
-                # To leave a revocation halfway harms nobody, so there is nothing to do before secrets.
+                # Cancelling a revocation halfway does no harm, so nothing has to be shielded.
                 await drive(revoke(settings, context, issuer), fetcher, None, lambda: None, bindings.settle)
             except AuthorizationError as error:
                 reasons.append(str(error))
@@ -278,10 +284,10 @@ async def sign_out(
 
 
 def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machine[None]:
-    """Have ``issuer`` revoke the stored tokens that it has granted; the refresh token first, since its end is that of
-    the access tokens, too (RFC 7009 section 2.1). Asks for five URLs at most.
+    """Revoke the stored tokens that ``issuer`` has granted; the refresh token first, since that invalidates the access
+    tokens as well (RFC 7009 section 2.1). Fetches at most five URLs.
 
-    Raises `AuthorizationError` where a token may be good still.
+    Raises `AuthorizationError` if a token may still be valid.
     """
     record = context.stored.issuers.get(issuer)
     if record is None or record.tokens is None:
@@ -289,12 +295,12 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
     server = yield from metadata_of(issuer, context.server_url)
     url = server.revocation_endpoint
     if not url:
-        raise AuthorizationError(f"the authorization server {shown(issuer)} revokes no tokens")
+        raise AuthorizationError(f"the authorization server {shown(issuer)} does not support revocation")
     client = client_of(server, record, settings, context.now())
     if client is None:
         if record.client is None:
-            raise AuthorizationError("it is not known which client the tokens were granted to")
-        # Its id is all that is left of a client that other settings had made: enough for one without a secret.
+            raise AuthorizationError("it is unknown which client the tokens were granted to")
+        # Of a client that was created with other settings, only the id is known: that is enough without a secret.
         client = TokenClient(client_id=record.client.client_id, auth_method="none", registration=record.client)
     elif settings.client is not None:
         context.claim(settings.client, issuer)
@@ -303,7 +309,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
         if token is not None:
             form = {"token": token, "token_type_hint": hint}
             answer = yield from post_form("revocation", url, form, server, client, context.now())
-            if answer.status != HTTPStatus.OK:  # a token that is not known is answered alike (RFC 7009 section 2.2)
+            if answer.status != HTTPStatus.OK:  # an unknown token is answered with 200 as well (RFC 7009 section 2.2)
                 what = f"the revocation endpoint of {shown(server.issuer)} has refused"
                 raise refused(what, error_code(answer.body), answer.status, (token, client.client_secret))
 
@@ -311,52 +317,54 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
 def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
     if uri is not None and not is_loopback_uri(uri) and auth.on_visit is None:
         raise ValueError(
-            f"nobody hears where a browser is sent at {uri[:300]!r}: the redirect_uri is like "
-            "http://127.0.0.1:3000/callback, or an on_visit function returns where the browser was sent"
+            f"trio-mcp can't receive the browser's redirect at {uri[:300]!r}: use a redirect_uri like "
+            "http://127.0.0.1:3000/callback, or an on_visit function that returns where the browser was redirected"
         )
 
 
 @frozen(kw_only=True)
 class OAuth(OAuthClient):
-    """Signs the user in with the browser, when the server first asks for a token, and whenever the server asks for more
-    scopes (authorization code with PKCE; 2026-07-28 authorization).
+    """Signs the user in with the browser when a server first requires a token, and when it requires more scopes
+    (authorization code with PKCE; 2026-07-28 authorization).
 
         async with open_http("https://example.com/mcp", auth=OAuth(client_name="My editor")) as client:
 
-    The client finds the authorization server, registers itself there where need be, keeps the tokens in ``storage``,
-    and refreshes the tokens. One object may serve many servers and clients; what belongs to one server is shown to no
-    other. Raises `ValueError` for a redirect URI that nobody could listen at.
+    The client finds the authorization server, registers there if needed, keeps the tokens in ``storage``, and refreshes
+    them. You may use one object for many servers and clients; nothing that belongs to one server is sent to another.
+    Raises `ValueError` for a redirect URI that trio-mcp can't receive.
     """
 
     client_name: str = "trio-mcp"
-    """The name that the user reads at the authorization server."""
+    """The name of this client that the user sees at the authorization server."""
     client_id: str | None = None
-    """The client id of a client that the authorization server knows already."""
+    """The client id, if the client is already registered at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
     issuer: str | None = None
-    """The authorization server that ``client_id`` and ``client_secret`` belong to, character by character but for a
-    final slash. Without an issuer a ``client_secret`` goes to the first one that any server names, which is kept in
-    ``storage``, and to no other afterwards: a server of another authorization server is an error."""
+    """The authorization server that ``client_id`` and ``client_secret`` belong to, compared character by character
+    except for a trailing slash. Without an issuer, a ``client_secret`` is sent to the first authorization server that
+    any server names. That choice is kept in ``storage``: a server with another authorization server then raises an
+    error."""
     client_metadata_url: str | None = None
     """The URL of a client id metadata document of this client."""
     on_visit: OnVisit | None = attrs.field(default=None, repr=False)
-    """Async function that is given the URL for the user's browser, in place of opening the URL. The function shows or
-    opens the URL, and returns `None`, or returns the URL that the browser was sent to, where the function knows."""
+    """An async function that gets the URL for the user's browser, instead of opening it. It shows or opens the URL. It
+    returns `None`, or the URL that the browser was redirected to, if the function receives that."""
     asks_user: bool = True
-    """False where nobody is there to sign in: the tokens in ``storage`` are used and refreshed, and where these do not
-    do, calls fail with `SignInNeeded`."""
+    """False for non-interactive programs: the tokens in ``storage`` are used and refreshed; if these aren't enough,
+    calls raise `SignInNeeded`."""
     redirect_uri: str | None = attrs.field(default=None, validator=_redirect)
-    """Where the browser is sent after the user has decided, as agreed with the authorization server. On this machine,
-    as in ``http://localhost:3000/callback``, somebody listens there. `None`: any port of 127.0.0.1."""
+    """Where the browser is redirected after the user has decided, as agreed with the authorization server. For a URI of
+    this machine, such as ``http://localhost:3000/callback``, trio-mcp listens there. `None`: any free port of
+    127.0.0.1."""
     refresh: bool = True
-    """True: refresh tokens are asked for and used."""
+    """True: refresh tokens are requested and used."""
     assume_pkce: bool = False
-    """True for an authorization server without methods of PKCE in its metadata, which is known to support S256:
-    Microsoft Entra ID. Otherwise such a server is refused; a server with other methods alone is refused always."""
+    """True for an authorization server that supports S256 but lists no PKCE methods in its metadata, such as Microsoft
+    Entra ID; by default such a server is refused. A server that lists only other methods is always refused."""
     sign_in_timeout: float = attrs.field(default=300.0, validator=attrs.validators.gt(0))
-    """Seconds that the user has for each visit. No other limit runs meanwhile."""
+    """Seconds that the user has for each sign-in. All other timeouts are paused meanwhile."""
     _turns: dict[str, trio.Lock] = attrs.field(init=False, factory=dict[str, trio.Lock], eq=False, repr=False)
-    """The turns to ask the user, by server: two clients do not ask for the same."""
+    """Locks, by server, so that two clients don't ask the user for the same tokens."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for one server: see `ClientAuth`."""
@@ -373,13 +381,13 @@ class OAuth(OAuthClient):
 
 @frozen(kw_only=True)
 class OAuthSettings:
-    """For a user who signs in with a browser (authorization code with PKCE), as ``auth`` says."""
+    """The settings for a sign-in of a user with a browser (authorization code with PKCE), made from ``auth``."""
 
     auth: OAuth = attrs.field(factory=OAuth)
     client: PreregisteredClient | None = None
     """The client of ``auth``, with the issuer that its secret is bound to."""
     redirect_uri: str = ""
-    """The URL that the browser is sent to after the user has decided; for a listener on loopback, with its port."""
+    """The URL that the browser is redirected to after the user has decided; for a loopback listener, with its port."""
 
 
 @frozen
@@ -406,10 +414,10 @@ class _UserTokens(TokenSource):
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         auth, uri = self.auth, self.auth.redirect_uri
         if not auth.asks_user:
-            raise SignInNeeded("the user has to sign in, and is not to be asked")
+            raise SignInNeeded("the user has to sign in, but asks_user is False")
         settings = auth._settings()
         client = None if settings.client is None else await context.bound(settings.client)
-        # The redirect URIs that authorization servers know
+        # The redirect URIs that are registered at authorization servers
         known = [each.client for each in context.stored.issuers.values() if each.client is not None]
         is_elsewhere = uri is not None and not is_loopback_uri(uri)
         listening = open_loopback(uri, [each for client in known for each in client.redirect_uris])
@@ -420,5 +428,5 @@ class _UserTokens(TokenSource):
             await run(sign_in(settings, context), browser.make)
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
-        # The redirect URI is of no use without a visit.
+        # Without a visit, no redirect URI is needed.
         return refresh(self.auth._settings(), context) if self.auth.refresh else None

@@ -1,9 +1,8 @@
-"""Browser: has a user visit an authorization server, and waits for where the browser is sent.
+"""Browser: sends a user to an authorization server, and waits for the redirect.
 
-`LoopbackListener` hears on this machine where the browser is sent after the user has decided (RFC 8252 section 7.3). A
-listener knows one redirect URI, and answers one callback there; all other requests get 404. Whoever else can reach the
-port, a page in the browser for example, can neither bring an answer to another request nor keep the user's from being
-heard.
+`LoopbackListener` receives the redirect on this machine after the user has decided (RFC 8252 section 7.3). A listener
+accepts one redirect URI, and answers one callback there; all other requests get 404. Other programs that can reach the
+port, such as a web page in the browser, can neither inject an answer to another request nor block the user's answer.
 """
 
 from __future__ import annotations
@@ -25,16 +24,19 @@ from ..credentials import AuthorizationError, UserIsAsked, calling_user_code
 from .grants import Visit
 
 OnVisit: TypeAlias = Callable[[str], Awaitable[str | None]]
-"""Shows the URL to the user, or opens the URL, and returns the URL that the user agent was sent to; `None`: the
-listener will hear of that."""
+"""Shows the URL to the user, or opens it. Returns the URL that the browser was redirected to; `None`: the listener will
+receive the redirect."""
 
 _LONGEST_URL: Final = 16 * 1024
 
 
 @frozen
 class Browser:
-    """The browser of the user. ``listener`` is `None` where ``on_visit`` alone learns where the browser is sent. A user
-    who has not decided after ``timeout`` seconds is given up. Limits stand still inside ``user_is_asked``."""
+    """The browser of the user.
+
+    ``listener`` is `None` if only ``on_visit`` learns where the browser was redirected. The sign-in fails if the user
+    hasn't decided after ``timeout`` seconds. ``user_is_asked`` pauses the timeouts of calls.
+    """
 
     on_visit: OnVisit
     listener: LoopbackListener | None
@@ -51,14 +53,14 @@ class Browser:
                     self.listener.expect(visit.url, answer)
                 nursery.start_soon(self._ask, visit.url, answer)
                 return await answer.wait()
-        raise AuthorizationError(f"the user has not signed in within {self.timeout:g} s")
+        raise AuthorizationError(f"the user did not sign in within {self.timeout:g} s")
 
     async def _ask(self, url: str, answer: AwaitedCallback) -> None:
         try:
             with calling_user_code("the function on_visit"):
                 callback = await self.on_visit(url)
         except AuthorizationError as error:
-            error.__traceback__ = error.__context__ = None  # whose frames have the URL in them
+            error.__traceback__ = error.__context__ = None  # its frames contain the URL
             answer.fail(error)
             return
         if callback is not None:
@@ -68,27 +70,27 @@ class Browser:
 
 
 def _check(url: str) -> None:
-    """Raise `AuthorizationError` for a URL that no browser is to open, whoever has named the URL (2026-07-28 security
-    best practices, OAuth Authorization URL Validation)."""
+    """Raise `AuthorizationError` for a URL that a browser must not open, whatever its origin (2026-07-28 security best
+    practices, OAuth Authorization URL Validation)."""
     try:
         origin, _ = split_url(url)
     except ValueError:
-        raise AuthorizationError("the authorization server has no URL for the browser") from None
+        raise AuthorizationError("the authorization server has no valid authorization endpoint") from None
     if len(url) > _LONGEST_URL or not (origin.secure or is_local_host(origin.host)):
-        raise AuthorizationError("the URL that the authorization server has for the browser is not to be opened")
+        raise AuthorizationError("refusing to open the authorization endpoint: it must be https")
 
 
 async def open_in_browser(url: str) -> None:
-    """Open ``url`` in the browser of the user: an `OnVisit`. Without a shell; the wait can be left at any time."""
-    import webbrowser  # late, since servers have no use for a browser
+    """Open ``url`` in the user's browser: an `OnVisit`. Uses no shell, and may be cancelled at any time."""
+    import webbrowser  # lazy import: servers have no use for a browser
 
-    # A browser in a terminal ends with its user; the thread is left behind then.
+    # A terminal browser ends only when the user quits; if cancelled, its thread is abandoned.
     if not await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)):
-        raise AuthorizationError("no browser can be opened here: hand the URL to the user by on_visit=")
+        raise AuthorizationError("no browser can be opened here: pass OAuth(on_visit=...) to show the URL to the user")
 
 
 class AwaitedCallback:
-    """The end of a visit, which some tasks bring about, and one waits for."""
+    """The end of a visit: several tasks may set it, and one task waits for it."""
 
     def __init__(self) -> None:
         self._given = trio.Event()
@@ -96,13 +98,13 @@ class AwaitedCallback:
         self._failure: AuthorizationError | None = None
 
     def set_url(self, url: str) -> None:
-        """End the visit with the callback URL. Without effect after the end."""
+        """End the visit with the callback URL. No effect if it has ended."""
         if not self._given.is_set():
             self._url = url
             self._given.set()
 
     def fail(self, failure: AuthorizationError) -> None:
-        """End the visit without a URL. Without effect after the end."""
+        """End the visit with an error. No effect if it has ended."""
         if not self._given.is_set():
             self._failure = failure
             self._given.set()
@@ -116,21 +118,21 @@ class AwaitedCallback:
 
 
 _HOSTS: Final = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
-"""The address for each host of a redirect URI."""
+"""The address to listen on for each host of a redirect URI."""
 _PATH: Final = "/callback"
 _LONGEST_HEAD: Final = 32 * 1024
 _READ: Final = 16 * 1024
 _PATIENCE: Final = 10.0
 """Seconds that a connection may take from its beginning to its end."""
 _MOST_CONNECTIONS: Final = 16
-"""Connections at a time. Browsers open some in advance."""
+"""How many connections are served concurrently. Browsers open some in advance."""
 _BACKLOG: Final = 16
 _DONE: Final = "You can close this page and return to the application."
 _NOTHING: Final = "There is nothing here."
 
 
 def is_loopback_uri(uri: str) -> bool:
-    """Return whether ``uri`` names this machine, over plain HTTP, and a port of it. Raises `ValueError`."""
+    """Return whether ``uri`` names a port of this machine over plain HTTP. Raises `ValueError` for an invalid URI."""
     parts = urlsplit(uri)
     return parts.scheme == "http" and parts.hostname in _HOSTS and parts.port is not None
 
@@ -148,12 +150,12 @@ class LoopbackListener:
         self._state = ""
 
     def expect(self, url: str, answer: AwaitedCallback) -> None:
-        """Give ``answer`` the callback of the authorization request at ``url``, as soon as the callback comes."""
+        """Pass ``answer`` the callback of the authorization request at ``url``, when it arrives."""
         self._state = _state_in(url)
         self._answer = answer
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """AwaitedCallback the one request of a connection."""
+        """Answer the one request of a connection."""
         with until_broken(), trio.move_on_after(_PATIENCE):
             async with stream, self._places:
                 request = await _read_request(stream)
@@ -167,17 +169,17 @@ class LoopbackListener:
                         pass
 
     def _callback(self, request: h11.Request) -> str | None:
-        """Return the URL that the browser was sent to; `None` for any other request."""
+        """Return the URL that the browser was redirected to; `None` for any other request."""
         if self._answer is None or request.method != b"GET":
             return None
-        # A page of another origin can have its name point here (DNS rebinding), but not write another Host.
+        # A web page can make its name point here (DNS rebinding), but it can't send another Host header.
         if [value.lower() for name, value in request.headers if name == b"host"] != [self._host]:
             return None
         path, _, query = request.target.decode("ascii").partition("?")
         if path != self._path:
             return None
-        # RFC 6749 sections 4.1.2 and 4.1.2.1: answers and errors have the state. Any page can send a browser here, and
-        # would end the wait for the user with an answer of its own.
+        # RFC 6749 sections 4.1.2 and 4.1.2.1: answers and errors contain the state. Without this check, any web page
+        # could send a browser here, and end the wait with an answer of its own.
         state = _state_in(f"?{query}")
         if not hmac.compare_digest(state.encode(errors="replace"), self._state.encode()):
             return None
@@ -186,8 +188,8 @@ class LoopbackListener:
 
 @asynccontextmanager
 async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) -> AsyncGenerator[LoopbackListener]:
-    """Listen at ``redirect_uri``; `None`: at one of the ``former`` URIs whose port is free, since an authorization
-    server may know no other, or at any port. Raises `AuthorizationError` where the port is taken."""
+    """Listen at ``redirect_uri``. With `None`, listen at one of the ``former`` URIs whose port is free, since an
+    authorization server may only accept those, or at any port. Raises `AuthorizationError` if the port is taken."""
     listeners, uri = await _listeners(redirect_uri, former)
     listener = LoopbackListener(uri)
     async with open_service_nursery("the visit is over") as nursery:
@@ -213,7 +215,7 @@ async def _listeners(redirect_uri: str | None, former: Iterable[str]) -> tuple[l
     try:
         listeners = await _listen(0, "127.0.0.1")
     except OSError as error:
-        raise AuthorizationError(f"nothing can listen on 127.0.0.1: {error.strerror}") from None
+        raise AuthorizationError(f"cannot listen on 127.0.0.1: {error.strerror}") from None
     return listeners, f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}{_PATH}"
 
 
@@ -222,7 +224,7 @@ async def _listen(port: int, host: str) -> list[trio.SocketListener]:
 
 
 def _state_in(url: str) -> str:
-    """Return the state in the query of ``url``; empty where there is none."""
+    """Return the state in the query of ``url``; empty if there is none."""
     try:
         values = parse_qs(urlsplit(url).query, max_num_fields=64).get("state")
     except ValueError:
@@ -231,7 +233,7 @@ def _state_in(url: str) -> str:
 
 
 async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
-    """Return the head of a request; `None` for what is none."""
+    """Return the head of a request; `None` if it isn't an HTTP request."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST_HEAD)
     while True:
         try:
@@ -246,7 +248,7 @@ async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
 
 
 def _page(status: int, text: str) -> bytes:
-    """Return the answer with a page of one sentence, which loads nothing and runs nothing."""
+    """Return a response with a page of one sentence that loads and runs nothing."""
     body = f"<!doctype html><meta charset=utf-8><title>{text}</title><p>{text}</p>\n".encode()
     reason = "OK" if status == 200 else "Not Found"
     head = (

@@ -1,6 +1,6 @@
-"""Discovery: which authorization server protects a resource, where its endpoints are, which scopes to ask for.
+"""Discovery: find the authorization server of a resource, its endpoints, and the scopes to request.
 
-Which URL is asked next depends on the outcomes so far, and on nothing else. No URL is asked in vain (2026-07-28
+Which URL is fetched next depends only on the outcomes so far. No URL is fetched unnecessarily (2026-07-28
 authorization, Authorization Server Discovery). The scopes follow from what was found, and from the challenge (Scope
 Selection Strategy).
 """
@@ -26,7 +26,7 @@ _RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
 """RFC 9728 section 3."""
 
 _LATER: Final = (408, 429)
-"""Statuses that say to ask once more."""
+"""Statuses after which the request is repeated."""
 _JSON: Final = (("accept", "application/json"),)
 
 
@@ -35,43 +35,47 @@ class AuthorizationServer:
     """The authorization server of a resource."""
 
     metadata: ServerMetadata
-    """The metadata of the server; the endpoints at their fixed paths for a server without any (2025-03-26 only)."""
+    """The metadata of the server. For a server without metadata (2025-03-26 only), the endpoints at their default
+    paths."""
     resource: str
-    """The ``resource`` of all requests for tokens (RFC 8707 section 2)."""
+    """The ``resource`` in all token requests (RFC 8707 section 2)."""
     resource_scopes: tuple[str, ...] | None = None
     """The ``scopes_supported`` of the resource."""
 
     @property
     def issuer(self) -> str:
-        """The name of the server, as its metadata have it."""
+        """The name of the server, as in its metadata."""
         return self.metadata.issuer
 
 
 def discover(context: GrantContext, only: str | None = None) -> Machine[AuthorizationServer]:
-    """Return the authorization server of the resource: ``only``, where the credentials belong to that issuer alone;
-    else one where the client is registered; else the first that is named. Asks for six URLs at most."""
+    """Return the authorization server of the resource. Fetches at most six URLs.
+
+    The choice is: ``only``, if the credentials belong to that issuer alone; else one where the client is registered;
+    else the first that is named.
+    """
     resource = yield from _resource_metadata(context)
     if resource is None:
-        # 2025-03-26 authorization, Authorization Base URL: the resource has its authorization server at its origin.
+        # 2025-03-26 authorization, Authorization Base URL: the authorization server is at the resource's origin.
         origin = _origin(context.server_url)
         metadata = (yield from _metadata(origin)) or _fixed_paths(origin)
         _chosen((metadata.issuer,), only, context.stored)
         return AuthorizationServer(metadata=metadata, resource=context.server_url)
     if not _covers(resource.resource, context.server_url):  # RFC 9728 section 3.3
-        raise AuthorizationError(f"the resource metadata are those of another server: {shown(resource.resource)}")
+        raise AuthorizationError(f"the resource metadata belong to another server: {shown(resource.resource)}")
     if not resource.authorization_servers:
         raise AuthorizationError("the resource metadata name no authorization server")
     issuer = _chosen(resource.authorization_servers, only, context.stored)
     metadata = yield from _metadata(issuer)
     if metadata is None:
         raise AuthorizationError(f"the authorization server {shown(issuer)} has no metadata")
-    # RFC 9728 section 7.3: tokens are for what the metadata name, which is compared character by character.
+    # RFC 9728 section 7.3: tokens are for the resource in the metadata, which is compared character by character.
     return AuthorizationServer(metadata=metadata, resource=resource.resource, resource_scopes=resource.scopes_supported)
 
 
 def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMetadata]:
-    """Return the metadata of the ``issuer``, which nobody has named just now: the issuer that was used for the resource
-    at ``server_url`` before, or one that the people of the client name. Asks for three URLs at most."""
+    """Return the metadata of a known ``issuer``: one that was used for the resource at ``server_url`` before, or that
+    the configuration names. Fetches at most three URLs."""
     metadata = yield from _metadata(issuer)
     if metadata is None and server_url is not None and issuer == _origin(server_url):
         metadata = _fixed_paths(issuer)
@@ -81,19 +85,19 @@ def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMet
 
 
 def known_issuer(client: PreregisteredClient, stored: StoredAuthorization) -> str | None:
-    """Return the one issuer that may see the credentials of ``client``; `None` where the first use decides."""
+    """Return the only issuer that may get the credentials of ``client``; `None` if the first use decides."""
     if client.issuer is not None:
         return client.issuer
     for issuer, record in stored.issuers.items():
         kept = record.client
-        # A client that has registered itself has redirect URIs, and a hostile server can give it any id.
+        # A client that has registered itself has redirect URIs. A hostile server can give it any id.
         if kept is not None and kept.client_id == client.client_id and not kept.redirect_uris:
             return issuer
     return None
 
 
 def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None]:
-    """Return the metadata of the resource; `None` where the resource has none, as all did in 2025-03-26."""
+    """Return the metadata of the resource; `None` if it has none, as every resource in 2025-03-26."""
     named = None if context.challenge is None else context.challenge.params.get("resource_metadata")
     origin, target = split_url(context.server_url)
     path = target.partition("?")[0].rstrip("/")
@@ -105,16 +109,16 @@ def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None
     )
     found = yield from _first(urls, ResourceMetadata.from_json)
     if found is None and named is not None:
-        raise AuthorizationError(f"the resource metadata are not where the server says they are: {shown(named)}")
+        raise AuthorizationError(f"there are no resource metadata at the URL that the server named: {shown(named)}")
     return found
 
 
 def _metadata(issuer: str) -> Machine[ServerMetadata | None]:
-    """Return the metadata of ``issuer``; `None` where there are none."""
+    """Return the metadata of ``issuer``; `None` if it has none."""
 
     def read(body: bytes) -> ServerMetadata:
         metadata = ServerMetadata.from_json(body)
-        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: identical, but for the slash at the end.
+        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: identical, except for a trailing slash.
         if not same_issuer(metadata.issuer, issuer):
             raise InvalidDocument(f"metadata of another issuer, {shown(metadata.issuer)}")
         return metadata
@@ -126,15 +130,15 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
     try:
         urls = server_metadata_urls(issuer)
     except ValueError:
-        raise AuthorizationError(f"no URL of an authorization server: {shown(issuer)}") from None
+        raise AuthorizationError(f"not a valid URL of an authorization server: {shown(issuer)}") from None
     if "?" in issuer:  # RFC 8414 section 2
-        raise AuthorizationError(f"the URL of an authorization server has no query: {shown(issuer)}")
+        raise AuthorizationError(f"the URL of an authorization server must not have a query: {shown(issuer)}")
     return urls
 
 
 def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]:
-    """Return the first document at one of the ``urls``; `None` where all of them answer that there is none. Raises
-    `AuthorizationError` where that cannot be told, lest a failure pass for the habits of an old server."""
+    """Return the first document at one of the ``urls``; `None` if all answer that there is none. Raises
+    `AuthorizationError` if that is unclear, so that a failure isn't mistaken for an old server without metadata."""
     failures: list[str] = []
     for url in urls:
         try:
@@ -147,7 +151,7 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
                 return read(answer.body)
             except InvalidDocument as error:
                 failures.append(f"{shown(url)}: {error}")
-        # Many servers answer any path with a page for people, and others ask for a token first.
+        # Many servers answer any path with an HTML page, and others demand a token first.
         elif answer.status != 200 and (not 400 <= answer.status < 500 or answer.status in _LATER):
             failures.append(f"{shown(url)}: status {answer.status}")
     if failures:
@@ -157,7 +161,7 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
 
 def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization) -> str:
     """Return the authorization server to use (RFC 9728 section 7.6; 2026-07-28 authorization, Authorization Server
-    Binding). Raises `AuthorizationError` where the credentials belong to none of the ``named``."""
+    Binding). Raises `AuthorizationError` if the credentials belong to none of the ``named`` servers."""
     if only is not None:
         check_belonging(only, named)
         return only
@@ -167,7 +171,7 @@ def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization)
 
 
 def _covers(resource: str, server_url: str) -> bool:
-    """Return whether ``resource`` is the server itself, or a prefix of its path at the same origin."""
+    """Return whether ``resource`` is the server itself, or has a prefix of its path at the same origin."""
     try:
         (origin, path), (own_origin, own_target) = split_url(resource), split_url(server_url)
     except ValueError:
@@ -179,7 +183,8 @@ def _covers(resource: str, server_url: str) -> bool:
 
 
 def _fixed_paths(origin: str) -> ServerMetadata:
-    """2025-03-26 authorization, Fallbacks for Servers without Metadata Discovery."""
+    """Return the endpoints at their default paths (2025-03-26 authorization, Fallbacks for Servers without Metadata
+    Discovery)."""
     return ServerMetadata(
         issuer=origin,
         authorization_endpoint=f"{origin}/authorize",
@@ -194,27 +199,27 @@ def _origin(url: str) -> str:
 
 
 OFFLINE_ACCESS: Final = "offline_access"
-"""The scope by which some authorization servers are asked for a refresh token (OpenID Connect Core section 11)."""
+"""The scope with which some authorization servers issue a refresh token (OpenID Connect Core section 11)."""
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749 section 3.3."""
 _LONGEST_SCOPES: Final = 4096
-"""Characters of all scopes together: a request has all in its URL."""
+"""How many characters all scopes together may have: a request has them in its URL."""
 
 
 def scopes_in(text: str) -> tuple[str, ...]:
-    """Return the scopes in a parameter ``scope``, each once, in their order; a word that cannot be one is left out."""
+    """Return the scopes in a parameter ``scope``, without duplicates, in order. Invalid scopes are left out."""
     return _each_once(text.split())
 
 
 def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, context: GrantContext) -> tuple[str, ...]:
-    """Return the scopes to ask for at the authorization server that was ``found``; none at all means that the request
-    has no parameter ``scope``.
+    """Return the scopes to request at the authorization server that was ``found``. If there are none, the request has
+    no parameter ``scope``.
 
-    The scopes that were requested there before are among the result, lest a step-up lose one; so are the ``configured``
-    ones, in place of the suggestions of the server: the challenge, else the ``scopes_supported`` of the resource. A
-    challenge for ``insufficient_scope`` is added to either, since nothing less helps (Step-Up Authorization Flow).
-    Raises `AuthorizationError` where that is more than a request can have.
+    The result includes the scopes that were requested there before, so that a step-up loses none. It also includes the
+    ``configured`` scopes or, without them, what the server suggests: the challenge, else the ``scopes_supported`` of
+    the resource. A challenge for ``insufficient_scope`` is always added (Step-Up Authorization Flow). Raises
+    `AuthorizationError` if these are too many for a request.
     """
     challenge = context.challenge
     challenged = () if challenge is None else scopes_in(challenge.params.get("scope", ""))
@@ -226,14 +231,17 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, co
     requested = context.stored.issuers.get(found.issuer, IssuerRecord()).requested_scopes
     scopes = _each_once((*requested, *wanted))
     if len(" ".join(scopes)) > _LONGEST_SCOPES:
-        raise AuthorizationError(f"the server asks for scopes of more than {_LONGEST_SCOPES} characters")
+        raise AuthorizationError(f"the server demands scopes of more than {_LONGEST_SCOPES} characters")
     return scopes
 
 
 def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the scopes for which a client registers: the ones that the client is about to ask for, and the others of
-    the resource, for a later step-up. None at all where the authorization server that was ``found`` does not list all
-    that is asked for, since many refuse to register such a client."""
+    """Return the scopes with which a client registers: those that it is about to request, and the others of the
+    resource, for a later step-up.
+
+    Returns none if the authorization server that was ``found`` doesn't list all scopes to request, since many servers
+    refuse to register such a client.
+    """
     listed = found.metadata.scopes_supported
     if not asked or not (listed is None or set(asked) <= set(listed)):
         return ()
@@ -243,7 +251,7 @@ def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tu
 
 
 def scope_parameter(scopes: tuple[str, ...]) -> dict[str, str]:
-    """Return the parameter for ``scopes``; none for none."""
+    """Return the parameter ``scope`` for ``scopes``; empty if there are none."""
     return {"scope": " ".join(scopes)} if scopes else {}
 
 

@@ -1,14 +1,13 @@
-"""Grants: the terms in which all ways to tokens are written.
+"""Grants: the building blocks of all ways to get tokens.
 
-A way to tokens is a `Machine`, a generator without I/O. A machine starts from settings, which the people who run a
-client give, and from a `GrantContext`; asks its driver for a bounded number of steps, each a `Fetch` or a `Visit`; and
-ends with a `Grant`, or raises `AuthorizationError` alone. The machines: `sign_in` and `refresh` (authorization_code),
-`client_credentials`, `workload_identity` and `enterprise_managed` (machine_clients).
+Each way to get tokens is a `Machine`, a generator without I/O. A machine starts from settings, which the people who run
+a client choose, and from a `GrantContext`. It yields a bounded number of steps to its driver, each a `Fetch` or a
+`Visit`. It ends with a `Grant`, or raises only `AuthorizationError`. The machines: `sign_in` and `refresh`
+(authorization_code), `client_credentials`, `workload_identity` and `enterprise_managed` (machine_clients).
 
-The words of a refusal are chosen by the authorization server, which knows the secrets of the request. So `refused`
-repeats no text of an answer but a code: a registered one, or a short one that is like these and has no secret in it.
-`ClientBindings` keeps the authorization server that the
-secret of a client belongs to.
+The text of a refusal is written by the authorization server, which knows the secrets of the request. So `refused`
+repeats only its error code: a registered one, or a short one that looks like these and contains no secret.
+`ClientBindings` stores which authorization server the secret of a client belongs to.
 """
 
 from __future__ import annotations
@@ -30,40 +29,40 @@ from ..signing import ProofKey
 from ..storage.records import BINDING, IssuerRecord, StoredAuthorization, TokenStorage
 
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
-"""Method of a client at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
+"""How a client authenticates at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
 
 
 @frozen(kw_only=True)
 class PreregisteredClient:
-    """A client that the people of one authorization server know already.
+    """A client that is already registered at one authorization server.
 
-    A protected server names whichever authorization server its people like. The ``issuer`` says which one may see the
-    credentials; without an issuer, a secret or key goes to the first one that any server names, and to no other one
-    afterwards (2026-07-28 authorization, Authorization Server Binding).
+    A protected server may name any authorization server. ``issuer`` says which one may get the credentials. Without an
+    issuer, a secret or key is sent to the first one that any server names, and to no other afterwards (2026-07-28
+    authorization, Authorization Server Binding).
     """
 
     client_id: str
     """The client id at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """The secret of the client there, if any."""
+    """The client's secret at the authorization server, if any."""
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False)
-    """The key that signs assertions (RFC 7523), as PEM or JWK."""
+    """The private key that signs assertions (RFC 7523), as PEM or JWK."""
     signing_algorithm: str | None = None
-    """The algorithm of the key (RFC 7518); `None`: the usual one of the key, ``ES256`` for a key on P-256."""
+    """The algorithm of the key (RFC 7518). `None`: the usual one for the key, ``ES256`` for a key on P-256."""
     key_id: str | None = None
-    """The ``kid`` by which the authorization server finds the public key; `None`: that of the JWK."""
+    """The ``kid`` by which the authorization server finds the public key; `None`: the ``kid`` of the JWK."""
     auth_method: AuthMethod | None = None
-    """`None`: the best that the credentials allow and the authorization server supports."""
+    """How the client authenticates. `None`: the best method that the credentials allow and the authorization server
+    supports."""
     issuer: str | None = None
 
 
 class ClientBindings:
-    """Binds each secret or private key, of a client without a named issuer, to the first issuer that any server names
-    (2026-07-28 authorization, Authorization Server Binding). The bindings are kept in ``storage``, for all clients and
-    processes that use the same secret there.
+    """Binds the secret or private key of a client without a configured issuer to the first issuer that any server names
+    (2026-07-28 authorization, Authorization Server Binding).
 
-    A client without a secret or key is bound to nobody here: its id is not secret, and authorization servers that do
-    not know each other give the same one.
+    The bindings are kept in ``storage``, for all clients and processes that use the same secret there. A client without
+    a secret or key isn't bound: its id isn't secret, and unrelated authorization servers may assign the same id.
     """
 
     def __init__(self, storage: TokenStorage) -> None:
@@ -72,7 +71,7 @@ class ClientBindings:
         """Issuers to which clients are about to be bound, by the names of the bindings."""
 
     async def issuer_of(self, client: PreregisteredClient) -> str | None:
-        """Return the issuer that the credentials of ``client`` belong to; `None` where the first use decides. Raises
+        """Return the issuer that the credentials of ``client`` belong to; `None` if the first use decides. Raises
         `AuthorizationError`."""
         name = _name_of_binding(client)
         if client.issuer is not None or name is None:
@@ -82,14 +81,14 @@ class ClientBindings:
         return None if stored is None else stored.current
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
-        """Have `settle` bind the credentials of ``client`` to ``issuer``. Synchronous."""
+        """Request that `settle` binds the credentials of ``client`` to ``issuer``. Synchronous."""
         name = _name_of_binding(client)
         if name is not None:
             self._claimed[name] = issuer
 
     async def settle(self) -> None:
-        """Keep the claimed bindings. Raises `AuthorizationError` where the credentials belong to another issuer
-        already, or the binding cannot be kept: nothing must be sent then."""
+        """Store the requested bindings. Raises `AuthorizationError` if the credentials already belong to another
+        issuer, or if the binding can't be stored: then nothing must be sent."""
         while self._claimed:
             name, issuer = next(iter(self._claimed.items()))
             with calling_user_code("the storage of tokens"):
@@ -103,8 +102,8 @@ class ClientBindings:
 
 
 def _name_of_binding(client: PreregisteredClient) -> str | None:
-    """Return the name of the binding of ``client``, which tells nothing of its secret; `None` for a client without
-    any."""
+    """Return the name of the binding of ``client``, which doesn't reveal its secret; `None` for a client without a
+    secret."""
     if client.client_secret is None and client.private_key is None:
         return None
     key = client.private_key if isinstance(client.private_key, str | None) else dict(client.private_key)
@@ -113,58 +112,58 @@ def _name_of_binding(client: PreregisteredClient) -> str | None:
 
 
 def check_belonging(issuer: str, named: Sequence[str]) -> None:
-    """Raise `AuthorizationError` unless the ``issuer`` that the credentials of a client belong to is one of those that
-    the server has ``named``, a slash at the end aside."""
+    """Raise `AuthorizationError` unless the server has ``named`` the ``issuer`` that the client's credentials belong
+    to. A trailing slash is ignored."""
     if not any(same_issuer(issuer, each) for each in named):
         raise AuthorizationError(
-            f"the credentials of this client belong to {shown(issuer)}, and the server uses {shown(named[0])}:"
-            " servers of different authorization servers need clients of their own, each with its issuer"
+            f"the credentials of this client belong to {shown(issuer)}, but the server uses {shown(named[0])}:"
+            " use a separate client, with its own issuer=, for each authorization server"
         )
 
 
 def shown(text: str) -> str:
-    """Return what an error says of ``text``, which a stranger has chosen."""
+    """Return ``text``, which comes from an untrusted party, in the form in which errors quote it."""
     return repr(text[:200])
 
 
 @frozen(kw_only=True)
 class GrantContext:
-    """The start of a machine."""
+    """What a machine starts from."""
 
     server_url: str
     """The canonical URL of the MCP server (2026-07-28 authorization, Canonical Server URI)."""
     stored: StoredAuthorization
-    """The record of the client's authorization at this server."""
+    """The stored record of the client's authorization at this server."""
     challenge: Challenge | None = None
-    """The Bearer or DPoP challenge of the refusal; `None` where there was none, or no refusal at all."""
+    """The Bearer or DPoP challenge of the server's refusal; `None` if there was no challenge or no refusal."""
     now: Callable[[], float] = time.time
-    """Returns the time in seconds since the epoch. A user may take minutes between two steps."""
+    """Returns the current time in seconds since the epoch. A user may take minutes between two steps."""
     proof_key: ProofKey | None = attrs.field(default=None, repr=False)
-    """The key of DPoP, proven at the token endpoint, too; `None` without DPoP."""
+    """The DPoP key, also proven at the token endpoint; `None` without DPoP."""
     bindings: ClientBindings | None = attrs.field(default=None, repr=False)
-    """Binds credentials to the first issuer in use; `None` where nobody remembers."""
+    """Binds credentials to the first issuer in use; `None` if no bindings are stored."""
 
     async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
-        """Return ``client`` with its issuer, as far as known. Raises `AuthorizationError`."""
+        """Return ``client`` with its issuer, as far as that is known. Raises `AuthorizationError`."""
         if self.bindings is None:
             return client
         return attrs.evolve(client, issuer=await self.bindings.issuer_of(client))
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
-        """Note that the credentials of ``client`` are about to be used at ``issuer``: see `ClientBindings.claim`."""
+        """Record that the credentials of ``client`` are about to be sent to ``issuer``: see `ClientBindings.claim`."""
         if self.bindings is not None and client.issuer is None:
             self.bindings.claim(client, issuer)
 
 
 @frozen(kw_only=True)
 class Grant:
-    """The end of a machine, to be kept by ``stored._with_record(issuer, record)``."""
+    """The result of a machine, to be stored with ``stored._with_record(issuer, record)``."""
 
     issuer: str
-    """The authorization server, as its metadata names it."""
+    """The authorization server, as named in its metadata."""
     record: IssuerRecord
-    """The record of that server from now on, tokens included. The proof key is the one that was stored before;
-    the `TokenKeeper` adds a new one."""
+    """The new record of that server, including tokens. The proof key is the one that was stored before; the
+    `TokenKeeper` adds a new one."""
 
 
 T = TypeVar("T")
@@ -172,18 +171,18 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class Visit:
-    """Have the user visit ``url``, and wait until their browser is sent to ``redirect_uri``. The outcome is the URL
-    that it was sent to, as `str`, query included."""
+    """Send the user to ``url``, and wait until the browser is redirected to ``redirect_uri``. The outcome is the URL of
+    the redirect as a `str`, including its query."""
 
     url: str = attrs.field(repr=False)
     redirect_uri: str
 
 
 Step: TypeAlias = Fetch | Visit
-"""A `Fetch`, whose outcome is a `Fetched` (or `FetchFailed`, thrown into the machine), or a `Visit`."""
+"""A `Fetch`, whose outcome is a `Fetched` (or `FetchFailed`, raised inside the machine), or a `Visit`."""
 
 Machine: TypeAlias = Generator[Step, Any, T]
-"""A machine that ends with a ``T``, or raises `AuthorizationError`."""
+"""A machine that returns a ``T``, or raises `AuthorizationError`."""
 
 
 _CODES: Final = frozenset(
@@ -202,12 +201,13 @@ _CODES: Final = frozenset(
 
 
 _LIKE_A_CODE: Final = re.compile(r"[A-Za-z]+[0-9]*(?:[ _.:-](?:[A-Za-z]+[0-9]*|[0-9]+[A-Za-z]*))*")
-"""Words, as in ``bad_redirect_uri``: neither a URL nor the random letters and digits of a secret."""
+"""Matches codes made of words, such as ``bad_redirect_uri``, but no URLs and no random letters and digits of a
+secret."""
 _LONGEST_CODE: Final = 64
 
 
 def error_code(body: bytes) -> str | None:
-    """Return the ``error`` in an answer, whose word the server has chosen; `None` where the answer has none."""
+    """Return the ``error`` in a response, which is untrusted text; `None` if there is none."""
     try:
         return OAuthErrorResponse.from_json(body).error
     except InvalidDocument:
@@ -217,8 +217,8 @@ def error_code(body: bytes) -> str | None:
 def refused(
     what: str, error: str | None, status: int | None = None, secrets: Collection[str | None] = ()
 ) -> AuthorizationError:
-    """Return the error for ``what``, a sentence, was refused with the OAuth error ``error`` and the HTTP status. The
-    text has an unregistered ``error`` if it looks like a code, and unless it has one of the ``secrets`` in it."""
+    """Return the error that ``what``, a sentence, was refused with the OAuth error ``error`` and the HTTP status. An
+    unregistered ``error`` is quoted only if it looks like a code and contains none of the ``secrets``."""
     known = error if error in _CODES else None
     word = f"status {status}" if status is not None and error is None else "an unknown error"
     if known is None and error is not None and len(error) <= _LONGEST_CODE and _LIKE_A_CODE.fullmatch(error):

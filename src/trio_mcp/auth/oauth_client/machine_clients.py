@@ -1,4 +1,4 @@
-"""Machine clients: programs, workloads, and clients that an enterprise manages get tokens without a user at hand.
+"""Machine clients: programs, workloads and enterprise-managed clients get tokens without user interaction.
 
 Each configuration has its grant below: client credentials (RFC 6749 section 4.4; the extension
 ``io.modelcontextprotocol/oauth-client-credentials``), a signed statement about the caller (JWT bearer, RFC 7523 section
@@ -27,7 +27,7 @@ from .token_keeper import OAuthClient
 from .token_request import TokenClient, ask, granted, preregistered
 
 _Text: TypeAlias = str | Callable[[], Awaitable[str]]
-"""A secret, or an async function that returns the present one."""
+"""A secret, or an async function that returns the current one."""
 
 
 @frozen(kw_only=True)
@@ -39,31 +39,32 @@ class _MachineClient(OAuthClient, TokenSource):
 
 @frozen
 class ClientCredentials(_MachineClient):
-    """For a program that acts on its own behalf (2026-07-28 ext-auth, OAuth Client Credentials).
+    """Authorizes a program that acts on its own behalf (2026-07-28 ext-auth, OAuth Client Credentials).
 
-    The client is known to the authorization server, by ``client_id`` and either a secret or a private key. Raises
-    `ValueError` for a client with neither, since anybody could pass for such a client.
+    The authorization server identifies the client by ``client_id`` and either a secret or a private key. Raises
+    `ValueError` if there is neither, since anybody could impersonate such a client.
     """
 
     client_id: str
     client_secret: str | None = attrs.field(default=None, repr=False, kw_only=True)
-    """The secret of the client at the authorization server."""
+    """The client's secret at the authorization server."""
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False, kw_only=True)
-    """The key that signs assertions (RFC 7523), as PEM or JWK. Needs ``trio-mcp[auth]``."""
+    """The private key that signs assertions (RFC 7523), as PEM or JWK. Needs ``trio-mcp[auth]``."""
     signing_algorithm: str | None = attrs.field(default=None, kw_only=True)
-    """The algorithm of the key; `None`: the usual one of the key."""
+    """The algorithm of the key; `None`: the usual one for the key."""
     key_id: str | None = attrs.field(default=None, kw_only=True)
-    """The ``kid`` by which the authorization server finds the public key; `None`: that of the JWK, if any."""
+    """The ``kid`` by which the authorization server finds the public key; `None`: the ``kid`` of the JWK, if any."""
     auth_method: AuthMethod | None = attrs.field(default=None, kw_only=True)
-    """`None`: the best that the credentials allow and the authorization server supports."""
+    """How the client authenticates. `None`: the best method that the credentials allow and the authorization server
+    supports."""
     issuer: str | None = attrs.field(default=None, kw_only=True)
-    """The authorization server that the credentials belong to, character by character but for a final slash.
-    `None`: the first one that any server names, which is kept in ``storage``, and no other afterwards; a server of
-    another authorization server is an error."""
+    """The authorization server that the credentials belong to, compared character by character except for a trailing
+    slash. `None`: the first one that any server names. That choice is kept in ``storage``: a server with another
+    authorization server then raises an error."""
 
     def __attrs_post_init__(self) -> None:
         if self.client_secret is None and self.private_key is None:
-            raise ValueError("a client that acts on its own behalf has a client_secret or a private_key")
+            raise ValueError("ClientCredentials needs a client_secret or a private_key")
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         """Get a grant: see `TokenSource`."""
@@ -73,17 +74,17 @@ class ClientCredentials(_MachineClient):
 
 @frozen
 class WorkloadIdentity(_MachineClient):
-    """For a program whose platform vouches for the program with a JWT (RFC 7523 section 2.1).
+    """Authorizes a program with a JWT that its platform has issued for it (RFC 7523 section 2.1).
 
-    ``assertion`` is the JWT, for the authorization server as audience, or an async function that returns the present
-    one, called for each new token.
+    ``assertion`` is the JWT, with the authorization server as its audience, or an async function that returns the
+    current one and is called for each new token.
     """
 
     assertion: _Text = attrs.field(repr=False)
     client_id: str | None = attrs.field(default=None, kw_only=True)
-    """The client id at the authorization server; `None` where the assertion says enough."""
+    """The client id at the authorization server; `None` if the assertion identifies the client."""
     issuer: str | None = attrs.field(default=None, kw_only=True)
-    """The authorization server that may see the assertion; `None`: any that the assertion names as audience."""
+    """The authorization server that may get the assertion; `None`: any that the assertion names as audience."""
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         """Get a grant: see `TokenSource`."""
@@ -93,22 +94,22 @@ class WorkloadIdentity(_MachineClient):
 
 @frozen
 class EnterpriseManaged(_MachineClient):
-    """For a client whose enterprise decides which servers its people may use (2026-07-28 ext-auth, Enterprise-Managed
-    Authorization).
+    """Authorizes a client whose enterprise decides which servers its employees may use (2026-07-28 ext-auth,
+    Enterprise-Managed Authorization).
 
     ``subject_token`` is the ID token of the user who has signed in at the identity provider ``idp_issuer``, or an async
-    function that returns the present one, called for each new token.
+    function that returns the current one and is called for each new token.
     """
 
     idp_issuer: str = attrs.field(kw_only=True)
-    """The identity provider."""
+    """The issuer URL of the identity provider."""
     idp_client: PreregisteredClient = attrs.field(kw_only=True)
-    """The client at the identity provider."""
+    """The client that is registered at the identity provider."""
     subject_token: _Text = attrs.field(repr=False, kw_only=True)
     client: PreregisteredClient = attrs.field(kw_only=True)
-    """The client at the authorization server of the MCP server."""
+    """The client that is registered at the authorization server of the MCP server."""
     idp_token_endpoint: str | None = attrs.field(default=None, kw_only=True)
-    """`None`: the one in the metadata of the identity provider."""
+    """The token endpoint of the identity provider; `None`: the one in its metadata."""
     subject_token_type: str = attrs.field(default="urn:ietf:params:oauth:token-type:id_token", kw_only=True)
     """Type of ``subject_token`` (RFC 8693)."""
 
@@ -129,10 +130,10 @@ async def _present(text: _Text, name: str) -> str:
 def client_credentials(
     known: PreregisteredClient, context: GrantContext, configured: tuple[str, ...] | None = None
 ) -> Machine[Grant]:
-    """Find the authorization server, and return the tokens that the client has there in its own name. A challenge for
-    ``insufficient_scope`` asks for all scopes that were requested before, too. ``configured``: see `scopes_at`.
+    """Find the authorization server, and return the tokens that the client gets there in its own name.
 
-    Asks for seven URLs at most, beside the repeat that a nonce of DPoP demands.
+    If the challenge says ``insufficient_scope``, all scopes that were requested before are requested as well.
+    ``configured``: see `scopes_at`. Fetches at most seven URLs, besides the repeated request that a DPoP nonce demands.
     """
     found = yield from discover(context, known_issuer(known, context.stored))
     context.claim(known, found.issuer)
@@ -149,18 +150,18 @@ class _AudienceClaim(msgspec.Struct):
 
 
 def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, and return the tokens for the assertion of the platform, which is a text here.
+    """Find the authorization server, and return the tokens for the platform's assertion, which is a string here.
 
-    Asks for seven URLs at most, beside the repeat that a nonce of DPoP demands. A refusal is final: another assertion
-    may help, the same one would not (``"invalid_grant"``, ``"invalid_scope"``, ``"unauthorized_client"``).
+    Fetches at most seven URLs, besides the repeated request that a DPoP nonce demands. A refusal is final: another
+    assertion may help, the same one won't (``"invalid_grant"``, ``"invalid_scope"``, ``"unauthorized_client"``).
     """
     assert isinstance(settings.assertion, str), "the function was called"
     found = yield from discover(context, settings.issuer)
     if settings.issuer is None and not _is_audience(found, settings.assertion):
-        # Else a hostile server could have any authorization server named, and redeem the assertion at the right one.
+        # Otherwise a hostile server could name any authorization server, and redeem the assertion at the right one.
         raise AuthorizationError(
-            f"the assertion is not for the authorization server of this server, {found.issuer[:200]!r}: its audience"
-            " must be that, or the settings must name that issuer"
+            f"the assertion is not for this server's authorization server, {found.issuer[:200]!r}: use an assertion"
+            " with that audience or, if you trust the issuer, pass it as issuer="
         )
     client_id = settings.client_id
     client = None
@@ -173,13 +174,13 @@ def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Mach
 
 
 def assertion_form(assertion: str) -> dict[str, str]:
-    """Return the grant of ``assertion`` in a token request."""
+    """Return the form parameters with which a token request redeems ``assertion``."""
     return {"grant_type": _JWT_BEARER, "assertion": assertion}
 
 
 def _is_audience(found: AuthorizationServer, assertion: str) -> bool:
-    """Return whether ``assertion`` is for that server, by its issuer or its token endpoint (RFC 7523 section 3). Nobody
-    has verified the signature, which is the business of the server."""
+    """Return whether ``assertion`` names that server as audience, by its issuer or its token endpoint (RFC 7523 section
+    3). The signature isn't verified here: that is up to the server."""
     try:
         claims = assertion.split(".")[1]
         audience = msgspec.json.decode(decode_base64url(claims, padded=False), type=_AudienceClaim).aud
@@ -195,10 +196,10 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
 def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, have the identity provider exchange the user's token, which is a text here, for a
-    grant there, and return the tokens for that grant.
+    """Find the authorization server, exchange the user's token at the identity provider for a grant, and return the
+    tokens for that grant. The user's token is a string here.
 
-    Asks for eleven URLs at most, beside the repeat that a nonce of DPoP demands.
+    Fetches at most eleven URLs, besides the repeated request that a DPoP nonce demands.
     """
     found = yield from discover(context, known_issuer(settings.client, context.stored))
     context.claim(settings.client, found.issuer)
@@ -207,7 +208,7 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
         provider = yield from metadata_of(settings.idp_issuer)
     else:
         provider = ServerMetadata(issuer=settings.idp_issuer, token_endpoint=settings.idp_token_endpoint)
-    # RFC 8693 section 2: the grant that the identity provider gives for the authorization server
+    # RFC 8693 section 2: the grant that the identity provider issues for the authorization server
     assert isinstance(settings.subject_token, str), "the function was called"
     form = {
         "grant_type": _EXCHANGE,
@@ -219,10 +220,10 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
         "subject_token_type": settings.subject_token_type,
     }
     client = preregistered(settings.idp_client, provider)
-    # The grant is bound to no key, so the identity provider is shown none.
+    # The grant isn't bound to a key, so the identity provider gets no proof.
     answer = yield from ask(form, provider, client, attrs.evolve(context, proof_key=None))
-    # RFC 8693 section 2.2.1: any other token is for the client alone, and the authorization server must not see it.
+    # RFC 8693 section 2.2.1: any other token is for the client alone: the authorization server must not get it.
     if answer.issued_token_type != _ID_JAG:
-        raise AuthorizationError("the identity provider has given another token than a grant for the server")
+        raise AuthorizationError("the identity provider returned another kind of token than a grant for the server")
     client = preregistered(settings.client, found.metadata)
     return (yield from granted(assertion_form(answer.access_token), found, client, scopes, context))
