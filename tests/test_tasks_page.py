@@ -1,86 +1,93 @@
-"""The examples of `docs/tasks.md` run as they stand, and its tables say what the code says."""
+"""The examples of the pages on tasks run, and their tables agree with the code."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Literal, get_args
 
 import attrs
 import click
 import pytest
 import trio
+from tests.pages import Page
+from tests.serving.http.raw import served
 from trio.testing import MockClock
 
-from trio_mcp import Limits, TaskSettings, open_memory
+from trio_mcp import Limits, RequestContext, Server, TaskSettings, open_http, open_memory
 from trio_mcp.cli.group import trio_mcp
 from trio_mcp.server.context.tasks import CallerTasks
 from trio_mcp.stores.task_store import OnRestart
 from trio_mcp.testing import RecordedTask
 from trio_mcp.types import StoredTasks, TaskContext
 
-ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "tasks.md").read_text()
-BLOCKS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL))
+TASKS = Page("servers/tasks.md")
+STORES = Page("servers/task-stores.md")
+QUESTIONS = Page("servers/task-questions.md")
+RESTARTS = Page("guarantees/task-restarts.md")
+PAGES = (TASKS, STORES, QUESTIONS, RESTARTS)
 
 
-class Modules:
-    """The examples, to be imported."""
-
-    def __init__(self, folder: Path) -> None:
-        for name, code in BLOCKS.items():
-            (folder / name).write_text(code)
-
-    def get(self, name: str) -> ModuleType:
-        assert f"{name}.py" in BLOCKS
-        return import_module(name)
-
-
-@pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modules]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield Modules(tmp_path)
-    for name in BLOCKS:
-        sys.modules.pop(name.removesuffix(".py"), None)
+@pytest.fixture(autouse=True)
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Write the examples of all four pages into one folder, where they can be imported."""
+    writing = [page.write(tmp_path, monkeypatch) for page in PAGES]
+    for each in writing:
+        next(each)
+    yield
+    for each in writing:
+        next(each, None)
 
 
-async def test_a_caller_waits_for_a_task_or_comes_back(
-    modules: Modules, capsys: pytest.CaptureFixture[str], autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+async def test_caller_waits_for_a_task_or_resumes_it(
+    capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(trio, "run", lambda _: None)  # the example ends with that
-    await modules.get("reader").main()
-    assert capsys.readouterr().out == "3 chapters on tea\n3 chapters on milk\n"
+    await TASKS.load("report_reader").main()
+    printed = capsys.readouterr().out
+    assert printed == "3 chapters on tea\n3 chapters on milk\n"
+    assert f"```text\n{printed}```" in TASKS.text
 
 
-async def test_a_host_calls_a_tool_that_is_a_task(
-    modules: Modules, capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
+async def test_host_answers_the_questions_of_a_task(
+    capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
 ) -> None:
-    await modules.get("host").main()
-    said = capsys.readouterr().out
-    assert "tea: published" in said
-    assert "coffee: published" in said
-    assert "reading year 2" in said
-    assert said.endswith("cancelled\n")
+    await QUESTIONS.load("report_host").main()
+    printed = capsys.readouterr().out
+    assert "tea: published" in printed
+    assert "coffee: published" in printed
+    assert "reading year 2" in printed
+    assert printed.endswith("cancelled\n")
+
+
+async def test_host_without_handlers_starts_a_task_that_another_client_answers() -> None:
+    server = Server("publisher")
+
+    @server.tool(task="required")
+    async def publish_report(topic: str, ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        return f"{topic}: {(await ctx.elicit('Publish?', bool)).value}"
+
+    async with served(server) as endpoint:
+        url = f"http://127.0.0.1:{endpoint.port}/mcp"
+        task_id = await QUESTIONS.load("starting_host").start(url, "tea")
+        assert task_id is not None
+        async with open_http(url, elicitation=lambda _: {"value": True}) as client:
+            assert (await client.resume_task(task_id).result()).text == "tea: True"
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_work_is_done_elsewhere(
-    modules: Modules, era: Literal["modern", "legacy"], autojump_clock: MockClock
-) -> None:
-    async with open_memory(modules.get("rendering").server, era=era) as client:
+async def test_other_code_ends_a_task(era: Literal["modern", "legacy"], autojump_clock: MockClock) -> None:
+    async with open_memory(STORES.load("rendering").server, era=era) as client:
         assert (await client.call_tool("render", {"scene": "sea"})).text == "sea.png"
         task = await client.start_task("render", {"scene": "hill"})
         await trio.sleep(1)
         assert (await task.get()).message == "rendering hill"
 
 
-async def test_a_task_is_resumed_by_the_next_run_of_the_server(modules: Modules) -> None:
-    copying = modules.get("copying")
+async def test_task_is_resumed_by_the_next_run_of_the_server() -> None:
+    copying = RESTARTS.load("resumed_copy")
     async with open_memory(copying.server) as client:
         task = await client.start_task("copy_rows", {"count": 40})
         assert task.id is not None
@@ -94,9 +101,13 @@ async def test_a_task_is_resumed_by_the_next_run_of_the_server(modules: Modules)
     assert len(copying.rows) <= 41
 
 
-def test_the_commands_of_the_page_are_there() -> None:
-    (typed,) = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
-    spans = [*re.findall(r"`(trio-mcp [^`]+)`", PAGE), *re.findall(r"(trio-mcp [^)\n]+)", typed)]
+def test_example_of_a_store_can_be_imported() -> None:
+    assert STORES.load("stored_tasks").server.name == "reports"
+
+
+def test_commands_of_the_page_exist() -> None:
+    (typed,) = re.findall(r"```sh\n(.*?)```", TASKS.text, flags=re.DOTALL)
+    spans = [*re.findall(r"`(trio-mcp [^`]+)`", TASKS.text), *re.findall(r"(trio-mcp [^)\n]+)", typed)]
     named: set[str] = set()
     for words in map(str.split, spans):
         command = trio_mcp.get_command(click.Context(trio_mcp), words[1])
@@ -109,30 +120,22 @@ def test_the_commands_of_the_page_are_there() -> None:
     assert named == {"get", "result", "cancel", "list"}
 
 
-def rows(heading: str) -> list[list[str]]:
+def rows(page: Page, heading: str) -> list[list[str]]:
     """The cells of the first table after ``heading``, without the head of the table."""
-    lines = PAGE.split(heading)[1].splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("|"))
-    table = iter(lines[start:])
-    found: list[list[str]] = []
-    for line in table:
-        if not line.startswith("|"):
-            break
-        found.append([cell.strip() for cell in line.strip("|").split(" | ")])
-    return found[2:]
+    lines = page.text.split(f"\n## {heading}\n")[1].split("\n## ")[0].splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
 
 
-def test_the_bounds_are_those_of_the_settings() -> None:
+def test_table_of_settings_has_each_field_with_its_default() -> None:
     fields = {field.name: field.default for field in attrs.fields(TaskSettings)}
-    told = {row[0].strip("`"): row[1].strip("`") for row in rows("\n## Bounds\n")}
-    assert list(told) == list(fields)
-    for name, default in told.items():
-        expected = fields[name]
-        assert default == ("time.time" if name == "now" else str(expected)), name
+    documented = {row[0].strip("`"): row[1].strip("`") for row in rows(TASKS, "Task settings")}
+    assert documented == {name: str(default) for name, default in fields.items()}
+    assert list(documented) == list(fields)
 
 
-def test_the_page_knows_each_fate_of_a_task() -> None:
-    table = "\n".join(row[0] for row in rows("`on_restart` says what becomes"))
+def test_table_of_restart_policies_has_each_policy() -> None:
+    table = "\n".join(row[0] for row in rows(RESTARTS, "Restart policies"))
     assert re.findall(r'`"(\w+)"`', table) == list(get_args(OnRestart))
 
 
@@ -140,16 +143,19 @@ def public(kind: type) -> set[str]:
     return {name for name in vars(kind) if not name.startswith("_")}
 
 
-def test_the_page_names_what_a_handler_can_do_with_tasks() -> None:
-    section = PAGE.split("`ctx.task` has")[1].split("\n## ")[0]
-    assert public(TaskContext) <= set(re.findall(r"`(?:await )?(\w+)(?:\(\w*\))?`", section))
+def names(table: list[list[str]]) -> set[str]:
+    return {name for row in table for name in re.findall(r"`(?:await )?(\w+)(?:\([^`]*\))?`", row[0])}
+
+
+def test_tables_name_each_member_that_a_handler_can_use() -> None:
+    assert names(rows(TASKS, "The task context")) == public(TaskContext)
     assert public(RecordedTask) >= public(TaskContext) - {"restored_as"}  # which reads `restored`
-    elsewhere = PAGE.split("\n## Work that is done elsewhere\n")[1].split("\n## ")[0]
-    assert (public(StoredTasks) - {"running"}) | public(CallerTasks) <= set(re.findall(r"`(\w+)[`(]", elsewhere))
+    assert names(rows(STORES, "External workers")) == (public(StoredTasks) - {"running"}) | public(CallerTasks)
 
 
-def test_the_limits_that_the_page_names_are_there() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_limits_that_a_page_names_exist(page: Page) -> None:
     limits = {field.name for field in attrs.fields(Limits)}
-    assert set(re.findall(r"`Limits\.(\w+)`", PAGE)) <= limits
+    assert set(re.findall(r"`Limits\.(\w+)`", page.text)) <= limits
     settings = {field.name for field in attrs.fields(TaskSettings)}
-    assert set(re.findall(r"`TaskSettings\.(\w+)`", PAGE)) <= settings
+    assert set(re.findall(r"`TaskSettings\.(\w+)`", page.text)) <= settings

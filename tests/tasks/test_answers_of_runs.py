@@ -284,7 +284,7 @@ async def test_an_answer_to_a_question_that_was_given_up_goes_to_nobody(autojump
 
 
 async def test_answers_before_the_start_are_kept(autojump_clock: MockClock) -> None:
-    """As docs/tasks.md says: all answers that the client has given."""
+    """As docs/guarantees/task-restarts.md says: all answers that the client has given."""
     runs = list[list[str]]()
 
     async def work(ctx: RequestContext) -> str:
