@@ -40,8 +40,10 @@ def run_example(folder: Path, name: str) -> tuple[int, str, str]:
     ("name", "printed"),
     [
         ("over_channels.py", "processed 1 items\n"),
-        ("changes.py", "resource note://a\n"),
-        ("shared.py", "['config://limits']\n" * 2),
+        ("note_changes.py", "resource note://a
+"),
+        ("shared_cache.py", "['config://limits']
+" * 2),
         (
             "pinned.py",
             "'batch__process_batch' is held back: it hasn't been approved. `trio-mcp pins approve` approves tools "
