@@ -24,6 +24,7 @@ from trio_mcp.types import REVISIONS
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "tests" / "public_api.json"
 PAGE = (ROOT / "docs" / "compatibility.md").read_text()
+REVISIONS_PAGE = (ROOT / "docs" / "guarantees" / "protocol-revisions.md").read_text()
 
 
 def public() -> dict[str, list[str]]:
@@ -118,7 +119,7 @@ def test_a_change_that_breaks_programs_is_noticed(now: dict[str, list[str]], tol
 
 
 def rows_of(heading: str) -> list[list[str]]:
-    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    section = REVISIONS_PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     table = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
 

@@ -105,6 +105,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "guarantees/limits",
         "guarantees/task-restarts",
         "guarantees/protocol-revisions",
+        "guarantees/accepted-deviations",
         "guarantees/known-limitations",
         "benchmarks",
     ),

@@ -1,0 +1,77 @@
+"""The examples of the pages in `docs/guarantees` run and print what the pages say, and their tables agree with the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from tests.pages import ROOT, Page
+from trio.testing import MockClock
+
+from trio_mcp import CancelCause
+from trio_mcp.client.confirming import EndState
+
+FOLDER = Page("guarantees")
+CANCELLATION = Page("guarantees/cancellation.md")
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    yield from FOLDER.write(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["two_moments", "stopping_thread", "with_deadline"])
+async def test_example_prints_the_line_that_the_page_says(
+    page: Page, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await page.load(name).main()
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in page.text
+
+
+async def test_confirmed_cancel_ends_after_the_cleanup(
+    page: Page, capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
+) -> None:
+    await page.load("confirmed_cancel").main()
+    ending, log = capsys.readouterr().out.splitlines()
+    assert f"It prints `{ending}`, and `{log}`." in page.text
+
+
+async def test_client_speaks_the_newest_revision_of_each_era(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+    await page.load("legacy_client").main()
+    modern, legacy = capsys.readouterr().out.split()
+    assert f"It prints `{modern}` and `{legacy}`." in page.text
+
+
+def test_example_with_limits_can_be_imported(page: Page) -> None:
+    module = page.load("small_limits")
+    assert module.server.limits == module.limits
+
+
+def first_cells(heading: str) -> list[str]:
+    section = CANCELLATION.text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
+
+
+def test_tables_of_cancellation_have_each_cause_and_each_ending() -> None:
+    assert sorted(first_cells("Causes")) == sorted(CancelCause.__members__)
+    assert sorted(first_cells("Confirmed cancels")) == sorted(get_args(EndState))
+
+
+def test_rulings_that_the_page_names_exist() -> None:
+    named = {
+        int(number)
+        for numbers in re.findall(r"rulings? ([\d and]+)\)", CANCELLATION.text)
+        for number in re.findall(r"\d+", numbers)
+    }
+    rulings = (ROOT / "docs" / "rulings.md").read_text()
+    assert named
+    assert named <= {int(number) for number in re.findall(r"^### (\d+)\. ", rulings, flags=re.MULTILINE)}
+
+
+def test_accepted_deviations_name_test_files_that_exist() -> None:
+    files = set(re.findall(r"`(tests/\S+\.py)`", Page("guarantees/accepted-deviations.md").text))
+    assert files
+    assert [file for file in files if not (ROOT / file).is_file()] == []
