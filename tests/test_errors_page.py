@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.pages import Page
 from tests.public import FACE, names
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +29,7 @@ def told() -> Iterator[str]:
     """The texts of the page: those in the columns of that name."""
     for section in re.findall(r"^## (.*)$", PAGE, flags=re.MULTILINE)[:-1]:
         for row in rows_of(section):
-            yield from re.findall(r"`([^`]+)`", row[1 if section == "By code" else 0])
+            yield from re.findall(r"`([^`]+)`", row[1 if section == "Error codes" else 0])
 
 
 @cache
@@ -55,13 +56,13 @@ def text_of(node: ast.AST) -> str:
 
 def test_the_list_of_exceptions_has_all_that_can_be_caught() -> None:
     errors = [each for each in names(*FACE).values() if isinstance(each, type) and issubclass(each, Exception)]
-    assert {row[0]: row[1] for row in rows_of("Every exception")} == {
+    assert {row[0]: row[1] for row in rows_of("Exceptions")} == {
         f"`{error.__name__}`": ", ".join(f"`{base.__name__}`" for base in error.__bases__) for error in errors
     }
 
 
 def test_the_list_of_codes_has_each_code_of_the_source() -> None:
-    named = {int(code) for row in rows_of("By code") for code in re.findall(r"-\d+", row[0])}
+    named = {int(code) for row in rows_of("Error codes") for code in re.findall(r"-\d+", row[0])}
     assert named == {
         value
         for module in CODES
@@ -76,3 +77,14 @@ def test_a_text_of_the_page_is_a_text_of_the_source(text: str) -> None:
     assert max(map(len, fragments)) > 7, "so short that it is found anywhere"
     wanted = re.compile(".*".join(map(re.escape, fragments)))
     assert any(wanted.search(each) for each in written())
+
+
+async def test_example_prints_the_error_that_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Page("errors.md")
+    writing = page.write(tmp_path, monkeypatch)
+    next(writing)
+    await page.load("caught_error").main()
+    next(writing, None)
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in page.text
