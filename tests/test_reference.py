@@ -22,8 +22,8 @@ HEAD = """# Every public name
 Each line is a name that you can import; `help(name)` has the whole text. The link leads to its members: methods with
 their signatures, fields with their types and defaults. `from trio_mcp import …` gives what a first server or client
 needs, in the sections up to [errors](#errors). The other sections are named after the module from which you import.
-The pages on [servers](servers.md), [hosts](hosts.md), [HTTP](http.md), [tasks](tasks.md) and
-[authorization](authorization.md) say what to do with these names.
+To learn how to use these names, begin with [tools](servers/tools.md), [clients](clients/client.md) and
+[HTTP](deployment/http.md).
 """
 GROUPS = (
     ("Servers and their handlers", ("server", "openapi", "transports", "middleware", "protocol")),
