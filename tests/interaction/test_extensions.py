@@ -422,7 +422,7 @@ def test_two_extensions_have_no_name_and_no_method_in_common() -> None:
 
 
 def test_only_methods_of_clients_are_handled_once(server: Server) -> None:
-    with pytest.raises(ValueError, match="has a function already"):
+    with pytest.raises(ValueError, match="already has a handler"):
         server.handles(query)
     with pytest.raises(ValueError, match="clients handle it"):
         server.handles(confirm)

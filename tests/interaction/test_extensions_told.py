@@ -160,7 +160,7 @@ async def test_a_client_that_does_not_read_takes_no_more_than_its_outbox_and_is_
 
 def test_what_goes_to_all_is_a_notification_of_an_extension_here() -> None:
     server = Server("s", extensions=[search])
-    for row, words in ((of_request, "belongs to a request"), (from_client, "is no notification that servers send")):
+    for row, words in ((of_request, "belongs to a request"), (from_client, "is not a notification that servers send")):
         with pytest.raises(ValueError, match=words):
             server.notify(row, Grown(1))
     other = Extension("com.example/other").notification(grown.name, Grown)

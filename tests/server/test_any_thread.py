@@ -181,7 +181,7 @@ async def test_a_refused_change_by_a_thread_raises_there_and_calls_go_on(name: s
 async def test_a_taken_name_is_an_error_in_the_thread_that_declares() -> None:
     server = with_offers()
     async with open_memory(server) as client:
-        with pytest.raises(ValueError, match="there is a tool named 'echo' already"):
+        with pytest.raises(ValueError, match="there is already a tool named 'echo'"):
             await trio.to_thread.run_sync(server.tool, echo)
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 

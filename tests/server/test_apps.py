@@ -224,7 +224,7 @@ def test_views_need_the_extension() -> None:
 def test_the_uri_of_a_view_has_its_scheme(uri: str) -> None:
     with pytest.raises(ValueError, match="begins with ui://"):
         UI(uri)
-    with pytest.raises(ValueError, match=r"begins with ui://|is no URI"):
+    with pytest.raises(ValueError, match=r"begins with ui://|is not a URI"):
         dashboard().resource(uri, app=AppPolicy())(lambda: PAGE)
 
 

@@ -83,7 +83,7 @@ def test_a_constraint_that_nobody_would_check(kind: Any) -> None:
     async def order(number: Any) -> None: ...
 
     order.__annotations__["number"] = kind
-    with pytest.raises(TypeError, match=r"order: parameter 'number': (FieldInfo|AtLeast) of tests is not read"):
+    with pytest.raises(TypeError, match=r"order: parameter 'number': (FieldInfo|AtLeast) of tests is not supported"):
         Server("s").tool(order)
 
 
@@ -101,7 +101,7 @@ class Ordered:
 
 
 async def test_a_constraint_in_a_form_that_nobody_would_check() -> None:
-    with pytest.raises(TypeError, match=r"form Ordered: field 'number' of Ordered: AtLeast of tests is not read"):
+    with pytest.raises(TypeError, match=r"form Ordered: field 'number' of Ordered: AtLeast of tests is not supported"):
         await RecordingContext(elicitation=lambda *_: None).elicit("how many?", Ordered)  # type: ignore[arg-type]
 
 
@@ -112,7 +112,7 @@ def test_a_field_of_pydantic_in_a_class_that_pydantic_does_not_read() -> None:
     async def order(counted: Any) -> None: ...
 
     order.__annotations__["counted"] = counted
-    with pytest.raises(TypeError, match=r"field 'number' of Counted: FieldInfo of pydantic is not read"):
+    with pytest.raises(TypeError, match=r"field 'number' of Counted: FieldInfo of pydantic is not supported"):
         Server("s").tool(order)
 
 
@@ -150,7 +150,7 @@ def test_a_constraint_of_a_field_that_nobody_would_check(kind: type[Any], inside
     async def order(thing: Any) -> None: ...
 
     order.__annotations__["thing"] = dict[str, kind | None] if inside else kind
-    where = r"order: parameter 'thing': field 'count' of \w+: (FieldInfo|AtLeast) of tests is not read"
+    where = r"order: parameter 'thing': field 'count' of \w+: (FieldInfo|AtLeast) of tests is not supported"
     with pytest.raises(TypeError, match=where + r"[^:]*:\n.*\n    right:  count: Annotated\[int, msgspec"):
         Server("s").tool(order)
 
@@ -180,7 +180,7 @@ def test_what_msgspec_reads_and_notes_for_others_are_no_fault() -> None:
 def test_a_name_that_the_specification_does_not_have_for_a_tool(name: str) -> None:
     async def order() -> None: ...
 
-    with pytest.raises(ValueError, match=r"is no name of a tool.*1 to 128 letters"):
+    with pytest.raises(ValueError, match=r"is not a valid tool name.*1 to 128 letters"):
         Server("s").tool(name=name)(order)
 
 

@@ -152,7 +152,7 @@ def test_lenient_reading_beyond_its_bounds_is_refused(given: Any, fault: str) ->
 
 def test_numbers_in_a_text_are_counted_for_sets_as_others_are() -> None:
     handler = UserFunction.of(_function(set[datetime.timedelta], ...))
-    with pytest.raises(BadArguments, match="too large: with a set"):
+    with pytest.raises(BadArguments, match="too large: with sets"):
         handler.bind({"v": json.dumps([1] * 6000)}, strict=False)
 
 

@@ -107,7 +107,7 @@ ROWS: dict[str, tuple[str, str]] = {
         "@server.tool  # !\ndef show(a: 'Nope'): ...",
         "Define the type at the top of its module",
     ),
-    "twice": ("def f(): ...\nserver.tool(f)\nserver.tool(f)  # !", "there is a tool named 'f' already"),
+    "twice": ("def f(): ...\nserver.tool(f)\nserver.tool(f)  # !", "there is already a tool named 'f'"),
     "a title as the name": ("@server.tool(name='Add up')  # !\ndef f(): ...", "the name for people is title="),
     "hints": (
         "@server.tool(annotations={'readOnlyHint': True})  # !\ndef f(): ...",

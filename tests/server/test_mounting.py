@@ -179,10 +179,10 @@ async def test_what_comes_and_goes_later_does_so_everywhere_and_clients_are_told
 def test_a_clash_is_an_error_where_the_server_is_mounted_and_mounts_nothing() -> None:
     server, part = Server("whole"), notes()
     server.tool(name="n_in_a_thread")(anything)
-    with pytest.raises(ValueError, match="'n_in_a_thread' already"):
+    with pytest.raises(ValueError, match="already a .* named 'n_in_a_thread'"):
         server.mount(part, prefix="n")
     server.mount(part, prefix="m")
-    with pytest.raises(ValueError, match="'notes://motto' already"):
+    with pytest.raises(ValueError, match="already a .* named 'notes://motto'"):
         server.mount(notes(), prefix="other")
     assert server._tools.registry.names() == {"n_in_a_thread", "m_where", "m_in_a_thread"}
 
@@ -191,10 +191,10 @@ def test_a_clash_at_run_time_fails_the_addition_everywhere() -> None:
     server, part = Server("whole"), notes()
     server.mount(part, prefix="n")
     server.tool(name="n_len")(anything)
-    with pytest.raises(ValueError, match="'n_len' already"):
+    with pytest.raises(ValueError, match="already a .* named 'n_len'"):
         part.tool(name="len")(anything)
     assert "len" not in part._tools.registry.names()
-    with pytest.raises(ValueError, match="no name of a tool"):
+    with pytest.raises(ValueError, match="is not a valid tool name"):
         part.tool(name="x" * 127)(anything)
     assert len(part._tools.registry) == 2
 
@@ -209,7 +209,7 @@ def test_a_tool_that_has_taken_the_place_of_a_mounted_one_stays() -> None:
 
 
 def test_a_prefix_is_a_part_of_a_name_and_may_be_empty() -> None:
-    with pytest.raises(ValueError, match="no name of a tool"):
+    with pytest.raises(ValueError, match="is not a valid tool name"):
         Server("whole").mount(notes(), prefix="my notes")
     server = Server("whole")
     server.mount(notes(), prefix="")

@@ -242,7 +242,7 @@ def test_nested_unions_are_read_in_bounded_time(levels: int) -> None:
 
 def test_sets_inside_of_a_union_are_counted() -> None:
     handler = UserFunction.of(_function(set[float] | list[str] | dict[str, User | Failure]))
-    with pytest.raises(BadArguments, match="too large: with a set"):
+    with pytest.raises(BadArguments, match="too large: with sets"):
         handler.bind({"v": [1.5] * 200_000})
 
 

@@ -474,7 +474,7 @@ async def test_a_lifespan_on_asyncio_that_fails_fails_the_start() -> None:
 
 
 def test_a_plain_function_is_not_for_asyncio() -> None:
-    with pytest.raises(TypeError, match="asyncio=True is for an async function"):
+    with pytest.raises(TypeError, match="asyncio=True needs an async function"):
 
         @Server("s").tool(asyncio=True)
         def plain() -> None:

@@ -197,7 +197,7 @@ def test_a_block_inside_of_data_is_written_as_the_specification_writes_it(return
 
 @pytest.mark.parametrize("whole", [text_result("a"), InputRequired({}, "what the client is not to read")])
 def test_a_result_inside_of_data_is_an_error(whole: Any) -> None:
-    with pytest.raises(TypeError, match="the whole of what a tool returns"):
+    with pytest.raises(TypeError, match="by itself, not inside other data"):
         made(Any, [whole, TEXT])
 
 

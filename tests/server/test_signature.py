@@ -175,7 +175,7 @@ def test_a_parameter_of_a_class_with_an_unknown_annotation_is_named() -> None:
 
 
 def test_a_name_in_the_place_of_the_function_is_refused_with_the_right_way_to_write_it() -> None:
-    with pytest.raises(TypeError, match=r"'sum' is no function\. .*@server\.tool\(name='add'\)"):
+    with pytest.raises(TypeError, match=r"'sum' is not a function\. .*@server\.tool\(name='add'\)"):
         UserFunction.of("sum")  # type: ignore[arg-type]
 
 

@@ -422,14 +422,14 @@ async def test_files_of_a_mounted_server_are_read_and_its_skills_are_not_listed(
 
 
 def test_a_path_is_taken_once(skills: Skills, folder: Path) -> None:
-    with pytest.raises(ValueError, match="there is a skill 'pdf' already"):
+    with pytest.raises(ValueError, match="there is already a skill 'pdf'"):
         skills.add_files("pdf", FILES)
-    with pytest.raises(ValueError, match="there is a skill 'pdf' already"):
+    with pytest.raises(ValueError, match="there is already a skill 'pdf'"):
         skills.add_folder(folder / "pdf")
 
 
 def test_a_folder_has_skills(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"there is no folder with a SKILL\.md"):
+    with pytest.raises(ValueError, match=r"no folder contains a SKILL\.md"):
         Skills(tmp_path)
     with pytest.raises(FileNotFoundError):
         Skills().add_folder(tmp_path / "none")

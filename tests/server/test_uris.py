@@ -113,9 +113,9 @@ def test_resource_declared_in_two_spellings_is_refused() -> None:
         ("x://a/100%", "%25"),
         ("x://a/{name}%zz", "%25"),
         ("x://a/b\n", "control"),
-        ("x://a/b ", "space at its ends"),
+        ("x://a/b ", "a space at its beginning or end"),
         ("x://a/\ud800", "surrogates"),
-        ("über:uns", "begins with a scheme"),
+        ("über:uns", "must begin with a scheme"),
     ],
 )
 def test_invalid_uri_is_refused_when_it_is_declared(uri: str, words: str) -> None:

@@ -263,7 +263,7 @@ async def test_contents_that_need_a_scope_are_never_for_all_users_of_a_cache(tok
         for uri, scope in (("file:open", "public"), ("file:secret", "private"), ("file:said", "private")):
             answer = await asked(endpoint, "alice-2", "resources/read", {"uri": uri})
             assert answer.json["result"]["cacheScope"] == scope
-    with pytest.raises(ValueError, match="a cache would show to everybody"):
+    with pytest.raises(ValueError, match="a public cache would reveal it"):
         server.resource("file:both", scopes=["write"], cache_scope="public")(open_)
 
 

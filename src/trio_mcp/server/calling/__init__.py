@@ -1,1 +1,1 @@
-"""How a handler is called: signatures, dependency injection, extensions, and how results become content."""
+"""How handlers are called: signatures, dependency injection, extensions, and the conversion of results to content."""

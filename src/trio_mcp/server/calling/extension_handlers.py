@@ -1,6 +1,6 @@
-"""ExtensionHandlers: the handlers of the methods that extensions have brought to a server.
+"""ExtensionHandlers: the handlers of a server's extension methods.
 
-These handlers run as all handlers do; only their parameters and results are of the author's classes.
+They run like all other handlers, except that parameters and results are instances of the extension's classes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ExtensionHandlers:
-    """The methods of ``extensions``, each with the function that handles the method. ``hints``: how clients may keep
-    results of cacheable methods."""
+    """The methods of ``extensions`` and their handlers. ``hints``: how clients may cache results of cacheable
+    methods."""
 
     def __init__(self, extensions: Collection[Extension[Any, Any]], hints: CacheHints) -> None:
         self._extensions = extensions
@@ -43,28 +43,28 @@ class ExtensionHandlers:
         self.middleware_methods = frozenset(
             row.name for row in self._rows.values() if row.is_request and row.sent_by("client") and not row.ahead
         )
-        """The methods whose requests have a handler, for functions to run around."""
+        """The methods that middleware can apply to: requests with a handler."""
         self.broadcast_rows = {
             row.name: row
             for row in self._rows.values()
             if not (row.is_request or row.of_request or row.sender == "client")
         }
-        """The notifications for all clients, by name: see `Server.notify`."""
+        """The notifications that can be sent to all clients, by name: see `Server.notify`."""
         self.scopes = {name: row.scopes for name, row in self._rows.items() if row.scopes}
-        """The scopes that messages need, by method."""
+        """The OAuth scopes that messages need, by method."""
 
     def declared_in(self, revision: Revision) -> JSONObject:
-        """Return the settings of the extensions that are declared in ``revision``, by their names."""
+        """Return the settings of the extensions that the server declares in ``revision``, by extension name."""
         return declared_in(revision, self._extensions, "server")
 
     def registration(self, row: Method, *, asyncio: bool = False) -> Callable[[F], F]:
-        """Return the decorator that registers a function for ``row``. See `Server.handles`."""
+        """Return a decorator that registers the handler for ``row``. See `Server.handles`."""
         if self._rows.get(row.name) is not row:
-            raise ValueError(f"{row.name} is of an extension that this server does not have: Server(extensions=[...])")
+            raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if not row.sent_by("client"):
-            raise ValueError(f"{row.name} is sent by servers, so clients handle it: handlers={{...}} of open_*")
+            raise ValueError(f"{row.name} is sent by servers, so clients handle it: pass handlers={{...}} to open_*")
         if row in self._handlers or row in self._notification_handlers:
-            raise ValueError(f"{row.name} has a function already")
+            raise ValueError(f"{row.name} already has a handler")
 
         def register(function: F) -> F:
             if row.is_request:
@@ -78,41 +78,41 @@ class ExtensionHandlers:
         return register
 
     def check_complete(self, server: Any) -> None:
-        """Raise `RuntimeError` for a request without a handler, since all that is declared is served, and where an
-        extension does not allow an offer of ``server``."""
+        """Raise `RuntimeError` if a declared request has no handler, or an extension rejects something that ``server``
+        offers."""
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
         handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}
         if missing := [name for name in lacking if name not in handled]:
-            raise RuntimeError(f"{', '.join(missing)} of a declared extension has no handler: @server.handles(...)")
+            raise RuntimeError(f"{', '.join(missing)} of a declared extension has no handler: add @server.handles(...)")
         for extension in self._extensions:
             extension._check(server)
 
     # Requests
 
     def check(self, request: InboundRequest) -> None:
-        """Raise `CapabilityMissing` where the client must have declared the extension of ``request``, and has not."""
+        """Raise `CapabilityMissing` if the client was required to declare the extension of ``request`` and didn't."""
         name, declared = request.method.extension, request.capabilities.extensions or {}
-        # A value that is no object declares nothing.
+        # A value that isn't an object declares nothing.
         if name is not None and request.method.requires_client and type(declared.get(name)) is not dict:
             raise CapabilityMissing(f"extensions.{name}", request.revision)
 
     async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
-        """Answer a request of an extension with ``value``, what `call_handler` or a function around it returns, in
-        plain data. A value of another class is a `TypeError`, which the client is not told."""
+        """Answer an extension request with ``value``, which `call_handler` or its middleware returned, as plain data. A
+        value of the wrong class is a `TypeError`; the client gets only "internal error"."""
         row, revision = scope.request.method, scope.request.revision
         result = await value
         if isinstance(result, FINISHED):
             return result
         if not isinstance(result, get_origin(row.result) or row.result):
-            raise TypeError(f"{row.name} answers with {row.result!r}, not with {type(result).__name__}")
+            raise TypeError(f"the handler of {row.name} must return {row.result!r}, not {type(result).__name__}")
         plain = unstructure(result, revision)
         if row.cacheable and revision.cache_hints:
             plain = {"ttlMs": self._hints.ttl_ms, "cacheScope": self._hints.scope, **plain}
         return plain
 
     async def call_handler(self, scope: RequestScope, lifespan: Any) -> Any:
-        """Return what the handler of a request returns, in the task of the request. Parameters that do not fit are
-        `CodedError` -32602."""
+        """Call the handler of a request, in the task of the request, and return its result. Raises `CodedError`
+        (-32602) if the parameters don't fit."""
         request = scope.request
         row, revision = request.method, request.revision
         handler = self._handlers.get(row)
@@ -128,21 +128,21 @@ class ExtensionHandlers:
     # Notifications
 
     def check_broadcast(self, row: Method) -> None:
-        """Raise `ValueError` for a notification that does not go to all clients: see `Server.notify`."""
+        """Raise `ValueError` if a notification cannot be sent to all clients: see `Server.notify`."""
         if self._rows.get(row.name) is not row:
-            raise ValueError(f"{row.name} is of an extension that this server does not have: Server(extensions=[...])")
+            raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if row.is_request or not row.sent_by("server"):
-            raise ValueError(f"{row.name} is no notification that servers send")
+            raise ValueError(f"{row.name} is not a notification that servers send")
         if row.of_request:
-            raise ValueError(f"{row.name} belongs to a request: ctx.send_notification(...)")
+            raise ValueError(f"{row.name} belongs to a request: use ctx.send_notification(...)")
 
     def wants(self, row: Method) -> bool:
-        """Return whether a function is to be told of notifications of ``row``."""
+        """Return whether a handler is registered for notifications of ``row``."""
         return row in self._notification_handlers
 
     def call_notification_handler(self, row: Method, given: JSONObject, client: ConnectedClient) -> Any:
-        """Call the function for a notification, and return the value that the function returned. Parameters that do not
-        fit are ignored: a notification has no error reply."""
+        """Call the handler of a notification, and return its result. If the parameters don't fit, do nothing: a
+        notification has no error response."""
         tell = self._notification_handlers[row]
         try:
             params = structure(given, row.params)
@@ -152,11 +152,11 @@ class ExtensionHandlers:
 
 
 def _parsed_handler(function: Callable[..., Any], row: Method, *, asyncio: bool) -> UserFunction:
-    """Return ``function`` as a handler of ``row``. Raises `TypeError` for a signature that does not fit."""
+    """Return ``function`` as a handler of ``row``. Raises `TypeError` if its signature doesn't fit."""
     handler = UserFunction.of(function, asyncio=asyncio)
     if len(handler.names) > 1:
         raise TypeError(
-            f"{function.__qualname__}: a handler of {row.name} takes one {_name(row.params)} and, if it wants, a "
+            f"{function.__qualname__}: a handler of {row.name} takes one {_name(row.params)} and, optionally, a "
             f"RequestContext, not {', '.join(handler.names)}"
         )
     if handler.names:

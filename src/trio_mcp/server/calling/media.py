@@ -1,4 +1,4 @@
-"""Media: images, sounds and files that handlers return; a worker thread reads and encodes them before the answer."""
+"""Images, audio and files as results of handlers. A worker thread reads and encodes them before the answer is sent."""
 
 from __future__ import annotations
 
@@ -28,22 +28,24 @@ from ...runtime.requests.scope import RequestScope
 from .results import media_kinds
 
 _MAX_BYTES: Final = 8 * 1024 * 1024
-"""Base64 makes 11 MiB of them; a message has 16 MiB by default."""
+"""Becomes 11 MiB of base64; the default limit of a message is 16 MiB."""
 _TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
 
 
 def _guessed(path: str) -> str | None:
     kind, packed = mimetypes.guess_type(path, strict=False)
-    return kind if packed is None else f"application/{packed}"  # rows.csv.gz is no text
+    return kind if packed is None else f"application/{packed}"  # rows.csv.gz is not a text file
 
 
 @frozen
 class Media:
-    """Bytes, or the path of a file, as content of a result. A path is read when the handler has returned, in a worker
-    thread; a file that is missing, or larger than ``max_bytes``, is a failure of the call.
+    """Bytes, or the path of a file, as content of a result.
 
-    ``mime_type`` is guessed by the name of the file. Raises `ValueError` where nothing says the type, or for a type of
-    another kind, and `TypeError` for what is neither bytes nor a path.
+    The file is read in a worker thread after the handler has returned. If it's missing or larger than ``max_bytes``,
+    the call fails. ``mime_type`` is guessed from the file name.
+
+    Raises `ValueError` if the type can't be guessed or is of the wrong kind, and `TypeError` unless ``source`` is bytes
+    or a path.
     """
 
     _KIND: ClassVar = ""
@@ -51,11 +53,11 @@ class Media:
     source: bytes | str | os.PathLike[str]
     """Bytes, or a path."""
     mime_type: str = ""
-    """MIME type; by default that which the name of the file says."""
+    """MIME type. Guessed from the file name by default."""
     annotations: Annotations | None = attrs.field(default=None, kw_only=True)
     """Hints for clients."""
     max_bytes: int = attrs.field(default=_MAX_BYTES, kw_only=True, validator=positive)
-    """Bytes that a file may have."""
+    """Maximum size of the file in bytes."""
 
     def __attrs_post_init__(self) -> None:
         name = type(self).__name__
@@ -64,12 +66,12 @@ class Media:
         guessed = None if isinstance(self.source, bytes) else _guessed(os.fspath(self.source))
         known = self.mime_type or guessed or self._default_mime_type()
         if not known.startswith(self._KIND):
-            raise ValueError(f"{name} has a type that begins with {self._KIND!r}, not {known!r}")
+            raise ValueError(f"the MIME type of {name} must begin with {self._KIND!r}, not be {known!r}")
         object.__setattr__(self, "mime_type", known)
 
     def _default_mime_type(self) -> str:
         name = type(self).__name__
-        raise ValueError(f"nothing says the type of this {name}: {name}(data, {self._KIND + 'TYPE'!r})")
+        raise ValueError(f"the MIME type of this {name} is unknown: write {name}(data, {self._KIND + 'TYPE'!r})")
 
     def read(self) -> ContentBlock:
         """Return the content. Blocks; raises `OSError` and `ValueError`."""
@@ -81,7 +83,7 @@ class Media:
         with open(self.source, "rb") as file:
             data = file.read(self.max_bytes + 1)
         if len(data) > self.max_bytes:
-            raise ValueError(f"{os.fspath(self.source)} has more than {self.max_bytes:,} bytes (max_bytes)")
+            raise ValueError(f"{os.fspath(self.source)} is larger than {self.max_bytes:,} bytes (max_bytes)")
         return data
 
     def _encoded(self) -> str:
@@ -100,7 +102,7 @@ class Image(Media):
 
 @frozen
 class Audio(Media):
-    """A sound: ``Audio("bell.wav")``, ``Audio(data, "audio/mpeg")``. See `Media`."""
+    """Audio: ``Audio("bell.wav")``, ``Audio(data, "audio/mpeg")``. See `Media`."""
 
     _KIND: ClassVar = "audio/"
 
@@ -110,11 +112,14 @@ class Audio(Media):
 
 @frozen
 class File(Media):
-    """A file as an embedded resource: ``File("report.pdf")``, ``File(data, "text/csv", name="rows.csv")``; as text if
-    its type is a text and it is UTF-8. The client is told the name, and nothing else of the path. See `Media`."""
+    """A file as an embedded resource: ``File("report.pdf")``, ``File(data, "text/csv", name="rows.csv")``.
+
+    It is sent as text if its MIME type is a text type and its content is UTF-8. The client sees the file name, but not
+    the rest of the path. See `Media`.
+    """
 
     name: str = attrs.field(default="", kw_only=True)
-    """Name for the client; by default that of the file."""
+    """File name that the client sees. Defaults to the last part of the path."""
 
     def _default_mime_type(self) -> str:
         return _guessed(self.name) or "application/octet-stream"
@@ -135,11 +140,11 @@ class File(Media):
 
 
 _AS_PNG: Final = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
-"""Modes of pillow that PNG has."""
+"""Pillow image modes that PNG supports."""
 
 
 def _read(value: Any) -> Any:
-    """Return the content that ``value`` is, if it is media; else ``value``."""
+    """Return the content of ``value`` if it's media; otherwise return ``value``."""
     if isinstance(value, Media):
         return value.read()
     if not isinstance(value, media_kinds()):
@@ -147,13 +152,13 @@ def _read(value: Any) -> Any:
     buffer = io.BytesIO()
     (value if value.mode in _AS_PNG else value.convert("RGB")).save(buffer, "PNG")
     if len(data := buffer.getvalue()) > _MAX_BYTES:
-        raise ValueError(f"an image of {value.width} by {value.height} has more than {_MAX_BYTES:,} bytes as PNG")
+        raise ValueError(f"an image of {value.width} by {value.height} is larger than {_MAX_BYTES:,} bytes as PNG")
     return ImageContent(base64.b64encode(data).decode(), "image/png")
 
 
 async def read_media(value: Any, scope: RequestScope) -> list[Any]:
-    """Return ``value``, or the items of a list or tuple, with content in place of media and of images of pillow, read
-    in a thread of the request's caller. Raises `OSError` and `ValueError`, and as `run_in_worker`."""
+    """Return ``value``, or the items of a list or tuple, with media and pillow images replaced by their content. A
+    worker thread of the request's caller reads it. Raises `OSError` and `ValueError`, and as `run_in_worker`."""
     values = list(cast("list[Any]", value)) if isinstance(value, list | tuple) else [value]
     threads = scope.runner.workers.share(scope.ticket.caller)
     read = partial(_read_all, values)

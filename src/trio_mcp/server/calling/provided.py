@@ -1,7 +1,7 @@
-"""Provisions run a handler with the values of its provided parameters.
+"""Dependency injection: runs a handler with the values of its provided parameters.
 
-They take the place of the handler's function, so a handler without provided parameters knows nothing of this module.
-`open_server_providers` is for values that a server provides once, `provide_instead` for tests.
+An `InjectedHandler` replaces the handler's function, so handlers without dependencies don't need this module.
+`open_server_providers` opens dependencies that live as long as the server. `provide_instead` replaces them in tests.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from .provider import Provide, Provider, name_of
 T = TypeVar("T")
 
 CONTEXT: Final = "*context"
-"""Argument by which `InjectedHandler.call` gets the context; no parameter has such a name."""
+"""Argument in which `InjectedHandler.call` gets the context. No parameter can have this name."""
 
 _OPENERS: Final = frozenset(("contextlib", "trio_mcp.concurrency.contexts", "trio_mcp.concurrency.misuse"))
-"""Modules with context managers for one block; context managers of others may be values that many share."""
+"""Modules whose context managers are used for one block. Other context managers may be values shared by many."""
 
 
 class _ProvidedValues:
-    """The values of one request, or of a server, which has no ``scope``: each entered at its first use, and left
-    with ``stack``."""
+    """The dependencies of one request, or of a server if there is no ``scope``. Each is entered when first needed, and
+    closed with ``stack``."""
 
     def __init__(self, stack: AsyncExitStack, context: RequestContext, scope: RequestScope | None = None) -> None:
         self._stack = stack
@@ -44,10 +44,10 @@ class _ProvidedValues:
         self._scope = scope
         self.by_function: dict[Callable[..., Any], Any] = {}
         self.cleanup = trio.CancelScope()
-        """Scope around all that is entered, for the grace of its cleanup."""
+        """Cancel scope around all dependencies, for the time limit of their cleanup."""
 
     async def value(self, provider: Provider) -> Any:
-        """Return the value of ``provider``, or of its replacement."""
+        """Return the value of ``provider``, or of its replacement in a test."""
         used = _overrides.get(provider.function, provider)
         if provider.once and self._scope is not None:
             shared = _server_values.get(self._scope.runner.host, {})
@@ -56,7 +56,7 @@ class _ProvidedValues:
             if used is provider:
                 raise RuntimeError(
                     f"{name_of(used.function)} is provided once, with the server, and its handler was added while the "
-                    "server ran: add the handler before, or leave out once=True"
+                    "server was running: add the handler before, or leave out once=True"
                 )
         if used.function not in self.by_function:
             self.by_function[used.function] = await self._enter(used)
@@ -79,8 +79,8 @@ class _ProvidedValues:
         return value
 
     async def _enter_in_thread(self, manager: Any) -> Any:
-        """Enter a plain context manager in a thread, and have it left in one. A manager that was never entered is not
-        left: a cancel may end the wait for the thread before or after the thread has entered."""
+        """Enter a plain context manager in a thread, and arrange that it is closed in one. If it was never entered, it
+        isn't closed: a cancel may end the wait for the thread before or after the thread has entered it."""
         entered: list[Any] = []
 
         async def leave(*error: Any) -> bool | None:
@@ -103,19 +103,19 @@ class _ProvidedValues:
         return await run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
     def begin_grace(self) -> None:
-        """Let the cleanup wait where the request was cancelled. Called before each value is left, since a cancel
-        may come in between."""
+        """If the request was cancelled, allow cleanup to wait for its grace period. Called before each value is closed,
+        since the cancel may arrive in between."""
         if self._scope is not None and trio.current_effective_deadline() <= trio.current_time():
             self._scope.runner.graces.shield(self.cleanup)
 
     def end_grace(self) -> None:
-        """Note that all is left."""
+        """Record that all values are closed."""
         if self._scope is not None:
             self._scope.runner.graces.unshield(self.cleanup)
 
 
 class _LoopValues(_ProvidedValues):
-    """The values of one request, or of a server, in a task of asyncio's."""
+    """The dependencies of one request, or of a server, in an asyncio task."""
 
     def _context_for(self, provider: Provider) -> Any:
         return WorkerContext(self._context)
@@ -127,16 +127,16 @@ class _LoopValues(_ProvidedValues):
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait([running])  # what the thread enters has to be left
+            await asyncio.wait([running])  # what the thread enters must be closed
             raise
 
     def begin_grace(self) -> None:
-        """Do nothing: a task of asyncio's that was cancelled may wait again."""
+        """Do nothing: an asyncio task that was cancelled may wait again."""
 
 
 class InjectedHandler:
-    """The handler ``function``, and the providers of its parameters by their names. ``call`` takes its place.
-    ``on_asyncio``: both run in one task of asyncio's."""
+    """The handler ``function`` with the providers of its parameters, by name. Its `call` is used instead of the
+    function. ``on_asyncio``: the handler and its providers run in one asyncio task."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class InjectedHandler:
         providers = {name: Provider.of(note) for name, note in notes.items()}
         self._providers = {name: each.on_asyncio() if on_asyncio else each for name, each in providers.items()}
         self.once = tuple(dict.fromkeys(_server_providers_in(self._providers.values())))
-        """The providers that are entered with the server, but for providers that others need."""
+        """The ``once=True`` providers of the handler, except those that are only needed by other such providers."""
 
         @wraps(function)
         async def call(**bound: Any) -> Any:
@@ -181,12 +181,12 @@ class InjectedHandler:
         except BaseExceptionGroup as group:
             if failure is None or sole_exception(group) is not failure:
                 raise
-            raise failure from None  # a provider has a nursery, which puts what leaves it into a group
+            raise failure from None  # a provider's nursery wraps exceptions in a group
         finally:
             values.end_grace()
-            del failure  # its traceback refers to this frame: only the garbage collector could free the two
+            del failure  # its traceback refers to this frame: a cycle that only the garbage collector could free
         if values.cleanup.cancelled_caught:
-            await trio.lowlevel.checkpoint_if_cancelled()  # the cancel of the request, which the scope has caught too
+            await trio.lowlevel.checkpoint_if_cancelled()  # the scope has also caught the request's own cancel
         if not ends:
             raise self._swallowed()
         return ends.pop()
@@ -220,12 +220,12 @@ def _server_providers_in(providers: Any) -> Iterator[Provider]:
 
 
 _server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
-"""Values that are provided once, by the homes of the handlers of the servers that run."""
+"""Values of ``once=True`` providers, by the host of each running server."""
 
 
 @asynccontextmanager
 async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
-    """Enter ``providers`` for the server that runs with ``host``, and leave in reverse order."""
+    """Enter ``providers`` for the server that runs with ``host``, and close them in reverse order."""
     async with AsyncExitStack() as stack:
         values = _ProvidedValues(stack, RequestContext())
         for provider in providers:
@@ -245,7 +245,7 @@ async def open_server_providers(providers: Sequence[Provider], host: RequestHost
 async def _open_in_loop(
     providers: Sequence[Provider], by_function: dict[Callable[..., Any], Any]
 ) -> AsyncGenerator[None]:
-    """Enter ``providers`` in a task of asyncio's, and add their values to ``by_function``."""
+    """Enter ``providers`` in an asyncio task, and add their values to ``by_function``."""
     async with AsyncExitStack() as stack:
         values = _LoopValues(stack, RequestContext())
         values.by_function = by_function
@@ -259,16 +259,16 @@ _overrides: dict[Callable[..., Any], Provider] = {}
 
 @contextmanager
 def provide_instead(replacements: Mapping[Callable[..., Any], Callable[..., Any]]) -> Generator[None]:
-    """Have each function of a `Provide` that is a key of ``replacements`` replaced by its value, in all servers of this
-    process, until the block is left.
+    """Replace dependencies in tests: until the end of the block, in all servers of this process.
 
         with provide_instead({connect: lambda: FakeDatabase()}):
             async with open_memory(server) as client:
                 ...
 
-    A replacement is any function that `Provide` takes, with provided parameters of its own. A value that is provided
-    once, with a server, is replaced for servers that start in the block; in others the replacement is entered for each
-    request. Raises as `Provide` and as the declaration of a handler.
+    Each key of ``replacements`` is a function passed to `Provide`, and its value the function to use instead: any
+    function that `Provide` accepts, with dependencies of its own. A ``once=True`` dependency is replaced for servers
+    that start in the block; in a server that is already running, the replacement is entered for each request. Raises as
+    `Provide` and as the declaration of a handler.
     """
     before = dict(_overrides)
     _overrides.update({function: Provider.of(Provide(fake)) for function, fake in replacements.items()})

@@ -1,6 +1,5 @@
-"""Provide is an author's note that the server provides a parameter; a Provider is the function of the note, taken apart
-once, where the handler is declared.
-"""
+"""Provide marks a handler's parameter as injected by the server. A Provider is its function, inspected once when the
+handler is declared."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from ..options import is_context
 
 
 class Provide:
-    """A note in ``Annotated``: the server provides the parameter, by ``function``, and no caller sees the parameter.
+    """Dependency injection: put this in ``Annotated``, and the server passes the parameter. Clients don't see it.
 
         async def connect() -> AsyncGenerator[Database]:
             async with open_database() as database:
@@ -28,30 +27,32 @@ class Provide:
         async def count(table: str, database: Annotated[Database, Provide(connect)]) -> int:
             return await database.count(table)
 
-    ``function`` gives the value in one of three ways:
+    Args:
+        function: Returns or yields the value; see below.
+        once: If true, the function is entered once with the server, after its lifespan, and closed before the lifespan
+            ends. It has no context, and its own dependencies must also have ``once=True``. As in a lifespan, cleanup
+            that waits under a cancel needs a shield of its own.
 
-    - an async function is awaited; a plain function runs in a worker thread, as a plain handler does;
-    - a generator, async or plain, or a function under `contextlib.contextmanager` or `contextlib.asynccontextmanager`
-      yields the value, and goes on after its handler: with the exception of the handler, which has to go on, too. A
-      plain generator runs in worker threads, not always in the same thread;
-    - a class is called, and, if its instances are context managers, entered.
+    ``function`` can be one of these:
 
-    The function is entered in the task of the request, before the handler, in the order of the parameters, once for all
-    parameters of a request with the same function; and left in reverse order when the handler has returned, raised, or
-    was cancelled, before tasks in the nursery of the request end. The time limit of a tool counts the function in.
-    While a user is asked, values stay; a handler that runs again (``replay=True``) gets new values. Cleanup under a
-    cancel may wait, with a shield, for `Limits.cleanup_grace`, or `Limits.shutdown_grace`, in seconds, for all
-    functions together.
+    - A plain or async function returns the value. A plain function runs in a worker thread, like a plain handler.
+    - A generator, or a function decorated with `contextlib.contextmanager` or `contextlib.asynccontextmanager`, yields
+      the value and is resumed after the handler. It sees the handler's exception and must not suppress it. A plain
+      generator runs in worker threads, not always in the same one.
+    - A class is called. If its instances are context managers, they are entered.
 
-    Parameters of the function are a `RequestContext` (a `WorkerContext` in a plain function), by which the function may
-    ask the client, and provided parameters; others have defaults.
+    Its parameters can be a `RequestContext` (`WorkerContext` in a plain function), with which it may ask the client,
+    and further dependencies. Other parameters need defaults.
 
-    ``once=True``: the function is entered once with the server, after its lifespan, and left before the end of the
-    lifespan, by the rules of a lifespan: cleanup that waits under a cancel has a shield of its own. Such a
-    function has no context, and its provided parameters are of ``once=True``, too.
+    The function runs in the request's task, before the handler, and once per request even if several parameters use it.
+    Dependencies are entered in the order of the parameters. They are closed in reverse order when the handler has
+    returned, raised or was cancelled, before the tasks in the request's nursery end. Their time counts towards the
+    tool's timeout. While the handler waits for the user, the values stay open; a handler that runs again
+    (``replay=True``) gets new ones. After a cancel, cleanup of all dependencies together may wait, in a shield, for
+    `Limits.cleanup_grace` or `Limits.shutdown_grace` seconds.
 
-    Raises `TypeError` for anything but a function. The declaration of the handler raises `TypeError` for parameters
-    that nobody provides, and for functions that need each other.
+    Raises `TypeError` unless ``function`` is a function. The declaration of the handler raises `TypeError` if a
+    parameter isn't provided or if functions depend on each other in a circle.
     """
 
     __slots__ = ("function", "once")
@@ -73,8 +74,8 @@ class Provide:
 
 
 def provide_of(owner: str, parameter: Parameter, hint: Any) -> Provide | None:
-    """Return the note of a parameter of ``owner``; `None` where there is none. Raises `TypeError` for a note in a
-    place where nobody would look, and for two."""
+    """Return the `Provide` of a parameter of ``owner``; `None` if it has none. Raises `TypeError` for two of them, or
+    for one in a place where it has no effect."""
     if not any(isinstance(note, Provide) or note is Provide for note in (parameter.default, *_notes_in(hint))):
         return None
     notes = hint.__metadata__ if get_origin(hint) is Annotated else ()
@@ -82,7 +83,7 @@ def provide_of(owner: str, parameter: Parameter, hint: Any) -> Provide | None:
     has_name = parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     if len(found) != 1 or isinstance(parameter.default, Provide) or not has_name:
         raise TypeError(
-            f"{owner}: parameter {parameter.name!r} is provided by one Provide(...), around its whole annotation:\n"
+            f"{owner}: parameter {parameter.name!r} needs exactly one Provide(...), around its whole annotation:\n"
             f"    wrong:  {parameter.name}: Database = Provide(connect)\n"
             f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
         )
@@ -97,7 +98,7 @@ def _notes_in(hint: Any) -> Iterator[Any]:
 
 
 def name_of(function: Any) -> str:
-    """Return the name of a function, for errors."""
+    """Return the name of a function for error messages."""
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func
     return getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -105,33 +106,34 @@ def name_of(function: Any) -> str:
 
 @frozen(eq=False)
 class Provider:
-    """The function of a `Provide`, taken apart. ``open`` calls the function; a generator becomes a context manager."""
+    """The inspected function of a `Provide`. ``open`` calls it; a generator function is wrapped as a context
+    manager."""
 
     function: Callable[..., Any]
     open: Callable[..., Any]
     in_thread: bool
-    """True when the function runs in a worker thread, and gets a `WorkerContext`."""
+    """True if the function runs in a worker thread, and gets a `WorkerContext`."""
     is_entered: bool
-    """True when ``open`` returns a context manager to enter."""
+    """True if ``open`` returns a context manager that must be entered."""
     context_name: str | None
     needs: Mapping[str, Provider]
-    """The providers of its own parameters."""
+    """The providers of the function's own parameters."""
     once: bool
     in_loop: bool = False
-    """True when the function belongs to a handler that runs on asyncio."""
+    """True if the function belongs to a handler that runs on asyncio."""
 
     def on_asyncio(self) -> Provider:
-        """Return the provider for a handler that runs on asyncio, with those of its parameters."""
+        """Return this provider, and the providers of its parameters, for a handler that runs on asyncio."""
         needs = {name: needed.on_asyncio() for name, needed in self.needs.items()}
         return attrs.evolve(self, needs=needs, in_loop=True)
 
     @classmethod
     def of(cls, note: Provide, path: tuple[Callable[..., Any], ...] = ()) -> Provider:
-        """Take the function of ``note`` apart, which the functions of ``path`` need. Raises `TypeError`."""
+        """Inspect the function of ``note``. ``path`` has the functions that depend on it. Raises `TypeError`."""
         function, name = note.function, name_of(note.function)
         if function in path:
             circle = " → ".join(map(name_of, (*path[path.index(function) :], function)))
-            raise TypeError(f"{name} provides a value that needs itself: {circle}")
+            raise TypeError(f"{name} provides a value that depends on itself: {circle}")
         context_name: str | None = None
         needs: dict[str, Provider] = {}
         for parameter, hint in _parameters(name, function):
@@ -141,14 +143,14 @@ class Provider:
                 needs[parameter.name] = cls.of(needed, (*path, function))
             elif parameter.default is parameter.empty and parameter.kind not in _STARRED:
                 raise TypeError(
-                    f"{name}: nobody provides the parameter {parameter.name!r}. A provider has provided parameters, a "
-                    "RequestContext, and parameters with defaults; arguments of callers are for the handler:\n"
+                    f"{name}: the parameter {parameter.name!r} is not provided. A provider takes provided parameters, "
+                    "a RequestContext, and parameters with defaults, but no arguments of the client:\n"
                     f"    right:  {parameter.name}: Annotated[..., Provide(function)]"
                 )
         brief = [name_of(each.function) for each in needs.values() if not each.once]
         if note.once and (context_name is not None or brief):
             lacking = f"{', '.join(brief)}, of a request" if brief else "the context of a request"
-            raise TypeError(f"{name} is provided once for the server, and needs {lacking}: leave out once=True")
+            raise TypeError(f"{name} is provided once for the server, but needs {lacking}: leave out once=True")
         written: Any = inspect.unwrap(cast("Any", _callee(function)))
         is_async = inspect.iscoroutinefunction(written) or inspect.isasyncgenfunction(written)
         is_generator = inspect.isgeneratorfunction(written) or inspect.isasyncgenfunction(written)
@@ -168,14 +170,14 @@ _STARRED: Final = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def _callee(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that runs when ``function`` is called, which may be an object or a partial call."""
+    """Return the function that runs when ``function``, perhaps an object or a partial, is called."""
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func
     return function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> list[tuple[Parameter, Any]]:
-    """Return the parameters of a function, with their annotations. Builtin functions may tell of none."""
+    """Return the parameters of a function with their annotations; an empty list for builtins without a signature."""
     callee = _callee(function)
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -1,4 +1,4 @@
-"""A tool's return value becomes a result for the wire, and a handler's value plain JSON data."""
+"""Conversion of a tool's return value to a result, and of a handler's value to plain JSON data."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from ..context.input_required import InputRequired
 
 
 class Encoders:
-    """The functions by the classes whose values they write as JSON data; one of a class holds for its subclasses.
+    """Functions that convert values of a class, and of its subclasses, to JSON data.
 
-    Raises `TypeError` for what is no class, for a class that has a JSON form without a function, and for a function
-    that is async.
+    Raises `TypeError` for a key that isn't a class, for a class that already has a JSON form, and for an async
+    function.
     """
 
     def __init__(self, functions: Mapping[type, Callable[[Any], Any]]) -> None:
@@ -55,11 +55,11 @@ class Encoders:
             self._write.register(kind, function)
 
     def write(self, value: Any) -> Any:
-        """Return a value of a class that msgspec does not know as data, which may hold such values again."""
+        """Convert a value of a class that msgspec doesn't know. The result may contain further such values."""
         return self._write(value)
 
     def returned(self, kind: type) -> Any:
-        """Return the annotation of what the function for ``kind`` returns; `None` for a class without a function."""
+        """Return the return annotation of the function for ``kind``; `None` if the class has no function."""
         function = self._write.dispatch(kind)
         if function is write_foreign:
             return None
@@ -74,11 +74,11 @@ class Encoders:
 def _check(kind: Any, function: Any) -> None:
     if not isinstance(kind, type) or not callable(function):
         raise TypeError(
-            "encoders are functions by classes:\n    wrong:  encoders=[encode_frame]\n"
+            "encoders must be a dict of functions by class:\n    wrong:  encoders=[encode_frame]\n"
             "    right:  encoders={Frame: encode_frame}"
         )
     if not isinstance(kinds.type_info(cast("Any", kind)), kinds.CustomType):
-        raise TypeError(f"{kind.__name__} has a JSON form already: an encoder is for a class that has none")
+        raise TypeError(f"{kind.__name__} already has a JSON form: write an encoder only for a class that has none")
     if inspect.iscoroutinefunction(function):
         raise TypeError(f"the encoder of {kind.__name__} is async: write a plain function, which does not wait")
 
@@ -88,24 +88,24 @@ ToResult: TypeAlias = Callable[[Any], CallToolResult]
 
 
 def text_result(text: str) -> CallToolResult:
-    """Return a result that is one piece of text."""
+    """Return a result that consists of one text."""
     return CallToolResult([TextContent(text)])
 
 
 def error_result(text: str) -> CallToolResult:
-    """Return a failure of the tool, told to the model so that the model can mend its call (``isError``)."""
+    """Return a result with ``isError``, which the model sees, so that it can correct its call."""
     return CallToolResult([TextContent(text)], is_error=True)
 
 
 def result_maker(
     returns: Any, output_schema: JSONObject | None, encoders: Encoders | None = None
 ) -> tuple[JSONObject | None, ToResult]:
-    """Return the output schema of a tool, and how its return values become results.
+    """Return a tool's output schema, and a function that converts its return values to results.
 
-    An explicit schema is kept unchanged. Without a schema the return annotation decides: text, content blocks and types
-    that hold content blocks, a `CallToolResult`, nothing or no annotation mean unstructured; all other types are
-    structured, and a type that is not an object is wrapped as ``{"result": …}``. Raises `TypeError` for an annotation
-    without a JSON Schema. What makes results raises `UnreadMedia`.
+    An explicit schema is kept unchanged. Otherwise the return annotation decides. The result is unstructured for text,
+    content blocks, types that contain content blocks, `CallToolResult`, `None`, and without an annotation. It is
+    structured for all other types; a type that isn't an object is wrapped as ``{"result": …}``. Raises `TypeError` for
+    an annotation without a JSON Schema. The returned function raises `UnreadMedia`.
     """
     schema, make = _schema_and_maker(returns, output_schema, encoders)
     return schema, make if encoders is None else partial(make, encoders=encoders)
@@ -126,7 +126,9 @@ def _schema_and_maker(
     if _MEDIA in sys.modules and any(kind.__module__ == _MEDIA for kind in fielded_classes(returns)):
         raise TypeError(_NO_DATA)
     if (parts := get_args(returns)) and _is_iterated(get_origin(returns)):
-        returns = list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]  # the items of a Generator
+        returns = (
+            list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]
+        )  # item type of the generator or view
     returns = readable(returns)
     schema = schema_of(returns, read=False, encoders=encoders)
     if not set(BLOCKS).isdisjoint(fielded_classes(returns)):
@@ -141,7 +143,7 @@ def _schema_and_maker(
 
 
 def _data_type(returns: Any) -> Any:
-    """Return an annotation without `InputRequired`, `TaskState` and `CallToolResult`, which are no data."""
+    """Return an annotation without `InputRequired`, `TaskState` and `CallToolResult`, which aren't data."""
     members = get_args(returns) if get_origin(returns) in (Union, types.UnionType) else (returns,)
     results = tuple(member for member in members if member not in (InputRequired, TaskState, CallToolResult))
     if len(results) == len(members):
@@ -150,7 +152,7 @@ def _data_type(returns: Any) -> Any:
 
 
 def _is_text(returns: Any) -> bool:
-    """Return whether ``returns`` is text or nothing, in any spelling."""
+    """Return whether ``returns`` is text or None, in any spelling."""
     origin = get_origin(returns)
     if origin is Annotated:
         return _is_text(get_args(returns)[0])
@@ -160,7 +162,7 @@ def _is_text(returns: Any) -> bool:
 
 
 def _is_any_list(returns: Any) -> bool:
-    """Return whether ``returns`` is a list of anything, so that its items may be content."""
+    """Return whether ``returns`` is a list of any type, whose items may be content."""
     origin, parts = get_origin(returns), get_args(returns)
     if origin in (Union, types.UnionType):
         return all(_is_any_list(part) or _is_text(part) for part in parts)
@@ -185,18 +187,18 @@ _NO_DATA: Final = (
 
 
 class UnreadMedia(Exception):
-    """There are media in the value that is to become a result, its argument: see `read_media`."""
+    """Raised if a return value contains media that must be read first. Its argument is the value: see `read_media`."""
 
 
 def media_kinds() -> tuple[type, ...]:
-    """Return the classes of media, those of this package and of pillow, as far as they were imported."""
+    """Return the media classes of this package and of pillow, if their modules have been imported."""
     ours, pillow = sys.modules.get(_MEDIA), sys.modules.get("PIL.Image")
     return (*(() if ours is None else (ours.Media,)), *(() if pillow is None else (pillow.Image,)))
 
 
 def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the result of a value whose annotation leaves the form open: a list or tuple is content when there is a
-    block inside or no item at all."""
+    """Return the result for a value whose annotation doesn't determine the form. A list or tuple is content if it's
+    empty or contains a block."""
     if type(value) is str:
         return CallToolResult([TextContent(value)])
     items = _items(value)
@@ -206,7 +208,7 @@ def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToo
 
 
 def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the result of a list of anything: content if there is a block inside, else data."""
+    """Return the result for a list of any type: content if it contains a block, otherwise data."""
     items = _items(value)
     if items and _has_blocks(items):
         return _blocks(items, encoders)
@@ -214,10 +216,10 @@ def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
 
 
 def _items(value: Any) -> list[Any] | None:
-    """Return the items of a value that is a list, or iterates like one; `None` for any other value."""
+    """Return the items of a list or a similar iterable; `None` for any other value."""
     if isinstance(value, list | tuple):
         return cast("list[Any]", value)
-    if isinstance(value, _SINGLE):  # the rest takes longer
+    if isinstance(value, _SINGLE):  # fast path: the checks below take longer
         return None
     return cast("list[Any]", collected(value)) if isinstance(value, ITERATED) else None
 
@@ -227,8 +229,8 @@ def _has_blocks(items: list[Any]) -> bool:
 
 
 def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return ``value`` as content: the items of a list or the like one by one, text and blocks unchanged, all other
-    items as JSON."""
+    """Return ``value`` as content. Items of a list are converted one by one: text and blocks stay, all others become
+    JSON."""
     items = _items(value)
     return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
 
@@ -237,7 +239,7 @@ def _blocks(items: list[Any], encoders: Encoders | None) -> CallToolResult:
     try:
         return CallToolResult([_block(item, encoders) for item in items if item is not None])
     except UnreadMedia:
-        raise UnreadMedia(items) from None  # those of a generator are gone from the value
+        raise UnreadMedia(items) from None  # a generator's items can't be read from the value again
 
 
 def _block(value: Any, encoders: Encoders | None = None) -> ContentBlock:
@@ -252,7 +254,7 @@ def _structured(value: Any, encoders: Encoders | None = None, *, is_wrapped: boo
     if isinstance(value, CallToolResult):
         return value
     plain = to_plain(value, encoders)
-    # The same as text, for clients that know no structured content (2025-06-18 tools, Structured Content: SHOULD).
+    # The same as text, for clients without structured content (2025-06-18 tools, Structured Content: SHOULD).
     return CallToolResult([_as_text(plain)], structured_content={"result": plain} if is_wrapped else plain)
 
 
@@ -270,13 +272,15 @@ _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
 
 
 def to_plain(value: Any, encoders: Encoders | None = None) -> Any:
-    """Return a handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
+    """Convert a handler's value to JSON data: attrs classes, dataclasses, TypedDicts, enums, dates etc.
 
-    All fields of a dataclass are included, also those that its constructor does not set, and also inside a msgspec
-    Struct. Text and numbers of foreign classes (numpy's, for example) become plain text and numbers. Content blocks
-    inside of data take the form of the specification. Raises `TypeError` for a value without JSON form, and for a
-    `CallToolResult` or `InputRequired` inside of data, since each is a whole result; `NotSerializable` for data that is
-    nested too deep.
+    All fields of a dataclass are included, even if its constructor doesn't set them, and even inside a msgspec Struct.
+    Strings and numbers of foreign classes, such as numpy's, become plain ones. Content blocks inside data get the form
+    of the specification.
+
+    Raises:
+        TypeError: For a value without a JSON form, and for a `CallToolResult` or `InputRequired` inside data.
+        NotSerializable: If the data is nested too deeply.
     """
     write = _WRITE if encoders is None else partial(_spelled_out_by, encoders)
     try:
@@ -290,7 +294,7 @@ def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return ``value`` with plain data in place of all parts that msgspec would write differently."""
+    """Return ``value`` with plain data instead of all parts that msgspec would encode differently."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):
@@ -302,7 +306,7 @@ def _spelled_out(value: Any) -> Any:
     if isinstance(value, BLOCKS):
         return unstructure(value, LATEST_MODERN)
     if isinstance(value, CallToolResult | InputRequired):
-        raise TypeError(f"{type(value).__name__} is the whole of what a tool returns, and no part of it")
+        raise TypeError(f"a tool must return {type(value).__name__} by itself, not inside other data")
     kind = cast("type[Any]", type(value))
     if dataclasses.is_dataclass(kind):
         return (
@@ -321,14 +325,14 @@ _WRITE: Final = partial(write_foreign, inner=_spelled_out)
 
 
 def _fields(value: Any, names: list[str]) -> dict[str, Any]:
-    # A plain default of a field that is in no constructor is an attribute of the class, where msgspec does not look.
+    # A default of a field that isn't in the constructor is a class attribute, which msgspec ignores.
     members = {name: getattr(value, name, msgspec.UNSET) for name in names}
     return {name: _spelled_out(member) for name, member in members.items() if member is not msgspec.UNSET}
 
 
 def _struct(value: msgspec.Struct) -> msgspec.Struct:
-    """Return ``value``, a Struct still, with its members spelled out: names, tags and the omission of defaults are left
-    to msgspec."""
+    """Return a copy of the Struct ``value`` with converted members. Names, tags and omitted defaults are left to
+    msgspec."""
     spelled = copy.copy(value)
     for field in msgspec.structs.fields(value):
         member = getattr(value, field.name)

@@ -1,4 +1,5 @@
-"""UserFunction is a handler: its arguments, their JSON Schema, where the context goes, and its call."""
+"""UserFunction: a handler, with its arguments, their JSON Schema, the parameter for the context, and how it's
+called."""
 
 from __future__ import annotations
 
@@ -44,15 +45,15 @@ if TYPE_CHECKING:
 
 
 class BadArguments(ValueError):
-    """Arguments that do not fit the signature. The text is for the caller."""
+    """Arguments that don't fit the signature. The text is meant for the caller."""
 
 
 @frozen(eq=False)
 class UserFunction:
-    """A handler, taken apart once at its registration.
+    """A handler, inspected once when it is registered.
 
-    ``schema`` is the JSON Schema of its arguments; ``returns`` the annotation of its result,
-    `inspect.Parameter.empty` when there is none; ``doc`` its docstring, cleaned up.
+    ``schema`` is the JSON Schema of its arguments. ``returns`` is its return annotation, `inspect.Parameter.empty` if
+    there is none. ``doc`` is its docstring, cleaned up.
     """
 
     function: Callable[..., Any]
@@ -65,15 +66,15 @@ class UserFunction:
     _model: type[msgspec.Struct]
     _as_dict: Callable[[msgspec.Struct], dict[str, Any]]
     _needs_options: bool
-    """True when an argument is of a type that msgspec does not know, or has keys to be read from strings."""
+    """True if an argument has a type that msgspec doesn't know, or keys that must be parsed from strings."""
     _hashed_items_limit: int | None
-    """Items and members that all arguments together may have; `None` for any number."""
+    """Maximum number of items and members in all arguments together; `None` for no limit."""
     once: tuple[Provider, ...] = ()
-    """Providers of its parameters that are entered with the server."""
+    """The ``once=True`` providers of its parameters."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, asyncio: bool = False) -> UserFunction:
-        """Take ``function`` apart. ``asyncio``: it runs in the event loop of its server. Raises `TypeError` naming the
+        """Inspect ``function``. ``asyncio``: it runs in its server's event loop. Raises `TypeError` that names the
         parameter that cannot be used."""
         name = _checked_name(function)
         _check_no_generator(name, function)
@@ -117,11 +118,11 @@ class UserFunction:
         )
 
     def copied_fields(self) -> list[Any]:
-        """Return the arguments that make an equal `UserFunction`, for a subclass that calls it in another way."""
+        """Return the constructor arguments of an equal `UserFunction`, for a subclass that calls it differently."""
         return [getattr(self, field.name) for field in attrs.fields(UserFunction)]
 
     def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
-        """Return the name, the title, the description and the icons of the offer, by ``options`` or of the function."""
+        """Return the name, title, description and icons of the offer, from ``options`` or from the function."""
         name = options.get("name") or self.function.__name__
         description, icons = options.get("description"), options.get("icons")
         return (
@@ -134,9 +135,9 @@ class UserFunction:
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Run the function with ``bound`` arguments: async functions right here, plain functions in a worker thread. An
-        awaitable that a plain function returns is awaited here. ``tasks`` returns the host of the tasks that the
-        function may look at."""
+        """Call the function with ``bound`` arguments: an async function right here, a plain function in a worker
+        thread. If a plain function returns an awaitable, it is awaited here. ``tasks`` returns the host of the caller's
+        tasks."""
         if self.is_async:
             if self.context_name is not None:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)
@@ -146,18 +147,18 @@ class UserFunction:
 
             bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
         call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
-        # A task has another runner in the end.
+        # A task outlives its request, and then has another runner.
         return await_result(run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned))
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return ``arguments`` converted to the annotated types. ``strict=False`` reads as `read_leniently` where
-        strict reading fails. Raises `BadArguments`."""
-        if self._hashed_items_limit is not None:  # spares most handlers the call
+        """Return ``arguments`` converted to the annotated types. With ``strict=False``, arguments that fail are
+        converted by `read_leniently`. Raises `BadArguments`."""
+        if self._hashed_items_limit is not None:  # most handlers don't need the call
             self._check_size(arguments)
         try:
             if strict and not self._needs_options:
                 bound = msgspec.convert(arguments, self._model)
-            else:  # each option makes the conversion slower
+            else:  # faster without options
                 bound = msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             bound = self._repaired(arguments, strict, error)
@@ -167,9 +168,9 @@ class UserFunction:
         most = self._hashed_items_limit
         if most is not None and not is_checkable(arguments, most):
             raise BadArguments(
-                f"too large: with a set or dict of others than text, or a list of models, there are at most "
-                f"{most:,} items and members (an integer of more than 64 bits counts as a thousand of "
-                "them, or more)"
+                f"too large: with sets, dicts with non-string keys, or lists of models, at most "
+                f"{most:,} items and members are allowed (an integer of more than 64 bits counts as a "
+                "thousand or more)"
             )
 
     def _repaired(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:
@@ -181,7 +182,7 @@ class UserFunction:
             else:
                 read = read_leniently(self.schema, arguments)
             if read is not arguments:
-                self._check_size(read)  # there may have been JSON inside of text
+                self._check_size(read)  # strings may have contained JSON
                 return msgspec.convert(read, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             fault = error
@@ -189,7 +190,7 @@ class UserFunction:
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function, resolved. Raises `TypeError` where one cannot be."""
+    """Return the resolved annotations of a function. Raises `TypeError` if one cannot be resolved."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -199,8 +200,8 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _returned(hint: Any) -> Any:
-    """Return the annotation of a result, without the ``Awaitable`` or ``Coroutine`` around it, and without an alias of
-    anything but any JSON."""
+    """Return the annotation of a result, without a surrounding ``Awaitable`` or ``Coroutine``. Type aliases are
+    resolved, except the alias for any JSON."""
     kind = get_origin(hint) or hint
     if isinstance(kind, type) and kind.__module__ == "collections.abc" and issubclass(kind, Awaitable):
         hint = get_args(hint)[-1] if get_args(hint) else inspect.Parameter.empty
@@ -208,30 +209,32 @@ def _returned(hint: Any) -> Any:
 
 
 def _checked_name(function: Callable[..., Any]) -> str:
-    """Return the name of a function for errors. Raises `TypeError` for what is no function or method."""
-    if isinstance(function, functools.partial):  # first: from CPython 3.14 on, this is a routine, too
+    """Return the name of a function for error messages. Raises `TypeError` unless it's a function or method."""
+    if isinstance(
+        function, functools.partial
+    ):  # check this first: from CPython 3.14 on, inspect.isroutine() is true for it
         raise TypeError(
-            "a partial function has no name, docstring and parameters of its own: write a function around it, or "
-            "Annotated[Type, Provide(function)] for what callers do not give"
+            "a functools.partial has no name, docstring and parameters of its own: write a function around it, or "
+            "Annotated[Type, Provide(function)] for parameters that clients must not pass"
         )
     if inspect.isroutine(function) and callable(function):
         return function.__qualname__
     if inspect.isclass(function):
         raise TypeError(
-            f"{function.__name__} is a class, and a handler is a function. Offer the methods of an object:\n"
+            f"{function.__name__} is a class, but a handler must be a function. Register methods of an instance:\n"
             f"    wrong:  @server.tool above class {function.__name__}\n"
             f"    right:  server.tool({function.__name__}().method)"
         )
     if callable(function):
         kind = type(function).__name__
         raise TypeError(
-            f"an object of {kind} is no function: offer its method, server.tool(thing.__call__), with a name"
+            f"an instance of {kind} is not a function: register its method, server.tool(thing.__call__), with a name"
         )
-    raise TypeError(f"{function!r} is no function. To name a tool or prompt, write @server.tool(name='add')")
+    raise TypeError(f"{function!r} is not a function. To name a tool or prompt, write @server.tool(name='add')")
 
 
 def _nameless(name: str, parameter: inspect.Parameter) -> str:
-    """Return what to write for a parameter that callers cannot name."""
+    """Return what to write instead of a parameter that clients cannot pass by name."""
     written, instead = {
         parameter.VAR_POSITIONAL: (f"*{parameter.name}", f"{parameter.name}: list[int]"),
         parameter.VAR_KEYWORD: (f"**{parameter.name}", f"{parameter.name}: dict[str, int]"),
@@ -247,8 +250,8 @@ def _nameless(name: str, parameter: inspect.Parameter) -> str:
 def _called(
     function: Callable[..., Any], provided: dict[str, Provide], context_name: str | None, *, asyncio: bool
 ) -> tuple[Callable[..., Any], str | None, tuple[Provider, ...]]:
-    """Return what is called in place of ``function``, the name of its parameter for the context, and the providers for
-    all of the run."""
+    """Return what to call instead of ``function``, the name of its context parameter, and its ``once=True``
+    providers."""
     if provided:
         from .provided import CONTEXT, InjectedHandler
 
@@ -264,7 +267,7 @@ def _called(
 def _check_async(name: str, function: Callable[..., Any]) -> None:
     if not inspect.iscoroutinefunction(function):
         raise TypeError(
-            f"{name}: asyncio=True is for an async function, and a plain def runs in a thread of its own:\n"
+            f"{name}: asyncio=True needs an async function; a plain def runs in a worker thread:\n"
             f"    wrong:  def {function.__name__}\n"
             f"    right:  async def {function.__name__}"
         )
@@ -273,8 +276,8 @@ def _check_async(name: str, function: Callable[..., Any]) -> None:
 def _check_no_generator(name: str, function: Callable[..., Any]) -> None:
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise TypeError(
-            f"{name} is a generator, and a request has one answer: return a list. What is to be seen before the end is "
-            "told by ctx.progress() or ctx.log."
+            f"{name} is a generator, but a request has only one answer: return a list. To report something "
+            "before the end, call ctx.progress() or ctx.log."
         )
 
 
@@ -282,23 +285,23 @@ def _check_no_method(name: str, first: inspect.Parameter) -> None:
     if first.name in ("self", "cls") and first.annotation is first.empty:
         method = name.rpartition(".")[2]
         raise TypeError(
-            f"{name} is a method, and {first.name!r} would be an argument of the caller. Offer that of an object:\n"
+            f"{name} is a method, so clients would have to pass {first.name!r}. Register the method of an instance:\n"
             f"    wrong:  @server.tool above def {method}({first.name}, …)\n"
             f"    right:  server.tool(thing.{method})"
         )
 
 
 def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | None:
-    """Return the `Provide` of a parameter, if any. Raises `TypeError` for a `Depends` of other packages."""
+    """Return the `Provide` of a parameter, if it has one. Raises `TypeError` for a ``Depends`` of another package."""
     for note in (parameter.default, *getattr(hint, "__metadata__", ())):
         names = [kind.__name__.strip("_") for kind in type(note).__mro__]
         if "Depends" in names or (note is parameter.default and any(name.startswith("Depend") for name in names)):
             raise TypeError(
-                f"{name}: parameter {parameter.name!r}: Depends is of another package, and is not read here:\n"
+                f"{name}: parameter {parameter.name!r}: Depends of another package has no effect here:\n"
                 f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
                 f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
             )
-    if f"{__package__}.provider" not in sys.modules:  # and then nobody has written any
+    if f"{__package__}.provider" not in sys.modules:  # not imported, so no parameter has a Provide
         return None
     from .provider import provide_of
 
@@ -315,7 +318,7 @@ def _field(name: str, parameter: inspect.Parameter, hint: Any, described: str | 
         said = parameter.annotation
         kind = said if isinstance(said, str) else inspect.formatannotation(said)
         raise TypeError(
-            f"{name}: parameter {parameter.name!r} is None by default, which its annotation does not have:\n"
+            f"{name}: parameter {parameter.name!r} has the default None, which its annotation does not allow:\n"
             f"    wrong:  {parameter.name}: {kind} = None\n"
             f"    right:  {parameter.name}: {kind} | None = None"
         )
@@ -328,7 +331,7 @@ def _field(name: str, parameter: inspect.Parameter, hint: Any, described: str | 
     try:
         if not isinstance(default, type(msgspec.field())):
             msgspec.to_builtins(default, str_keys=True)
-    except TypeError:  # a path, for example, which msgspec could not put into the schema
+    except TypeError:  # msgspec cannot put some defaults into the schema, for example a path
         with suppress(TypeError):
             plain = msgspec.to_builtins(default, str_keys=True, enc_hook=write_foreign)
             hint = Annotated[hint, msgspec.Meta(extra_json_schema={"default": plain})]
@@ -341,14 +344,14 @@ def _allows_none(hint: Any) -> bool:
         msgspec.convert(None, hint, dec_hook=read_foreign)
     except (msgspec.ValidationError, ValueError):
         return False
-    except TypeError:  # no type for msgspec, which says so itself
+    except TypeError:  # msgspec doesn't support the type, and its own error says so
         return True
     return True
 
 
 def _with_descriptions(hint: Any, described: str | None) -> Any:
-    """Return an annotation in which the plain strings of ``Annotated`` and the notes of PEP 727 (``Doc``) are
-    descriptions; ``described`` is one from elsewhere, for an annotation that has none."""
+    """Return an annotation in which plain strings in ``Annotated``, and ``Doc`` (PEP 727), are descriptions.
+    ``described`` is used if the annotation has none."""
     kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     for note in notes:
         text = note if isinstance(note, str) else getattr(note, "documentation", None)
@@ -358,9 +361,9 @@ def _with_descriptions(hint: Any, described: str | None) -> Any:
 
 
 def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject, list[msgspec.inspect.Type]]:
-    """Return a class for the arguments, its JSON Schema, and the types that it is made of."""
+    """Return a class for the arguments, its JSON Schema, and the types it consists of."""
     try:
-        # In msgspec, no name of a field begins with two underscores.
+        # msgspec doesn't allow field names that begin with two underscores.
         members = [("renamed" * name.startswith("__") + name, *field) for name, *field in fields]
         names = {member[0]: field[0] for member, field in zip(members, fields, strict=True)}
         model = msgspec.defstruct("Arguments", members, kw_only=True, forbid_unknown_fields=True, rename=names)
@@ -377,7 +380,7 @@ def _by_parameter(bound: msgspec.Struct) -> dict[str, Any]:
 
 
 def _misfit(fields: list[Any]) -> str | None:
-    """Return the parameter that has no JSON Schema, and why; `None` when all have one."""
+    """Return the name of a parameter without a JSON Schema, and the reason; `None` if all have one."""
     for name, hint, *_ in fields:
         try:
             schema_of(hint)

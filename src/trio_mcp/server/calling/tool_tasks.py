@@ -1,4 +1,4 @@
-"""Which calls of a tool are tasks, and how such a call runs."""
+"""Tool calls as tasks: which calls become tasks, and how they run."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ TaskSupport: TypeAlias = Literal["optional", "required"]
 
 
 def check_declaration(name: str, task: object, on_restart: object) -> None:
-    """Raise `ValueError` for an invalid ``task`` or ``on_restart``, or for an ``on_restart`` without effect."""
+    """Raise `ValueError` if ``task`` or ``on_restart`` is invalid, or ``on_restart`` has no effect."""
     if (task is None or task is False) and on_restart == "fail":
         return
-    from ...stores.task_store import OnRestart  # late, like all that servers without tasks start faster without
+    from ...stores.task_store import OnRestart  # lazy import: servers without tasks start faster
 
     if not (task is None or task is False or task in get_args(TaskSupport)):
-        raise ValueError(f'tool {name!r}: task is "optional", "required" or False, not {task!r}')
+        raise ValueError(f'tool {name!r}: task must be "optional", "required" or False, not {task!r}')
     if on_restart not in get_args(OnRestart):
-        raise ValueError(f'tool {name!r}: on_restart is "fail", "again" or "resume", not {on_restart!r}')
+        raise ValueError(f'tool {name!r}: on_restart must be "fail", "again" or "resume", not {on_restart!r}')
     if on_restart != "fail" and not task:
         raise ValueError(
-            f'tool {name!r}: on_restart="{on_restart}" needs a task, since any other call ends with its process: add'
+            f'tool {name!r}: on_restart="{on_restart}" has an effect only on tasks: add'
             ' task="optional" or task="required", or leave on_restart out'
         )
 
 
 def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
-    """Return what to tell the author of a handler that has used ``ctx.task`` in a call that is no task; `None` for any
-    other ``error``."""
+    """Return advice for a handler that used ``ctx.task`` in an ordinary call; `None` for any other ``error``."""
     from ..context.tasks import TaskContext  # late, see `check_declaration`
 
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
@@ -58,24 +57,24 @@ def task_of_call(
     scope: RequestScope,
     tasks: Callable[[], TaskHost] | None,
 ) -> RequestTask | None:
-    """Return the task that a call is, or may become; `None` for an ordinary call. ``tasks`` returns what runs tasks;
-    `None`: the server has none.
+    """Return the task that a call is, or may become; `None` for an ordinary call. ``tasks`` returns the host that runs
+    tasks; it is `None` if the server has none.
 
-    Raises `CodedError` where the tool and the call do not go together: -32601 in 2025-11-25 and before, -32021 in later
-    revisions.
+    Raises `CodedError` if the tool requires a task and the client has none, or the reverse: -32601 in 2025-11-25 and
+    before, -32021 in later revisions.
     """
-    if scope.task is not None:  # the task runs once more
+    if scope.task is not None:  # the task is being run again
         return scope.task
     request, form = scope.request, scope.request.revision.tasks
     asks = form == "core" and params.task is not None
     if support is None or tasks is None:
         if asks and tasks is not None:
             # 2025-11-25 tasks, Tool-Level Negotiation 2.1: SHOULD be refused.
-            raise CodedError(METHOD_NOT_FOUND, f"{params.name} is not run as a task: call it without one")
+            raise CodedError(METHOD_NOT_FOUND, f"{params.name} cannot run as a task: call it without task")
         if support == "required":
             raise CodedError(
                 INTERNAL_ERROR,
-                f"{params.name} is run as a task, and this server keeps none: it is run stateless, and has no store of "
+                f"{params.name} runs only as a task, but this server has no tasks: it is stateless and has no store of "
                 "tasks (TaskSettings.store)",
             )
         return None
@@ -98,7 +97,7 @@ def task_of_call(
 
 
 def _task_needed(name: str, scope: RequestScope) -> CodedError:
-    """Return the error for a call that cannot be answered but with a task, which this client cannot have."""
+    """Return the error for a call that must be a task, if this client doesn't support tasks."""
     revision = scope.request.revision
     if revision.tasks == "extension":
         # extension tasks, Capability Negotiation: MUST be -32021, with the extension.
@@ -108,8 +107,8 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
 
 
 def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:
-    """Let the task of a call go on without its handler, which has returned the ``state`` of the task. Return a result
-    that nobody is told."""
+    """Detach the task of a call from its handler, which returned the task's ``state``. The task continues. Returns a
+    placeholder that isn't sent."""
     task = scope.task
     if task is None:
         raise _task_needed(name, scope)
@@ -128,11 +127,11 @@ async def run_task(
     scope.task = task
     try:
         if scope.request.revision.tasks == "core":
-            await task.start()  # the requestor has asked for a task, and waits for its name
+            await task.start()  # the requestor asked for a task, and waits for its id
         elif not task.has_started:
             task.start_later()
         running = call()
-        del call  # thousands of tasks may wait
+        del call  # free memory: thousands of tasks may be waiting
         result = await running
     except (CapabilityMissing, NotStarted):
         raise
@@ -151,9 +150,11 @@ async def run_task(
 
 
 async def run_within(task: RequestTask, scope: RequestScope, run: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the result of ``run``, the arounds of a call that is a task or may become one. A call that an around
-    refuses by an error leaves no task behind; one that an around answers has a task where the requestor waits for
-    the name of one."""
+    """Return the result of ``run``, the middleware of a call that is a task or may become one.
+
+    If middleware refuses the call with an error, no task remains. If middleware answers it without calling the tool, a
+    task is created only if the requestor waits for a task id.
+    """
     scope.task = task
     is_core = scope.request.revision.tasks == "core"
     if not (is_core or task.has_started):

@@ -1,1 +1,1 @@
-"""What authors declare: tools, resources, prompts, skills and apps, and who sees them."""
+"""What authors declare: tools, resources, prompts, skills and apps, and which callers can see them."""

@@ -1,4 +1,4 @@
-"""Apps: the extension for tools with views, for servers and for hosts (SEP-1865)."""
+"""Apps: the extension for tools with a user interface, for servers and hosts (SEP-1865)."""
 
 from __future__ import annotations
 
@@ -17,34 +17,38 @@ if TYPE_CHECKING:
 
 @frozen
 class AppsSettings:
-    """The settings that a host declares."""
+    """The settings of the extension that a host declares."""
 
     mime_types: list[str]
-    """MIME types of the views that the host shows."""
+    """MIME types of the views that the host can show."""
 
 
 @define(eq=False)
 class Apps(Extension[dict[str, Any], AppsSettings]):
-    """The extension for tools with views, ``io.modelcontextprotocol/ui``.
+    """The MCP Apps extension, ``io.modelcontextprotocol/ui``: tools with views, which hosts show to the user.
 
         apps = Apps()
         server = Server("weather", extensions=[apps])
 
-    A server with the extension may give its tools views: ``@server.tool(ui=UI("ui://weather/dashboard"))``, and
-    ``@server.resource("ui://weather/dashboard", app=AppPolicy())`` for the view itself.
-    ``ctx.client_extension(apps)`` is `None` for a client that shows no views. A host that shows views says so:
-    ``open_group(members, extensions=[Apps()])``. ``server`` and ``since`` are those of `Extension`.
+        @server.tool(ui=UI("ui://weather/dashboard"))
+        async def weather(city: str) -> str: ...
+
+        @server.resource("ui://weather/dashboard", app=AppPolicy())
+        async def dashboard() -> str: ...
+
+    ``ctx.client_extension(apps)`` is `None` for a client that shows no views. A host that shows views declares it:
+    ``open_group(members, extensions=[Apps()])``. ``server`` and ``since`` have the same meaning as in `Extension`.
     """
 
     name: str = attrs.field(default=APPS_EXTENSION, init=False)
     client: AppsSettings = attrs.field(factory=lambda: AppsSettings([APP_TYPE]), init=False)
 
     def _register(self, server: Any) -> None:
-        """Let ``server`` have tools with views."""
+        """Allow tools of ``server`` to have views."""
         server._tools.has_apps = server._resources.has_apps = True
 
     def _check(self, server: Any) -> None:
-        """Raise `RuntimeError` for a tool with a view that is no resource of ``server``, or one of another type."""
+        """Raise `RuntimeError` if a tool's view isn't a resource of ``server``, or has the wrong MIME type."""
         for tool in server._tools.registry.including_disabled():
             view = UI.of(tool.listed).view
             if view is None:
@@ -60,7 +64,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
 
 
 def _entries_of(uri: str, resources: Resources) -> Iterator[RegisteredResource]:
-    """Yield the resource ``uri``, and the templates that ``uri`` fits."""
+    """Yield the resource ``uri``, and the templates that match ``uri``."""
     if (resource := resources.registry.known(resources.name_of(uri))) is not None:
         yield resource
     for template in resources.templates.including_disabled():

@@ -1,6 +1,5 @@
-"""Mounting: the offers of one server, shown in another one under names with a prefix, and run with the lifespan of the
-server that they belong to.
-"""
+"""Mounting: offers of one server are shown in another, with prefixed names, and run with their own server's
+lifespan."""
 
 from __future__ import annotations
 
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 Offers: TypeAlias = tuple[Tools, Resources, Prompts, Completions]
 LifespanIn: TypeAlias = Callable[[RequestHost], Any]
-"""Returns the value that a server's lifespan yielded for the server that runs with this home of its handlers."""
+"""Returns the value that a server's lifespan yielded in the run with this host."""
 
-_JOINT: Final = "_"  # most providers of models take letters, digits, underscores and hyphens in names of tools, no dots
+_JOINT: Final = "_"  # most model providers allow letters, digits, underscores and hyphens in tool names, but no dots
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
-    """Show ``offers``, whose handlers get the lifespan ``lifespan_in``, in those of another server: see
+    """Show ``offers`` among those of another server; ``lifespan_in`` returns the lifespan value for their handlers. See
     `Server.mount`, also for the `ValueError`."""
     before = prefix + _JOINT if prefix else ""
     if before:
@@ -65,20 +64,20 @@ def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: Lif
     for registry, mirror in mirrors:
         registry.mirror_in(mirror)
     all_resources.mounted.append(resources)
-    all_resources.unlisted += resources.unlisted  # which need no lifespan
+    all_resources.unlisted += resources.unlisted  # these need no lifespan
     all_completions.mounted.append(MountedCompletions(completions, before, lifespan_in))
 
 
 @frozen(eq=False)
 class MountedFunction(UserFunction):
-    """A handler of a server that is mounted in the server that runs."""
+    """A handler of a mounted server."""
 
     handler: UserFunction = attrs.field(kw_only=True)
     lifespan_in: LifespanIn = attrs.field(kw_only=True)
 
     @classmethod
     def of_server(cls, handler: UserFunction, lifespan_in: LifespanIn) -> MountedFunction:
-        """Return ``handler``, to be called with the lifespan of its own server."""
+        """Return ``handler`` wrapped so that it gets its own server's lifespan value."""
         return cls(*handler.copied_fields(), handler=handler, lifespan_in=lifespan_in)
 
     def call(
@@ -89,7 +88,7 @@ class MountedFunction(UserFunction):
 
 
 class MountedCompletions(Completions):
-    """The completers of a mounted server, whose prompts have ``prefix`` before their names."""
+    """The completion functions of a mounted server, whose prompt names get ``prefix``."""
 
     def __init__(self, completions: Completions, prefix: str, lifespan_in: LifespanIn) -> None:
         self._own = completions
@@ -100,10 +99,10 @@ class MountedCompletions(Completions):
         return len(self._own)
 
     def check(self) -> None:
-        """Do nothing: the mounted server checks its own completers."""
+        """Do nothing: the mounted server checks its own completion functions."""
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
-        """Return a completer: see `Completions.find`."""
+        """Return a completion function: see `Completions.find`."""
         if kind == "prompt":
             if not name.startswith(self._prefix):
                 return None

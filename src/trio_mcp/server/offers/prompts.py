@@ -1,6 +1,4 @@
-"""Prompts: registration, ``prompts/get``, and the completion of arguments: one completer for each prompt or template
-and argument.
-"""
+"""Prompts: registration, ``prompts/get``, and completion of the arguments of prompts and resource templates."""
 
 from __future__ import annotations
 
@@ -76,14 +74,14 @@ class Prompts:
     async def get(
         self, scope: RequestScope, lifespan: Any, arguments: JSONObject | None = None
     ) -> GetPromptResult | InputRequiredResult:
-        """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602. ``arguments`` take the
-        place of those of the request."""
+        """Answer ``prompts/get``. Unknown prompts and invalid arguments raise `CodedError` (-32602). ``arguments``
+        replace those of the request."""
         params = structure_params(scope.request.params, GetPromptParams, scope.request.revision)
         entry = self.registry.get_for(scope.exchange.peer.auth, params.name)
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         try:
-            # Prompt arguments are strings on the wire, also where the handler wants another type.
+            # Clients send prompt arguments as strings, even if the handler wants another type.
             given = params.arguments or {} if arguments is None else arguments
             bound = entry.handler.bind(cast("JSONObject", given), strict=False)
         except BadArguments as error:
@@ -110,7 +108,7 @@ def _message(value: Any) -> PromptMessage:
     if isinstance(value, BLOCKS):
         return PromptMessage("user", value)
     raise TypeError(
-        f"a prompt returns text, content blocks, PromptMessages or a list of these, not {type(value).__name__}"
+        f"a prompt must return text, content blocks, PromptMessages or a list of these, not {type(value).__name__}"
     )
 
 
@@ -118,22 +116,22 @@ _KNOWN = {"value", "arguments"}
 
 
 class Completions:
-    """The completers of one server."""
+    """The completion functions of one server."""
 
     def __init__(self, prompts: Prompts, resources: Resources) -> None:
         self._prompts = prompts
         self._resources = resources
         self._completers: dict[tuple[str, str, str], UserFunction] = {}
         self._unchecked = set[tuple[str, str, str]]()
-        """Keys of completers whose prompt or template may be declared later."""
+        """Completion functions whose prompt or template may be declared later, by key."""
         self.mounted: list[Completions] = []
-        """The completers of mounted servers, under the names that they have here."""
+        """The completion functions of mounted servers, under their names in this server."""
 
     def __len__(self) -> int:
         return len(self._completers) + sum(map(len, self.mounted))
 
     def handlers(self) -> Collection[UserFunction]:
-        """Return the functions of all completers, but for those of mounted servers."""
+        """Return all completion functions, except those of mounted servers."""
         return self._completers.values()
 
     def add(
@@ -147,21 +145,22 @@ class Completions:
     ) -> None:
         """Register ``function``. See `Server.completion`."""
         if (prompt is None) == (resource is None):
-            raise TypeError("a completer belongs to a prompt or to a resource template: give one of the two")
+            raise TypeError("@server.completion needs either prompt= or resource=, not both and not neither")
         handler = UserFunction.of(function, asyncio=asyncio)
         if "value" not in handler.names or not _KNOWN.issuperset(handler.names):
             raise TypeError(
-                f"{function.__name__}: a completer takes value: str and, if it wants, arguments: dict[str, str]"
+                f"{function.__name__}: a completion takes value: str and, optionally, arguments: dict[str, str]"
             )
         kind, name = ("prompt", prompt) if prompt is not None else ("resource", normal_uri(cast("str", resource)))
         key = kind, name, argument
         if key in self._completers:
-            raise ValueError(f"there is a completer for {key[1]!r}, {argument!r} already")
+            raise ValueError(f"{key[1]!r}, argument {argument!r} already has a completion function")
         self._unchecked.add(key)
         self._completers[key] = handler
 
     def check(self) -> None:
-        """Raise `ValueError` for a completer whose prompt, template or argument doesn't exist at the first start."""
+        """Raise `ValueError`, at the first start, if the prompt, template or argument of a completion function doesn't
+        exist."""
         for kind, name, argument in self._unchecked:
             prompt = self._prompts.registry.known(name) if kind == "prompt" else None
             template = self._resources.templates.known(name) if kind == "resource" else None
@@ -173,15 +172,16 @@ class Completions:
         self._unchecked.clear()
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
-        """Return the completer of an argument of the ``prompt`` or ``resource`` called so; `None`: there is none."""
+        """Return the completion function for an argument of the named ``prompt`` or ``resource``; `None` if it has
+        none."""
         own = self._completers.get((kind, name, argument))
         if own is not None:
             return own
         return next(filter(None, (mounted.find(kind, name, argument) for mounted in self.mounted)), None)
 
     async def complete(self, scope: RequestScope, lifespan: Any) -> CompleteResult:
-        """Answer ``completion/complete``. Arguments without a completer have no suggestions; an unknown
-        prompt or template is `CodedError` -32602."""
+        """Answer ``completion/complete``. An argument without a completion function has no suggestions. An unknown
+        prompt or template raises `CodedError` (-32602)."""
         params = structure_params(scope.request.params, CompleteParams, scope.request.revision)
         ref, auth = params.ref, scope.exchange.peer.auth
         if isinstance(ref, PromptReference):
@@ -201,8 +201,8 @@ class Completions:
 
 
 def _completion(value: Any) -> Completion:
-    """Return what a completer has returned as at most 100 texts (2025-11-25 completion, Completion Results). If values
-    were left out, ``total`` and ``has_more`` are set."""
+    """Return the result of a completion function as at most 100 strings (2025-11-25 completion, Completion Results). If
+    there were more, ``total`` and ``has_more`` are set."""
     if not isinstance(value, Completion):
         value = Completion([value] if isinstance(value, str) else [] if value is None else list(value))
     values: list[Any] = value.values[:MAX_COMPLETION_VALUES]

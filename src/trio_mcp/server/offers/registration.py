@@ -1,6 +1,6 @@
-"""`Registry`: what a server offers of one kind, and `Mirror`, which keeps two registries the same.
+"""`Registry`: a server's offers of one kind. `Mirror` keeps two registries in sync.
 
-A listing is in the order of registration, in pages with opaque cursors. An offer may have scopes that its caller needs.
+Listings are in the order of registration, in pages with opaque cursors. An offer may need OAuth scopes.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from ...runtime.peer import Auth, Peer
 from ..visibility import Offer, depends_on_caller
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
+    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers provide it
 
     from ...protocol.listings import CachedPage, ListedTexts
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
-    L_co = TypeVar("L_co", covariant=True)  # a default is there from Python 3.13 on, and nothing reads it
+    L_co = TypeVar("L_co", covariant=True)  # defaults exist from Python 3.13 on; nothing reads them at run time
 
 
 T = TypeVar("T", bound=Offer)
 _LISTED: Final = attrgetter("listed")
-"""Returns what clients see of an offer."""
+"""Returns the form of an offer that clients see."""
 
 
 class Registry(Generic[T]):
-    """Named things of one ``kind`` in a stable order. A cursor stays good while things come and go: a cursor holds the
-    serial number of the last thing seen, so a listing repeats nothing and skips nothing."""
+    """Named offers of one ``kind``, in a stable order.
+
+    A cursor holds the serial number of the last offer seen. So it stays valid while offers are added and removed, and a
+    listing repeats nothing and skips nothing.
+    """
 
     def __init__(self, kind: str, page_size: int | None) -> None:
         self.kind = kind
@@ -43,20 +46,21 @@ class Registry(Generic[T]):
         self._last_serial = 0
         self._mirrors: list[Mirror[T]] = []
         self._disabled: dict[str, tuple[T, int]] = {}
-        """Things that exist for nobody at present, with their serial numbers."""
+        """Offers that are disabled for all callers, with their serial numbers."""
         self._disabled_tags = frozenset[str]()
         self.tags = frozenset[str]()
-        """Tags of all things that were ever added."""
+        """Tags of all offers that were ever added."""
         self._texts: ListedTexts | None = None
         self._for_all: dict[str, T] = {}
         self._caller_dependent: set[str] = set()
         self.get: Callable[[str], T | None] = self._items.get
-        """Function that returns the thing called so, for all callers or for some, or `None`."""
+        """Function that returns the offer with a name, whether all callers or only some can see it; otherwise
+        `None`."""
         self.get_for_all: Callable[[str], T | None] = self._for_all.get
-        """Function that returns the thing called so that exists for every caller: `get_for` without a look at the
+        """Function that returns the offer with a name if every caller can see it: `get_for` without checking the
         caller."""
         self.names: Callable[[], KeysView[str]] = self._items.keys
-        """Function that returns the present names."""
+        """Function that returns the current names."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -66,15 +70,15 @@ class Registry(Generic[T]):
 
     @property
     def is_used(self) -> bool:
-        """True where there is something, disabled or not."""
+        """True if there are any offers, disabled ones included."""
         return bool(self._items or self._disabled)
 
     def including_disabled(self) -> Iterator[T]:
-        """Iterate over all things, those that are disabled at the end."""
+        """Iterate over all offers, disabled ones last."""
         return iter([*self._items.values(), *(item for item, _ in self._disabled.values())])
 
     def add(self, name: str, item: T) -> None:
-        """Add ``item``. Raises `ValueError` when the name is taken."""
+        """Add ``item``. Raises `ValueError` if the name is taken."""
         self.check_free(name)
         self._last_serial += 1
         self.tags |= item.tags
@@ -95,20 +99,20 @@ class Registry(Generic[T]):
             self._texts.add(_LISTED(item))
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` when the name is taken, here or in a mirror."""
+        """Raise `ValueError` if the name is taken, here or in a mirror."""
         if name in self._items or name in self._disabled:
-            raise ValueError(f"there is a {self.kind} named {name!r} already; remove it first")
+            raise ValueError(f"there is already a {self.kind} named {name!r}; remove it first")
         for mirror in self._mirrors:
             mirror.check_free(name)
 
     def mirror_in(self, mirror: Mirror[T]) -> None:
-        """Have ``mirror`` show all that is here now, and all that comes and goes from now on."""
+        """Show all current and future offers in ``mirror``, until they are removed here."""
         self._mirrors.append(mirror)
         for name, item in self._items.items():
             mirror.add(name, item)
 
     def remove(self, name: str) -> None:
-        """Remove the thing called ``name``. Raises `KeyError` when there is none."""
+        """Remove the offer called ``name``. Raises `KeyError` if there is none."""
         if name in self._disabled:
             del self._disabled[name]
         elif name in self._items:
@@ -126,7 +130,7 @@ class Registry(Generic[T]):
             mirror.remove(name)
 
     def disable(self, tags: frozenset[str]) -> bool:
-        """Withdraw all that has one of ``tags``, until `enable`. Return whether there was any."""
+        """Hide all offers that have one of ``tags``, until `enable`. Return whether there were any."""
         self._disabled_tags |= tags
         hidden = [name for name, item in self._items.items() if not item.tags.isdisjoint(tags)]
         for name in hidden:
@@ -135,8 +139,8 @@ class Registry(Generic[T]):
         return bool(hidden)
 
     def enable(self, tags: frozenset[str]) -> bool:
-        """Offer again, in its old place, all that was disabled for ``tags`` alone. Return whether there was any. Raises
-        `ValueError`, with nothing changed, for a name that was taken in a mirror in the meantime."""
+        """Show the offers again, in their old places, that were disabled only because of ``tags``. Return whether there
+        were any. Raises `ValueError`, with nothing changed, if a name was taken in a mirror meanwhile."""
         left = self._disabled_tags - tags
         shown = {name: entry for name, entry in self._disabled.items() if entry[0].tags.isdisjoint(left)}
         for name in shown:
@@ -154,28 +158,28 @@ class Registry(Generic[T]):
         serials = sorted(self._serials.items(), key=itemgetter(1))
         items = {name: self._items[name] for name, _ in serials}
         for kept, found in ((self._serials, dict(serials)), (self._items, items)):
-            kept.clear()  # not replaced: `get` and `names` are methods of these
+            kept.clear()  # not replaced: `get` and `names` are bound methods of this dict
             kept.update(cast("dict[str, Any]", found))
 
     def known(self, name: str) -> T | None:
-        """Return the thing called so, disabled or not, or `None`."""
+        """Return the offer with this name, even if disabled, or `None`."""
         disabled = self._disabled.get(name)
         return self._items.get(name) if disabled is None else disabled[0]
 
     @property
     def depends_on_caller(self) -> bool:
-        """True when listings for two callers may differ."""
+        """True if listings may differ between callers."""
         return bool(self._caller_dependent)
 
     def get_for(self, auth: Auth | None, name: str, *, disabled: bool = False) -> T | None:
-        """Return the thing called so, or `None` where there is none for this caller. ``disabled``: what is disabled
-        counts, too, for a request that was begun before."""
+        """Return the offer with this name, or `None` if this caller can't see one. With ``disabled``, disabled offers
+        count as well, for a request that began before they were disabled."""
         item = self.known(name) if disabled else self._items.get(name)
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
-        """Iterate over the names of all that listings show this caller, behind the serial number ``after``."""
-        shown: dict[frozenset[str], bool] = {}  # to ask about the scopes of a thousand tools is work
+        """Iterate over the names of all offers listed for this caller, after the serial number ``after``."""
+        shown: dict[frozenset[str], bool] = {}  # checking the scopes of a thousand tools is slow
         for name, serial in list(self._serials.items()):
             if serial <= after:
                 continue
@@ -188,10 +192,11 @@ class Registry(Generic[T]):
                 yield name
 
     def page(self, cursor: str | None, peer: Peer) -> tuple[list[T], str | None]:
-        """Return the things after ``cursor`` that this caller is shown, and the cursor of the next page, `None` on the
-        last.
+        """Return the offers after ``cursor`` that are listed for this caller, and the next page's cursor; `None` on the
+        last page.
 
-        Raises `CodedError` -32602 for a cursor not given by this registry (2025-11-25 pagination, Error Handling).
+        Raises `CodedError` (-32602) for a cursor that this registry didn't issue (2025-11-25 pagination, Error
+        Handling).
         """
         after = 0 if cursor is None else self._read_cursor(cursor)
         most = self._page_size
@@ -206,7 +211,7 @@ class Registry(Generic[T]):
         ).decode()
 
     def listing(self, cursor: str | None, peer: Peer) -> tuple[CachedPage, str | None]:
-        """Return a page of what clients see of these things, tools for example: see `page`. Its texts are kept."""
+        """Return a page in the form that clients see, as `page` does. Its JSON is cached."""
         from ...protocol.listings import CachedPage, ListedTexts  # late: a server starts faster without
 
         if self._texts is None:
@@ -223,16 +228,16 @@ class Registry(Generic[T]):
                 return int(serial)
         except ValueError:
             pass
-        raise CodedError(INVALID_PARAMS, "Invalid params: the cursor is not one of this list")
+        raise CodedError(INVALID_PARAMS, "Invalid params: the cursor was not issued for this list")
 
 
 def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozenset[str], *, enabled: bool) -> list[str]:
-    """Enable or disable what has ``tags`` in the ``registries`` of each kind. Return the kinds with a change. Raises
-    `ValueError` for a tag that nothing has had."""
+    """Enable or disable all offers with ``tags`` in the ``registries`` of each kind. Return the kinds that changed.
+    Raises `ValueError` for a tag that no offer has had."""
     known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
     if not tags or not known.issuperset(tags):
         words = ", ".join(sorted(map(repr, tags))) or "no tag"
-        raise ValueError(f"nothing has {words}; tags are {', '.join(sorted(known)) or 'given by tags=[...]'}")
+        raise ValueError(f"no offer has {words}; tags are {', '.join(sorted(known)) or 'given by tags=[...]'}")
     changed: list[str] = []
     for kind, of_kind in registries.items():
         changes = [each.enable(tags) if enabled else each.disable(tags) for each in of_kind]
@@ -241,8 +246,8 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
 
 
 class Mirror(Generic[T]):
-    """The things of one registry, shown in another one, ``shown_in``, each under the name that ``renamed`` gives, and
-    as ``changed`` gives it. ``renamed`` raises `ValueError` for a name that cannot be shown."""
+    """The offers of one registry, shown in another, ``shown_in``, under the names that ``renamed`` returns, in the form
+    that ``changed`` returns. ``renamed`` raises `ValueError` for a name that cannot be shown."""
 
     def __init__(self, shown_in: Registry[T], renamed: Callable[[str], str], changed: Callable[[T], T]) -> None:
         self._shown_in = shown_in
@@ -251,7 +256,7 @@ class Mirror(Generic[T]):
         self._shown: dict[str, T] = {}
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` when the thing called ``name`` cannot be shown."""
+        """Raise `ValueError` if the offer called ``name`` cannot be shown."""
         self._shown_in.check_free(self._renamed(name))
 
     def add(self, name: str, item: T) -> None:
@@ -261,7 +266,8 @@ class Mirror(Generic[T]):
         self._shown[name] = shown
 
     def remove(self, name: str) -> None:
-        """Show the thing called ``name`` no longer. What has its name there in the meantime stays."""
+        """Stop showing the offer called ``name``. If another offer has taken its name there meanwhile, that one
+        stays."""
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)

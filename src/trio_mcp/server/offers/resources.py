@@ -1,4 +1,4 @@
-"""Resources and resource templates: registration, ``resources/read``, and the search for the resource of a URI."""
+"""Resources and resource templates: registration, ``resources/read``, and finding the resource for a URI."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 
 class ResourceNotFound(MCPError):
-    """Raised by a resource handler for a URI that names nothing. The answer has the code of the request's revision:
-    -32002 in legacy revisions, -32602 in modern revisions."""
+    """Raise this in a resource handler if the URI names nothing. The client gets the error code of the request's
+    revision: -32002 in legacy revisions, -32602 in modern revisions."""
 
 
 @frozen(eq=False)
 class RegisteredResource:
-    """A resource under one URI, or, with a ``pattern``, a family of resources, with the function that reads one."""
+    """A resource with one URI or, if it has a ``pattern``, a resource template; with the function that reads it."""
 
     listed: Resource | ResourceTemplate
     handler: UserFunction
@@ -57,7 +57,7 @@ class RegisteredResource:
     tags: frozenset[str] = frozenset()
     pattern: UriTemplate | None = None
     app: AppPolicy | None = None
-    """The policy of a view."""
+    """The policy of an app's view."""
 
     @property
     def uri(self) -> str:
@@ -68,8 +68,8 @@ class RegisteredResource:
     def of(
         cls, uri: str, function: Callable[..., Any], options: ResourceOptions, hints: CacheHints
     ) -> RegisteredResource:
-        """Return the resource under ``uri``, or, for a URI template, the resources, that ``function`` reads. See
-        `ResourceOptions` and `Server.resource`; ``hints`` are those of the server."""
+        """Return the resource or, if ``uri`` is a template, the resource template that ``function`` reads. See
+        `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints."""
         meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
         check_meta_keys(meta)
         uri = checked_uri(uri)
@@ -77,7 +77,9 @@ class RegisteredResource:
         tags = checked_tags(uri, options.get("tags", ()))
         is_private = bool(needed) or visible is not None
         if is_private and cache_scope == "public":
-            raise ValueError(f"{uri}: a cache would show to everybody what is for some: leave out cache_scope='public'")
+            raise ValueError(
+                f"{uri}: a public cache would reveal it to callers who may not see it: remove cache_scope='public'"
+            )
         hints = hints._replace(options.get("ttl_ms"), "private" if is_private else cache_scope)
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         name, title, description, icons = handler.listed(options)
@@ -88,12 +90,12 @@ class RegisteredResource:
         pattern = UriTemplate(uri) if UriTemplate.is_template(uri) else None
         if pattern is None and required:
             raise TypeError(
-                f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(required)}}} for example"
+                f"{uri}: {name} has parameters, so its URI must be a template, for example {uri}/{{{min(required)}}}"
             )
         if pattern is not None and not required <= set(pattern.names) <= names:
             raise TypeError(
                 f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}. "
-                "Others need a default"
+                "Further parameters need a default"
             )
         if pattern is None:
             size = options.get("size")
@@ -104,7 +106,7 @@ class RegisteredResource:
 
 
 class UnlistedResources(Protocol):
-    """Resources that no listing shows, and that are found by their URIs."""
+    """Resources that aren't in any listing, but can be read by URI."""
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
@@ -112,8 +114,8 @@ class UnlistedResources(Protocol):
         ...
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the resource that serves ``uri`` to this caller, whose handler takes the URI; `None` where there is
-        none. ``disabled``: see `Registry.get_for`."""
+        """Return the resource that serves ``uri`` to this caller, or `None`. Its handler takes the URI. ``disabled``:
+        see `Registry.get_for`."""
         ...
 
 
@@ -126,13 +128,13 @@ class Resources:
         self.registry: Registry[RegisteredResource] = Registry("resource", page_size)
         self.templates: Registry[RegisteredResource] = Registry("resource template", page_size)
         self.page_size = page_size
-        """The number of things in a page of a listing; `None`: all."""
+        """The number of entries in a page of a listing; `None` for all."""
         self.unlisted: list[UnlistedResources] = []
-        """Resources that no listing shows."""
+        """Resources that aren't in any listing."""
         self.mounted: list[Resources] = []
         """The resources of mounted servers."""
         self.has_apps = False
-        """True where resources may be views: see `Apps`."""
+        """True if resources may be views of apps: see `Apps`."""
 
     def add(self, uri: str, function: Callable[..., Any], options: ResourceOptions) -> None:
         """Register ``function`` under a URI or a URI template: see `RegisteredResource.of`."""
@@ -143,40 +145,42 @@ class Resources:
 
     @property
     def has_scopes(self) -> bool:
-        """True when a resource or a template needs a scope."""
+        """True if a resource or template needs an OAuth scope."""
         return any(each.scopes for registry in self.registries for each in registry.including_disabled())
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
-        """The registries of what can be read, the unlisted ones included."""
+        """The registries of everything that can be read, including unlisted resources."""
         return self.registry, self.templates, *(registry for each in self.unlisted for registry in each.registries)
 
     @property
     def is_used(self) -> bool:
-        """True where there is something to read, disabled or not, or may be some time."""
+        """True if there is anything to read, even disabled, or if there may be later."""
         return self.registry.is_used or self.templates.is_used or bool(self.unlisted)
 
     def change_watchers(self, uri: str, delta: int) -> None:
-        """Note that one client more, or less, wants to be told of changes of ``uri``, for those who have to know."""
+        """Update the count of clients that are subscribed to ``uri``, by one more or one less."""
         for resources in self.mounted:
             resources.change_watchers(uri, delta)
 
     def remove(self, uri: str) -> None:
-        """Remove a resource or a template. Raises `KeyError` when there is none."""
+        """Remove a resource or a template. Raises `KeyError` if there is none."""
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(self.name_of(uri))
 
     def name_of(self, uri: str) -> str:
-        """Return the name under which a declared resource or template is registered: its normal form, unless it came
-        from elsewhere."""
+        """Return the key under which a declared resource or template is registered: its normal form, unless it was
+        mounted."""
         known = self.registry.known(uri) or self.templates.known(uri)
         return normal_uri(uri) if known is None else uri
 
     def find(
         self, uri: str, auth: Auth | None, *, disabled: bool = False
     ) -> tuple[RegisteredResource, dict[str, str]] | None:
-        """Return the entry that serves ``uri`` to this caller, and the template's values; a resource goes before
-        templates, these in the order of registration, and templates before what is not listed. `None` when there is no
-        such entry, and for a URI that is too long, which is not matched. ``disabled``: see `Registry.get_for`."""
+        """Return the entry that serves ``uri`` to this caller, and the values of the template's names, or `None`.
+
+        Resources come first, then templates in the order of registration, then unlisted resources. A URI that is too
+        long isn't matched. ``disabled``: see `Registry.get_for`.
+        """
         if len(uri) > LONGEST_URI:
             return None
         resource = self.registry.get_for(auth, uri, disabled=disabled)
@@ -196,7 +200,7 @@ class Resources:
         return None
 
     async def read(self, scope: RequestScope, lifespan: Any) -> ReadResourceResult | InputRequiredResult:
-        """Answer ``resources/read``. Raises `CodedError`, also for a URI that is too long."""
+        """Answer ``resources/read``. Raises `CodedError`, for example for a URI that is too long."""
         uri = structure_params(scope.request.params, ReadResourceParams, scope.request.revision).uri
         check_length(uri)
         found = self.find(uri, scope.exchange.peer.auth)
@@ -234,12 +238,12 @@ class Resources:
 
     @staticmethod
     def not_found(scope: RequestScope, uri: str) -> CodedError:
-        """Return the error for ``uri`` in the form of the request's revision."""
+        """Return the "not found" error for ``uri`` in the form of the request's revision."""
         return CodedError(scope.request.revision.resource_not_found, "Resource not found", {"uri": uri})
 
 
 def _is_parts(value: Any) -> bool:
-    """Return whether ``value`` is a list of parts, and not a list that is itself the JSON data."""
+    """Return whether ``value`` is a list of resource contents rather than a list that is JSON data itself."""
     parts = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(parts) and all(isinstance(part, TextResourceContents | BlobResourceContents) for part in parts)
 

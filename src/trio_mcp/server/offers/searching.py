@@ -1,4 +1,4 @@
-"""Searching: a server with many tools lists two, one that finds the others and one that calls them.
+"""Tool search: a server with many tools lists only two, one to find the other tools and one to call them.
 
 The `ToolIndex` ranks tools by BM25 (Robertson and Zaragoza, 2009) over their names, descriptions and parameters.
 """
@@ -27,16 +27,16 @@ CALL: Final = "call_tool"
 
 _WORDS: Final = re.compile(r"[^\W_]+")
 _PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-"""The words within a name like getHTTPStatus."""
+"""The words in a name like getHTTPStatus."""
 _EVERYWHERE: Final = frozenset(
     ("a", "an", "and", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with")
 )
 _MAX_TERMS: Final = 400
-"""Terms of a tool that count, the first ones."""
+"""How many of a tool's terms are indexed, from the beginning."""
 _MAX_CHARACTERS: Final = 4000
 _MAX_PARAMETERS: Final = 50
 _MAX_QUERY_TERMS: Final = 20
-"""Different terms of a query that count."""
+"""How many different terms of a query are used."""
 _K1: Final = 1.2
 _B: Final = 0.75
 _NAME_WEIGHT: Final = 3
@@ -45,17 +45,19 @@ _SIGNATURE: Final = 400
 
 
 class ToolSearch:
-    """The search in ``tools``, of which the ``pinned`` ones are listed besides."""
+    """The search in ``tools``. The ``pinned`` tools are listed as well."""
 
     def __init__(self, tools: Tools, pinned: Collection[str]) -> None:
         if isinstance(pinned, str):
-            raise TypeError(f"pinned are names:\n    wrong:  pinned={pinned!r}\n    right:  pinned=[{pinned!r}]")
+            raise TypeError(
+                f"pinned must be a list of names:\n    wrong:  pinned={pinned!r}\n    right:  pinned=[{pinned!r}]"
+            )
         self._tools = tools
         self._index = ToolIndex()
         read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         self._own = {
             SEARCH: RegisteredTool.of(self.search_tools, {"annotations": read_only}),
-            CALL: RegisteredTool.of(call_tool, {"task": "optional"}),  # as the tool that is called
+            CALL: RegisteredTool.of(call_tool, {"task": "optional"}),  # the tool that it calls decides
         }
         self.listed: Registry[RegisteredTool] = Registry("tool", None)
         """The tools that clients see."""
@@ -68,8 +70,8 @@ class ToolSearch:
     def resolve_call(
         self, name: str, arguments: Any, find: Callable[[str], RegisteredTool | None]
     ) -> tuple[str, Any, RegisteredTool | None]:
-        """Return the call that is meant by the ``name`` and ``arguments`` of one, and its tool: one of the two here, or
-        the tool that the arguments name, as far as ``find`` finds it."""
+        """Resolve a call of one of the two tools: return the name, the arguments and the tool that are meant. For
+        ``call_tool``, that is the tool named in ``arguments``, if ``find`` finds it."""
         entry = self._own.get(name)
         if name != CALL or not isinstance(arguments, dict):
             return name, arguments, entry
@@ -77,7 +79,7 @@ class ToolSearch:
         called, given = inner.get("name"), inner.get("arguments", {})
         tool = find(called) if isinstance(called, str) else None
         if tool is None or not isinstance(given, dict) or not _is_for_model(tool.listed):
-            return name, inner, entry  # which says what is wrong
+            return name, inner, entry  # calling it reports what is wrong
         return tool.listed.name, cast("JSONObject", given), tool
 
     async def search_tools(
@@ -107,43 +109,46 @@ async def call_tool(
 
 
 class PinnedTools(Mirror[RegisteredTool]):
-    """The tools that are listed in spite of the search: by their names, also later ones, and
-    tools that are not for the model: views may call listed tools alone, and hosts hide these from the model."""
+    """Tools that are listed in spite of the search.
+
+    They are the tools with pinned names, even if added later, and all tools that aren't for the model: views can only
+    call listed tools, and hosts hide these from the model.
+    """
 
     def __init__(self, listed: Registry[RegisteredTool], pinned: frozenset[str]) -> None:
         super().__init__(listed, str, lambda entry: entry)
         self._pinned = pinned
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` for the names of the two tools that are there for all others."""
+        """Raise `ValueError` for the names of the two search tools."""
         if name in (SEARCH, CALL):
-            raise ValueError(f"{name!r} is the name of a tool of server.searchable(): give this one another")
+            raise ValueError(f"server.searchable() uses the tool name {name!r}: choose another name for this tool")
 
     def add(self, name: str, item: RegisteredTool) -> None:
-        """List a tool that is pinned: see `Mirror.add`."""
+        """List a tool if it is pinned: see `Mirror.add`."""
         if name in self._pinned or not _is_for_model(item.listed):
             super().add(name, item)
 
     def remove(self, name: str) -> None:
-        """List a tool no longer: see `Mirror.remove`."""
+        """Stop listing a tool: see `Mirror.remove`."""
         if name in self._shown:
             super().remove(name)
 
 
 class ToolIndex(Mirror[RegisteredTool]):
-    """The terms of all tools for the model in a registry, kept with each change, so that a search reads nothing but its
-    own terms."""
+    """An index of the search terms of every model-visible tool in a registry. It is updated on each change, so that a
+    search looks up only the terms in its query."""
 
     def __init__(self) -> None:
         self._places: dict[str, dict[str, int]] = {}
-        """The number of times that each term stands in each tool."""
+        """How often each term occurs in each tool."""
         self._terms: dict[str, Counter[str]] = {}
 
     def check_free(self, name: str) -> None:
-        """Do nothing: any name can be found."""
+        """Do nothing: every name can be indexed."""
 
     def add(self, name: str, item: RegisteredTool) -> None:
-        """Add a tool that is for the model: see `Mirror.add`."""
+        """Index a tool if the model can see it: see `Mirror.add`."""
         if not _is_for_model(item.listed):
             return
         terms = self._terms[name] = terms_of(item.listed)
@@ -151,14 +156,14 @@ class ToolIndex(Mirror[RegisteredTool]):
             self._places.setdefault(term, {})[name] = count
 
     def remove(self, name: str) -> None:
-        """Remove a tool: see `Mirror.remove`."""
+        """Remove a tool from the index: see `Mirror.remove`."""
         for term in self._terms.pop(name, ()):
             del self._places[term][name]
             if not self._places[term]:
                 del self._places[term]
 
     def ranked(self, query: str) -> list[str]:
-        """Return the names of the tools with a term of ``query``, the best ones first."""
+        """Return the names of the tools that contain a term of ``query``, best first."""
         scores: Counter[str] = Counter()
         number = len(self._terms)
         average = sum(len(terms) for terms in self._terms.values()) / max(number, 1)
@@ -172,8 +177,8 @@ class ToolIndex(Mirror[RegisteredTool]):
 
 
 def words_in(text: str) -> Iterator[str]:
-    """Return the terms of a text: words in lower case, also those within names, without the ``s`` of a plural, and
-    without words that stand everywhere."""
+    """Return the search terms of a text: lower-case words, including the words within names, without plural ``s`` and
+    without stop words."""
     for found in _WORDS.finditer(text[:_MAX_CHARACTERS]):
         for part in _PARTS.findall(found[0]) if found[0].isascii() else [found[0]]:
             word = part.lower()
@@ -182,7 +187,7 @@ def words_in(text: str) -> Iterator[str]:
 
 
 def terms_of(tool: Tool) -> Counter[str]:
-    """Return the terms of a tool, with the number of times that each counts."""
+    """Return the search terms of a tool, with the weight of each."""
     terms: Counter[str] = Counter()
     texts = [tool.name] * _NAME_WEIGHT + [tool.title or "", tool.description or ""]
     for name, schema in _parameters(tool.input_schema):
@@ -196,7 +201,7 @@ def terms_of(tool: Tool) -> Counter[str]:
 
 
 def in_a_line(tool: Tool) -> str:
-    """Return the name, the parameters and the first line of the description of a tool, each cut to some length."""
+    """Return the name, parameters and first line of the description of a tool, each truncated."""
     required: Any = tool.input_schema.get("required")
     needed = cast("list[Any]", required) if isinstance(required, list) else []
     parts = [
@@ -214,7 +219,7 @@ def _parameters(schema: JSONObject) -> Iterator[tuple[str, JSONObject]]:
 
 
 def _kind(listed: Any, depth: int = 2) -> str:
-    """Return what a model has to know of a schema, in a few characters."""
+    """Return a schema's type in a few characters, for a model."""
     schema: JSONObject = as_object(listed)
     options: Any = schema.get("enum")
     if isinstance(options, list):

@@ -1,6 +1,6 @@
-"""SkillOffers: the skills of a server, as its clients list, get and read them (SEP-2640).
+"""SkillOffers: how a server lists, gets and reads its skills for clients (SEP-2640).
 
-The files of a skill are resources: its ``SKILL.md`` is listed among all resources, all others are found by their URIs.
+The files of a skill are resources. Its ``SKILL.md`` is listed among all resources; the others can be read by URI.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 _MARKDOWN: Final = "text/markdown"
 _FOLDER: Final = "inode/directory"
 _TYPES: Final = mimetypes.MimeTypes(filenames=())
-"""The types of names that Python knows, the same on all machines."""
+"""The MIME types built into Python, which are the same on all machines."""
 _PAGE: Final = 100
-"""Skills in a page where the server has no page size: each comes with the list of its files."""
+"""Skills in a page if the server has no page size. Each entry contains the list of its files."""
 _CHANGED: Final = "notifications/resources/list_changed"
 
 
@@ -52,31 +52,31 @@ class SkillOptions(TypedDict, total=False):
     """Keywords of skills."""
 
     listed: bool
-    """False: the skill is in no list, and is found by who knows the URI of its ``SKILL.md``."""
+    """If false, the skill isn't listed, but clients that have the URI of its ``SKILL.md`` can get it."""
     scopes: Sequence[str]
-    """Scopes that the token of a caller must have to get the skill and to read its files. See `ResourceOptions`."""
+    """OAuth scopes that the caller's token must have to get the skill and read its files. See `ResourceOptions`."""
     visible: Visible | None
-    """Function of the caller, which tells whether the skill exists for the caller. See `ResourceOptions`."""
+    """Predicate on the caller, which decides whether the skill exists for the caller. See `ResourceOptions`."""
     tags: Sequence[str]
-    """Tags, by which `Server.disable` and `Server.enable` know the skill."""
+    """Tags for `Server.disable` and `Server.enable`."""
 
 
 @define(eq=False)
 class _OfferedSkill:
-    """A skill as one server offers it."""
+    """A skill offered by one server."""
 
     skill: SkillSource
     options: SkillOptions
     file: RegisteredResource
-    """Any file of the skill, as a resource."""
+    """The resource options of all files of the skill."""
     scopes: frozenset[str]
     visible: Visible | None
     tags: frozenset[str]
 
 
 class SkillOffers:
-    """The skills that ``server`` offers. ``contents`` returns a file by the path of its skill and its own path there;
-    ``recheck`` waits until changes are known."""
+    """The skills that ``server`` offers. ``contents`` returns a file, given the path of its skill and its path in the
+    skill. ``recheck`` waits until changes have been read."""
 
     def __init__(
         self, server: Any, contents: Callable[[str, str], Awaitable[bytes]], recheck: Callable[[], Awaitable[None]]
@@ -88,7 +88,7 @@ class SkillOffers:
         self._listed: Registry[_OfferedSkill] = Registry("skill", resources.page_size or _PAGE)
         self._unlisted: Registry[_OfferedSkill] = Registry("skill", None)
         self.registries: tuple[Registry[Any], ...] = (self._listed, self._unlisted)
-        """The skills by the paths of their folders in URIs: see `UnlistedResources.registries`."""
+        """The skills by the path of their folder in URIs: see `UnlistedResources.registries`."""
         resources.unlisted.append(self)
 
     # What is offered
@@ -99,8 +99,8 @@ class SkillOffers:
         return self._server._active_runs
 
     def add(self, skill: SkillSource, options: SkillOptions) -> None:
-        """Offer a skill, and tell the clients. Raises `ValueError` for a URI that is taken, and for senseless options,
-        and `TypeError`."""
+        """Offer a skill, and notify clients. Raises `ValueError` if the URI is taken or an option is invalid, and
+        `TypeError` for options of the wrong type."""
         resource = self._resource(skill, options)
         is_listed = options.get("listed", True)
         if is_listed:
@@ -117,7 +117,7 @@ class SkillOffers:
             self._server._observers.list_changed(_CHANGED)
 
     def remove(self, skill: SkillSource) -> None:
-        """Withdraw a skill, and tell the clients."""
+        """Remove a skill, and notify clients."""
         if self._unlisted.known(skill.path) is not None:
             self._unlisted.remove(skill.path)
             return
@@ -126,8 +126,8 @@ class SkillOffers:
         self._server._observers.list_changed(_CHANGED)
 
     def replace(self, before: SkillSource, skill: SkillSource) -> None:
-        """Offer a skill as it is now, and tell the clients of its ``SKILL.md``, and of each of its files that is not
-        what it was ``before``."""
+        """Offer the current version of a skill. Notify clients that its ``SKILL.md`` changed, and each file that
+        differs from ``before``."""
         offer = self._listed.known(skill.path) or cast("_OfferedSkill", self._unlisted.known(skill.path))
         offer.skill = skill
         if self._listed.known(skill.path) is not None:
@@ -140,7 +140,7 @@ class SkillOffers:
                 self._server._observers.list_changed(_CHANGED)
         files = {**before.files, **skill.files}
         changed = [file.uri for path, file in files.items() if before.files.get(path) != skill.files.get(path)]
-        # The entry of a skill is known by its SKILL.md, so this tells of any change of the entry.
+        # A skill is identified by its SKILL.md, so this notification covers any change of the skill.
         for uri in dict.fromkeys([skill.entry.uri, *changed]):
             self._server.resource_updated(uri)
 
@@ -162,17 +162,17 @@ class SkillOffers:
         }
         return RegisteredResource.of(entry.uri, read, described, self._server._cache_hints["resources/read"])
 
-    # How it is found
+    # Lookup by URI
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the resource that ``uri`` is, of the innermost skill that this caller may see and that has such a file
-        or folder: see `UnlistedResources.find`."""
+        """Return the resource at ``uri``, from the innermost skill that this caller can see and that has such a file or
+        folder: see `UnlistedResources.find`."""
         found = next(self._at(uri, auth, disabled=disabled), None)
         return None if found is None else found[0].file
 
     def _at(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> Iterator[tuple[_OfferedSkill, str]]:
-        """Yield the skills that have a file or folder at ``uri``, the innermost first, each with the path there; the
-        empty one for the folder of the skill."""
+        """Yield the skills that have a file or folder at ``uri``, innermost first, each with the path in the skill. The
+        path is empty for the skill's own folder."""
         path = _path_of(uri)
         folder, inside = path, ""
         while folder:
@@ -210,10 +210,10 @@ class SkillOffers:
         raise _not_found("No skill is served", params.uri)
 
     async def answer_directory(self, params: ReadDirectoryParams, ctx: RequestContext) -> ReadDirectoryResult:
-        """Return what is directly in a folder of a skill. Raises `CodedError` (-32602)."""
+        """Return the direct children of a folder in a skill. Raises `CodedError` (-32602)."""
         await self._recheck()
         if params.cursor is not None:
-            raise CodedError(INVALID_PARAMS, "Invalid params: the cursor is not one of this list")
+            raise CodedError(INVALID_PARAMS, "Invalid params: the cursor was not issued for this list")
         for offer, inside in self._at(params.uri, ctx.auth):
             if inside not in offer.skill.files:
                 return ReadDirectoryResult(list(_children(offer.skill, inside, params.uri)))
@@ -226,7 +226,8 @@ def _not_found(what: str, uri: str) -> CodedError:
 
 
 def _path_of(uri: str) -> str:
-    """Return the path that a URI names, percent-decoded once; empty for other URIs, and for a slash behind."""
+    """Return the path in a skill URI, percent-decoded once. Empty for other URIs, and for a URI with a slash at its
+    end."""
     path = unquote(uri.removeprefix(SKILL_SCHEME)) if uri.startswith(SKILL_SCHEME) else ""
     return "" if path.endswith("/") else path
 
@@ -237,7 +238,7 @@ def _has(skill: SkillSource, path: str) -> bool:
 
 
 def _children(skill: SkillSource, folder: str, uri: str) -> Iterator[Resource]:
-    """Yield what is directly in a folder of ``skill``, whose URI is ``uri`` (SEP-2640, Directory Listing)."""
+    """Yield the direct children of the folder of ``skill`` at ``uri`` (SEP-2640, Directory Listing)."""
     before = f"{folder}/" if folder else ""
     seen: set[str] = set()
     for path, file in skill.files.items():
@@ -259,7 +260,7 @@ def _type_of(name: str) -> str | None:
 
 
 def _part(uri: str, name: str, contents: bytes) -> TextResourceContents | BlobResourceContents:
-    """Return ``contents`` as text where they are text, which gives the same bytes back, else as a blob."""
+    """Return ``contents`` as text if the text encodes to the same bytes again, otherwise as a blob."""
     kind = _type_of(name)
     try:
         return TextResourceContents(uri, contents.decode(), kind or "text/plain")

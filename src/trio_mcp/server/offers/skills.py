@@ -1,4 +1,4 @@
-"""Skills: the extension with which a server offers instructions and files for models (SEP-2640)."""
+"""Skills: the extension by which a server offers instructions and files for models (SEP-2640)."""
 
 from __future__ import annotations
 
@@ -22,27 +22,34 @@ from .skill_offers import SkillOffers, SkillOptions
 logger = logging.getLogger("trio_mcp")
 
 _MAX_ATTEMPTS: Final = 3
-"""Times that a file is read which changes all the time."""
+"""How often a file that keeps changing is read again."""
 
 
 class Skills(SkillsExtension):
-    """The extension for skills, ``io.modelcontextprotocol/skills``, with the skills of a server.
+    """The skills extension, ``io.modelcontextprotocol/skills``, with the skills of a server.
 
         server = Server("billing", extensions=[Skills("skills")])
 
-    A skill is a folder with a ``SKILL.md``, which begins with front matter in YAML, and with further files. Each of the
-    ``folders`` is a skill, as for `add_folder`, or holds skills, as for `add_folders`; ``options``, see `SkillOptions`,
-    are for all skills of the folders. Folders are read and hashed when added. Nothing in a skill is a link, hidden
-    files count, and a skill has at most 512 files, and 16 MiB.
+    A skill is a folder with a ``SKILL.md``, which begins with YAML front matter, and further files. It may contain no
+    links. Hidden files count. It has at most 512 files and 16 MiB.
 
-    Exactly the hashed bytes are served. A folder that has changed is read again first: when a file is read, at
-    `refresh`, and, where the last look is ``recheck`` seconds old, when clients list or get skills.
-    ``directory_read=False``: clients cannot list folders. A host declares the extension, too:
-    ``open_stdio(command, extensions=[Skills()])``. The ``name`` of the extension, the settings of a ``server`` and
-    those of a ``client``, which are empty, are those of SEP-2640.
+    Args:
+        folders: Folders that either are skills, as for `add_folder`, or contain skills, as for `add_folders`. They are
+            read and hashed when added.
+        recheck: Seconds after which the folders are checked for changes again when clients list or get skills.
+        directory_read: If false, clients cannot list folders.
+        options: Apply to all skills in the folders. See `SkillOptions`.
 
-    Raises `ValueError`, which names the file and the rule, for what is no skill, `OSError` for what cannot be read, and
-    `ImportError` without the extra ``trio-mcp[skills]``.
+    ``name``, the settings of a ``server``, and the settings of a ``client``, which are empty, come from SEP-2640. A
+    host declares the extension too: ``open_stdio(command, extensions=[Skills()])``.
+
+    The server sends exactly the bytes that were hashed. A changed folder is read again first: when a file is read, at
+    `refresh`, and when clients list or get skills and the last check is ``recheck`` seconds old.
+
+    Raises:
+        ValueError: If a folder isn't a valid skill. The text names the file and the rule.
+        OSError: If a file cannot be read.
+        ImportError: If the extra ``trio-mcp[skills]`` isn't installed.
     """
 
     def __init__(
@@ -57,34 +64,36 @@ class Skills(SkillsExtension):
         super().__init__(directory_read=directory_read)
         self._recheck = recheck
         self._skills: dict[str, tuple[SkillSource, SkillOptions]] = {}
-        """The skills by the paths of their folders in URIs."""
+        """The skills by the path of their folder in URIs."""
         self._folders: list[_Folder] = []
         self._offers: list[SkillOffers] = []
         self._checked_at = float("-inf")
         self._reload_lock = trio.Lock()
         self._logged = set[str]()
-        """Faults of folders that were logged."""
+        """Errors of folders that have been logged already."""
         for each in folders:
             add = self.add_folder if (Path(each) / SKILL_FILE).exists() else self.add_folders
             add(each, **options)
 
     def add_folder(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
-        """Offer ``folder`` as the skill ``skill://PREFIX/NAME``, where ``NAME`` is the name of the folder and in its
-        front matter. Clients are told. Raises as the class, and for a path that is taken."""
+        """Offer ``folder`` as the skill ``skill://PREFIX/NAME``, and notify clients. ``NAME`` must be both the folder's
+        name and the name in its front matter. Raises as the class, and `ValueError` if the path is taken."""
         check_keywords(Skills.add_folder, options)
         self._add_folder(_Folder(Path(folder).absolute(), prefix, holds_skills=False, options=options))
 
     def add_folders(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
-        """Offer each folder with a ``SKILL.md`` below ``folder``, however deep, as a skill whose prefix is ``prefix``
-        and the path in between: ``folder/acme/refunds`` is ``skill://acme/refunds``. Skills that come to ``folder`` or
-        go from it later come and go here, too. See `add_folder`."""
+        """Offer each folder with a ``SKILL.md`` anywhere below ``folder`` as a skill. The prefix of its URI is
+        ``prefix`` and the path in between: ``folder/acme/refunds`` becomes ``skill://acme/refunds``.
+
+        If skills are added to ``folder`` or removed later, so are they here. Raises as `add_folder`.
+        """
         check_keywords(Skills.add_folders, options)
         self._add_folder(_Folder(Path(folder).absolute(), prefix, holds_skills=True, options=options))
 
     def add_files(
         self, name: str, files: Mapping[str, str | bytes], prefix: str = "", **options: Unpack[SkillOptions]
     ) -> None:
-        """Offer ``files``, contents by their paths in the skill, as the skill ``skill://PREFIX/NAME``. See
+        """Offer ``files`` as the skill ``skill://PREFIX/NAME``: a mapping from paths in the skill to contents. See
         `add_folder`."""
         check_keywords(Skills.add_files, options)
         contents = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
@@ -97,12 +106,12 @@ class Skills(SkillsExtension):
         self._change(add)
 
     def remove(self, path: str) -> None:
-        """Withdraw the skill with this path, ``PREFIX/NAME``, or all of the folder that was added. Clients are told.
-        Raises `KeyError` where there is none."""
+        """Remove the skill with the path ``PREFIX/NAME``, or all skills of a folder that was added, and notify clients.
+        Raises `KeyError` if there is none."""
         self._change(partial(self._remove, path))
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Make a change in the trio run of the servers that offer the skills. See `ActiveRuns.call_in_run`."""
+        """Apply a change in the trio run of each server that offers the skills. See `ActiveRuns.call_in_run`."""
         for offers in self._offers:
             change = partial(offers.active_runs.call_in_run, change)
         change()
@@ -119,7 +128,7 @@ class Skills(SkillsExtension):
         for fault in faults:
             raise fault
         if not found:
-            raise ValueError(f"{folder.folder}: there is no folder with a {SKILL_FILE}")
+            raise ValueError(f"{folder.folder}: no folder contains a {SKILL_FILE}")
 
         def add() -> None:
             self._check_free(found)
@@ -133,7 +142,7 @@ class Skills(SkillsExtension):
     def _check_free(self, paths: Iterable[str]) -> None:
         for path in paths:
             if path in self._skills:
-                raise ValueError(f"there is a skill {path!r} already")
+                raise ValueError(f"there is already a skill {path!r}")
 
     def _offer(self, skill: SkillSource, options: SkillOptions) -> None:
         for offers in self._offers:
@@ -148,14 +157,17 @@ class Skills(SkillsExtension):
     # Changes
 
     async def refresh(self) -> None:
-        """Read the folders that have changed, and tell clients: of the ``SKILL.md`` of each skill that has changed,
-        whichever of its files it was, of that file, and of the list. A folder that is no skill any more is withdrawn
-        until it is one again; the first of these faults is raised, once all folders are read."""
+        """Read the folders that have changed, and notify clients.
+
+        For each changed skill, clients are notified of its ``SKILL.md``, of each changed file, and of the list. If a
+        folder stops being a valid skill, it is removed until it becomes valid again. Once all folders are read, the
+        first such error is raised.
+        """
         for fault in await self._reload():
             raise fault
 
     async def _recheck_if_due(self) -> None:
-        """Look for changes where the last look is old enough. Faults are logged."""
+        """Check for changes if the last check is old enough. Errors are logged."""
         if self._folders and not 0 <= trio.current_time() - self._checked_at < self._recheck:
             for fault in await self._reload():
                 if str(fault) not in self._logged:
@@ -163,7 +175,7 @@ class Skills(SkillsExtension):
                     logger.warning("a skill is not offered: %s", fault)
 
     async def _reload(self, *, anew: str | None = None) -> list[Exception]:
-        """Read what has changed, and the skill ``anew`` in any case. Return what is wrong with folders."""
+        """Read everything that has changed, and the skill ``anew`` in any case. Return the errors of folders."""
         faults: list[Exception] = []
         async with self._reload_lock:
             self._checked_at = trio.current_time()
@@ -178,7 +190,7 @@ class Skills(SkillsExtension):
         return faults
 
     def _replace(self, folder: _Folder, found: dict[str, SkillSource]) -> list[Exception]:
-        """Offer what was ``found`` in the place of what was there."""
+        """Replace the offered skills by those ``found``."""
         faults: list[Exception] = []
         for path in set(folder.paths) - found.keys():
             self._withdraw(path)
@@ -198,7 +210,7 @@ class Skills(SkillsExtension):
         folder.paths = list(found)
         return faults
 
-    # What a server offers
+    # The extension's side of a server
 
     def _register(self, server: Any) -> None:
         """Offer the skills on ``server``: see `Extension._register`."""
@@ -212,8 +224,8 @@ class Skills(SkillsExtension):
             offers.add(skill, options)
 
     async def _contents(self, path: str, name: str) -> bytes:
-        """Return the file ``name`` of the skill at ``path``, the bytes that its entry tells of: after a change the
-        entry is made anew first. Raises `ResourceNotFound`."""
+        """Return the file ``name`` of the skill at ``path``: exactly the bytes that its entry describes. After a
+        change, the entry is created again first. Raises `ResourceNotFound`."""
         for _ in range(_MAX_ATTEMPTS):
             skill = self._skills[path][0] if path in self._skills else None
             if skill is None or name not in skill.files:
@@ -227,18 +239,18 @@ class Skills(SkillsExtension):
 
 @define(eq=False)
 class _Folder:
-    """A folder that is a skill, or holds skills."""
+    """A folder that is a skill, or contains skills."""
 
     folder: Path
     prefix: str
     options: SkillOptions = attrs.field(kw_only=True)
     holds_skills: bool = attrs.field(kw_only=True)
     paths: list[str] = attrs.field(factory=list[str], init=False)
-    """The paths of its skills in URIs."""
+    """The paths of the folder's skills in URIs."""
 
     def read(self, known: Mapping[str, SkillSource]) -> tuple[dict[str, SkillSource], list[Exception]]:
-        """Return the skills by their paths, those that are ``known`` and have not changed as they are, and what is
-        wrong with others. For a worker thread."""
+        """Return the folder's skills by path, and the errors of invalid ones. Unchanged skills are taken from
+        ``known``. Blocks: call it in a worker thread."""
         found: dict[str, SkillSource] = {}
         faults: list[Exception] = []
         try:

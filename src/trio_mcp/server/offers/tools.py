@@ -53,20 +53,20 @@ if TYPE_CHECKING:
 
 _NAME: Final = lazy_pattern(r"[A-Za-z0-9_.-]{1,128}")
 _LARGE: Final = 1024 * 1024
-"""Bytes in memory from which the arguments of a request are put away once the handler has its copy."""
+"""Size in bytes above which the arguments of a request are freed once the handler has its copy."""
 
 
 class Validator(Protocol):
-    """Checks values against a schema."""
+    """Validates values against a schema."""
 
     def faults(self, value: Any) -> str | None:
-        """Return the faults of ``value`` in one line; `None` for a valid value."""
+        """Return what is wrong with ``value``, in one line; `None` if it is valid."""
         ...
 
 
 @frozen(eq=False)
 class RegisteredTool:
-    """A tool with its function, and the headers that mirror its arguments over HTTP."""
+    """A tool with its function, and the HTTP headers that mirror its arguments."""
 
     listed: Tool
     handler: UserFunction
@@ -88,7 +88,7 @@ class RegisteredTool:
     on_restart: OnRestart = "fail"
     has_view: bool = False
     is_checked: bool = False
-    """True when results are checked: there is an output schema, or a view."""
+    """True if results are checked, because there is an output schema or a view."""
     is_lenient: bool = False
 
     @classmethod
@@ -99,8 +99,8 @@ class RegisteredTool:
         encoders: Encoders | None = None,
         validator: Validator | None = None,
     ) -> RegisteredTool:
-        """Return the tool that ``function`` is. See `ToolOptions` for the keywords, `Server.tool` for the errors.
-        ``validator`` checks arguments against ``input_schema``, by default one that is made here."""
+        """Return ``function`` as a tool. See `ToolOptions` for the keywords, `Server.tool` for the errors.
+        ``validator`` validates arguments against ``input_schema``; by default it is created here."""
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         output, to_result = _results_of(handler, options.get("output_schema"), encoders)
@@ -139,18 +139,18 @@ class RegisteredTool:
 def _results_of(
     handler: UserFunction, output_schema: JSONObject | None, encoders: Encoders | None
 ) -> tuple[JSONObject | None, ToResult]:
-    """Return what `result_maker` returns for a tool."""
+    """Return the result of `result_maker` for a tool."""
     try:
         return result_maker(handler.returns, output_schema, encoders)
     except TypeError as error:
         raise TypeError(
-            f"what {handler.function.__name__} returns: {error}. "
-            "Annotate what goes over the wire, or leave the annotation out."
+            f"the return annotation of {handler.function.__name__} cannot be used: {error}. "
+            "Annotate what is sent to clients, or leave the annotation out."
         ) from None
 
 
 def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
-    """Return the tool as clients see it. Raises `ValueError` for what clients cannot read."""
+    """Return the tool as clients see it. Raises `ValueError` if a schema is invalid."""
     name, title, description, icons = handler.listed(options)
     check_name(name)
     task, schema = options.get("task", False), options.get("input_schema")
@@ -158,7 +158,7 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
     if schema is None:
         schema = handler.schema
     if schema.get("type") != "object":
-        raise ValueError(f'tool {name!r}: an input schema has "type": "object"')
+        raise ValueError(f'tool {name!r}: an input schema must have "type": "object"')
     execution = ToolExecution(task) if task else None
     annotations, meta, ui = options.get("annotations"), options.get("meta"), options.get("ui")
     if ui is not None:
@@ -167,20 +167,20 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
 
 
 def check_name(name: str) -> None:
-    """Raise `ValueError` for what is no name of a tool."""
+    """Raise `ValueError` unless ``name`` is a valid tool name."""
     if not _NAME.fullmatch(name):
-        # 2025-11-25 tools, Tool Names; hosts refuse other names, or the whole list.
+        # 2025-11-25 tools, Tool Names. Hosts reject other names, or even the whole list.
         raise ValueError(
-            f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
-            + ("give one: name=..." if name == "<lambda>" else "the name for people is title=...")
+            f"{name[:200]!r} is not a valid tool name: use 1 to 128 letters from A to Z, digits, _, - and .; "
+            + ("set one with name=..." if name == "<lambda>" else "the name for people is title=...")
         )
 
 
 CallResolver: TypeAlias = Callable[
     [str, Any, Callable[[str], RegisteredTool | None]], tuple[str, Any, RegisteredTool | None]
 ]
-"""Takes the name and the arguments of a call of no tool of the registry, and a function that finds those; returns the
-name and the arguments that are meant, and the tool; `None`: there is none."""
+"""Resolves a call that names no registered tool. Takes the name, the arguments, and a function that finds tools;
+returns the name, the arguments and the tool that are meant, or `None` as the tool."""
 
 
 class Tools:
@@ -193,9 +193,9 @@ class Tools:
         self._call_resolver: CallResolver = lambda name, arguments, _: (name, arguments, None)
         self._encoders = encoders
         self.has_tasks = False
-        """True once there was a tool whose calls may be tasks: such tasks outlive even their tool."""
+        """True once a tool was added whose calls may be tasks. Tasks can outlive even their tool."""
         self.has_apps = False
-        """True where tools may have views: see `Apps`."""
+        """True if tools may have views: see `Apps`."""
 
     def add(self, function: Callable[..., Any], options: ToolOptions, validator: Validator | None = None) -> None:
         """Register ``function``: see `RegisteredTool.of`."""
@@ -206,7 +206,7 @@ class Tools:
         self.record_task_support(entry.task)
 
     def record_task_support(self, task: TaskSupport | None) -> None:
-        """Note whether the calls of a tool that is offered from now on may be tasks."""
+        """Record whether the calls of a newly added tool may be tasks."""
         self.has_tasks = self.has_tasks or task is not None
 
     def names(self) -> Collection[str]:
@@ -214,8 +214,8 @@ class Tools:
         return self.registry.names() | self.listed.names()
 
     def replace_listing(self, listed: Registry[RegisteredTool], call_resolver: CallResolver) -> None:
-        """Have clients see ``listed`` in the place of all tools, and calls that name no tool read by
-        ``call_resolver``."""
+        """Show clients ``listed`` instead of all tools. ``call_resolver`` resolves calls that name no registered
+        tool."""
         self.listed, self._call_resolver = listed, call_resolver
 
     def call(
@@ -225,10 +225,12 @@ class Tools:
         tasks: Callable[[], TaskHost] | None,
         arguments: JSONObject | None = None,
     ) -> Awaitable[CallToolResult | InputRequiredResult]:
-        """Answer ``tools/call``. Errors of the tool itself are a result with ``isError``, made here or in
-        `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602. ``tasks``
-        returns what runs the calls that are tasks; `None`: the server has none. ``arguments`` take the place of those
-        of the request."""
+        """Answer ``tools/call``.
+
+        Errors of the tool itself become a result with ``isError``, here or in `Replies.failure`. An unknown tool, and
+        invalid arguments before 2025-11-25, raise `CodedError` (-32602). ``tasks`` returns the host that runs tasks; it
+        is `None` if the server has none. ``arguments`` replace those of the request.
+        """
         request = scope.request
         params = structure_params(request.params, CallToolParams, request.revision)
         entry = self.registry.get_for_all(params.name)
@@ -240,7 +242,7 @@ class Tools:
             raise CapabilityMissing(missing, request.revision)
         task = None
         if entry.task is not None or params.task is not None:
-            # 2025-11-25 tasks, Task Support 1: who has no tasks MUST ignore the parameter.
+            # 2025-11-25 tasks, Task Support 1: servers without tasks MUST ignore the parameter.
             task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
         if is_own := arguments is None:
             arguments = params.arguments or {}
@@ -255,7 +257,7 @@ class Tools:
                 bound = entry.bind(arguments)
             except BadArguments as error:
                 fault = str(error)
-            # Not where functions around the tool have the arguments, and may call it again.
+            # Not if there is middleware: it has the arguments, and may call the tool again.
             if request.size > _LARGE and is_own and arguments and fault is None and task is None:
                 request.put_away("arguments")
         if fault is not None:
@@ -277,8 +279,8 @@ class Tools:
         params: CallToolParams,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Answer ``tools/call`` by ``run``, the arounds of the request with `call` inside. The arounds are a part of
-        the task that the call is or may become, and run again with a tool that is run again."""
+        """Answer ``tools/call`` with ``run``, the request's middleware with `call` inside. The middleware is part of
+        the task that the call is or may become, and runs again if the tool runs again."""
         entry, task = self._find(params, scope)[1], scope.task
         if entry is not None and not scope.request.missing(entry.requires):
             if task is None and (entry.task is not None or params.task is not None):
@@ -288,8 +290,8 @@ class Tools:
         return run() if task is None else run_within(task, scope, run)
 
     def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
-        """Return the call that ``params`` mean, and its tool, or `None` where none exists for the caller of the
-        request. A task that runs once more was admitted before, by a token that nobody has kept."""
+        """Return the resolved call, and its tool, or `None` if the tool doesn't exist for the caller. A task that runs
+        again was authorized before, by a token that isn't stored."""
         find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
         if (entry := find(params.name)) is not None:
             return params, entry
@@ -297,12 +299,12 @@ class Tools:
         return attrs.evolve(params, name=name, arguments=arguments), entry
 
     def resolve_call(self, params: CallToolParams, scope: RequestScope) -> CallToolParams:
-        """Return the call that ``params`` mean."""
+        """Return the resolved call for ``params``."""
         return self._find(params, scope)[0]
 
     def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
-        """Return the tool that the parameters of a call, unchecked, name, disabled or not; `None` where none exists for
-        this caller."""
+        """Return the tool that the unvalidated parameters of a call name, even if disabled; `None` if this caller can't
+        see it."""
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
             return None
@@ -312,7 +314,7 @@ class Tools:
         return find(name) or self._call_resolver(name, arguments or {}, find)[2]
 
     def _tool_of(self, record: TaskRecord) -> RegisteredTool | None:
-        """Return the tool that has made a task; `None` for one that is gone."""
+        """Return the tool that created a task; `None` if the tool was removed."""
         if (entry := self.registry.known(record.name)) is not None or record.name not in self.listed.names():
             return entry
         params = structure(decode_value(record.params), CallToolParams)
@@ -320,17 +322,17 @@ class Tools:
         return self.registry.known(name)
 
     def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether the task of ``record`` exists for the caller of a request, as its tool does. The scopes of a
-        tool that is gone are unknown: in a server with scopes its tasks do not exist for callers who have to have some.
-        """
+        """Return whether the task of ``record`` exists for a request's caller, which depends on its tool. If the tool
+        was removed, its scopes are unknown: in a server with scopes, its tasks then don't exist for callers that need
+        scopes."""
         peer, entry = scope.exchange.peer, self._tool_of(record)
         if entry is None:
             return peer.check_scopes is None or not self.registry.depends_on_caller
         return self.registry.get_for(peer.auth, entry.listed.name, disabled=True) is not None
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
-        """Raise `CodedError` where a task does not exist for the caller of a request, or the caller lacks a scope of
-        the tool that has made the task: a result is as well protected as its tool."""
+        """Raise `CodedError` if a task doesn't exist for a request's caller, or the caller lacks a scope of the tool
+        that created the task. So a result is as protected as its tool."""
         if not self.task_exists(scope, record):
             from ...tasks.task_methods import unknown_task  # late: most servers have no tasks
 
@@ -339,7 +341,7 @@ class Tools:
             scope.exchange.check_scopes(entry.scopes)
 
     def has_task_scopes(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether the caller of a request has the scopes of `check_scopes`, so that a listing shows the task."""
+        """Return whether a request's caller passes `check_scopes`, so that a listing may show the task."""
         try:
             self.check_scopes(scope, record)
         except CodedError:
@@ -387,7 +389,7 @@ class Tools:
         bound: dict[str, Any],
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Run the function of a tool, within the limits of the tool."""
+        """Call the function of a tool, within the tool's limits."""
         if entry.timeout is entry.slots is None:
             return entry.handler.call(scope, lifespan, bound, tasks)
         return self._call_limited(entry, partial(entry.handler.call, scope, lifespan, bound, tasks), scope)
@@ -399,7 +401,7 @@ class Tools:
         return await (read() if entry.timeout is None else self._call_limited(entry, read, scope))
 
     async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
-        # The time limit counts from the start of the tool, without the wait for other calls.
+        # The timeout starts when the tool does, so it excludes the wait for other calls.
         async with entry.slots or nullcontext():
             if entry.timeout is None:
                 return await call()
@@ -409,7 +411,7 @@ class Tools:
 
 
 def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
-    """Return how ``result`` breaks what the tool declares; `None` for a valid result."""
+    """Return what is wrong with ``result`` by the tool's declarations; `None` if it's valid."""
     if entry.has_view and not result.content:
         # SEP-1865, Graceful Degradation: tools MUST return meaningful content even when UI is available.
         return "has a view, and gave no content for other hosts"
@@ -426,7 +428,7 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
 
 
 def _read_leniently(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
-    """Return ``arguments`` with lists, objects and numbers read from text, and their fault, if any is left."""
+    """Return ``arguments`` with lists, objects and numbers parsed from strings, and the remaining fault, if any."""
     from ...protocol.schema_reading import read_leniently  # late: few arguments need it
 
     try:
@@ -441,14 +443,14 @@ async def _completed(result: CallToolResult) -> CallToolResult:
 
 
 class _ConcurrencyLimit:
-    """A limit of calls of a tool at a time; further calls wait in the order of their arrival."""
+    """A limit on concurrent calls of a tool. Further calls wait in order of arrival."""
 
     def __init__(self, limit: int) -> None:
         self._limiter = trio.CapacityLimiter(limit)
 
     async def __aenter__(self) -> None:
         try:
-            self._limiter.acquire_nowait()  # no checkpoint: later calls of other tools would get their threads first
+            self._limiter.acquire_nowait()  # no checkpoint: calls of other tools must not overtake
         except trio.WouldBlock:
             await self._limiter.acquire()
 
@@ -459,6 +461,6 @@ class _ConcurrencyLimit:
 def _validator(schema: JSONObject | None) -> SchemaValidator | None:
     if schema is None:
         return None
-    from ...protocol.schema_validator import SchemaValidator  # late: the most schemas are made of annotations
+    from ...protocol.schema_validator import SchemaValidator  # late: most schemas are generated from annotations
 
     return SchemaValidator(schema)

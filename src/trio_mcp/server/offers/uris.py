@@ -1,4 +1,4 @@
-"""URIs of resources: their normal form (RFC 3986, 6.2.2), and the templates that URIs are matched against.
+"""Resource URIs: their normal form (RFC 3986, 6.2.2), and the templates that URIs are matched against.
 
 The templates are those of RFC 6570 with simple ``{name}`` and reserved ``{+name}`` expressions and, at the end, the
 query parameters ``{?name,name}`` or ``{&name,name}``.
@@ -16,8 +16,8 @@ from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...lazy import lazy_pattern
 
 LONGEST_URI: Final = 8192
-"""Limit in characters. A URI is matched against each template, and kept for as long as its subscription, so its length
-is bounded."""
+"""Maximum length of a URI in characters. A URI is matched against each template, and stored as long as its
+subscription."""
 
 _SCHEME: Final = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 _BEFORE_PATH: Final = lazy_pattern(r"\A[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|[^/?#{]++)*+)?")
@@ -30,12 +30,12 @@ _PLAIN: Final = lazy_pattern(
     r"(?!https?:|wss?:|ftp:)[a-z][a-z0-9+.-]*+:(?://[!$&'()*+,.0-9:;=@_a-z~-]*+(?<!:)(?=[/?#]|\Z)|(?!//))"
     r"[!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~-]*+"
 )
-"""What most URIs are: in normal form, unless there are segments ``.`` and ``..``."""
+"""Matches most URIs that are already in normal form, except for ``.`` and ``..`` segments."""
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
 """Schemes whose empty path is ``/`` (RFC 3986, 6.2.3), with their default ports."""
 _RECENT: Final = 64
-"""URIs whose forms are kept."""
+"""How many URIs' normal forms are cached."""
 
 _ANY_EXPRESSION: Final = lazy_pattern(r"\{[^{}]*\}")
 _CAPITALS: Final = lazy_pattern(r"\{[^{}]*\}|[A-Z]+")
@@ -43,48 +43,49 @@ _EXPRESSION: Final = lazy_pattern(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
 _QUERY: Final = lazy_pattern(r"\{([?&])([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
 _DELIMITERS: Final = frozenset("/?#")
 _RESERVED: Final = lazy_pattern(r"[:@!$&'()*+,;=\[\]]")
-"""Further characters that values of a ``{name}`` hold percent-encoded only (RFC 6570, 3.2.2)."""
+"""Further characters that must be percent-encoded in values of a ``{name}`` (RFC 6570, 3.2.2)."""
 _MALFORMED: Final = lazy_pattern("%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = lazy_pattern(r"[\x00-\x1f\x7f-\x9f]")
 _SLASH: Final = lazy_pattern(r"[/\\]")
 
 
 def check_length(uri: str) -> None:
-    """Raise `CodedError` (-32602) for a URI of a peer that has more than `LONGEST_URI` characters."""
+    """Raise `CodedError` (-32602) if a peer's URI has more than `LONGEST_URI` characters."""
     if len(uri) > LONGEST_URI:
-        raise CodedError(INVALID_PARAMS, f"Invalid params: a URI has at most {LONGEST_URI} characters")
+        raise CodedError(INVALID_PARAMS, f"Invalid params: a URI may have at most {LONGEST_URI} characters")
 
 
 def checked_uri(uri: str) -> str:
-    """Return a declared URI or template as it is listed: characters that URIs cannot have, ``é`` or a space, are
-    percent-encoded. Raises `ValueError` for an invalid URI."""
+    """Return a declared URI or template in the form in which it's listed: characters that URIs cannot contain, such as
+    ``é`` or a space, are percent-encoded. Raises `ValueError` if it's invalid."""
     if len(uri) <= LONGEST_URI and uri.count(":") == 1 and "@" not in uri and _PLAIN.fullmatch(uri):
-        return uri  # without the other patterns, which most servers therefore never compile
+        return uri  # fast path: most servers never compile the other patterns
     shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
     if not _SCHEME.match(uri):
-        raise ValueError(f"{shown!r} is no URI, which begins with a scheme: 'data://{shown}' for example")
+        raise ValueError(f"{shown!r} is not a URI: it must begin with a scheme, for example 'data://{shown}'")
     if len(uri) > LONGEST_URI:
-        raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
+        raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI may have at most {LONGEST_URI}")
     if _CONTROL.search(plain) or plain != plain.strip():
-        raise ValueError(f"{shown!r} is no URI: a URI has no control characters, and no space at its ends")
+        raise ValueError(f"{shown!r} is not a URI: it has control characters, or a space at its beginning or end")
     if (stray := _MALFORMED.search(plain)) is not None:
-        raise ValueError(f"{shown!r} is no URI: write %25 for the % in {plain[stray.start() : stray.start() + 3]!r}")
+        raise ValueError(f"{shown!r} is not a URI: write %25 for the % in {plain[stray.start() : stray.start() + 3]!r}")
     scheme, slashes, host, _ = _parts(plain)
     if slashes and (not _AUTHORITY.fullmatch(host) or (not host and scheme in _PORTS)):
         rest = shown.partition("//")[2]
         raise ValueError(
-            f"{shown!r} is no URI: a host, the part between // and the next /, has no spaces, and a colon only before "
-            f"a port. If it is no host, write {f'{scheme}///{rest}'!r}"
+            f"{shown!r} is not a URI: the host, between // and the next /, must have no spaces, and a colon only "
+            f"before a port. If that part is not a host, write {f'{scheme}///{rest}'!r}"
         )
     return _quoted(uri)
 
 
 @lru_cache(_RECENT)
 def normal_uri(uri: str) -> str:
-    """Return the normal form of a URI or template, under which it is registered (RFC 3986, 6.2.2): scheme and host in
-    lower case, only those characters percent-encoded that have to be and, in a URI, no segments ``.`` and ``..``.
+    """Return the normal form of a URI or template, under which it is registered (RFC 3986, 6.2.2).
 
-    Reserved characters stay apart from their encodings: ``%2F`` is no ``/``. A URI that is too long stays as it is.
+    Scheme and host are in lower case, only characters that need it are percent-encoded, and a URI has no ``.`` and
+    ``..`` segments. Reserved characters stay distinct from their encodings: ``%2F`` isn't ``/``. A URI that is too long
+    is returned unchanged.
     """
     normal = _encoded(uri)[1]
     if "/." not in normal or UriTemplate.is_template(uri):
@@ -104,10 +105,11 @@ def normal_uri(uri: str) -> str:
 
 @lru_cache(_RECENT)
 def _encoded(uri: str) -> tuple[str, str]:
-    """Return the normal form of ``uri``, but for the segments ``.`` and ``..``, which no value of a template may have;
-    first with the case of the host as it was, since a part of it may be a value, which has the same place in both."""
+    """Return the normal form of ``uri`` in two variants, both with ``.`` and ``..`` segments, which no template value
+    may have. The first keeps the case of the host, since part of the host may be a value. Values have the same position
+    in both."""
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
-        return uri, uri  # with a % that begins nothing, decoding a part could begin something: "%%32e"
+        return uri, uri  # stray % signs: decoding a part could create a new escape, as in "%%32e"
     scheme, slashes, authority, rest = _parts(_quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass"))
     scheme, start = scheme.lower(), authority.rfind("@") + 1
     name, _, port = authority.rpartition(":")
@@ -125,7 +127,7 @@ def _quoted(text: str, errors: str = "strict") -> str:
 
 @cache
 def _quotes() -> dict[int, str]:
-    """Return the bytes that URIs cannot have, as they are written in one. `quote` takes steps for each character."""
+    """Return, for each byte that URIs cannot contain, its percent-encoding. `quote` would be slower per character."""
     return {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
 
 
@@ -135,36 +137,37 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _parts(uri: str) -> tuple[str, str, str, str]:
-    """Return the scheme with its colon, the slashes and the host of ``uri``, if it has these, and the rest."""
+    """Split ``uri`` into its scheme with colon, slashes and host, as far as it has them, and the rest."""
     rest = _BEFORE_PATH.sub("", uri)
     return *uri.removesuffix(rest).partition("//"), rest
 
 
 class UriTemplate:
-    """A URI with names in the place of some of its parts.
+    """A URI in which names stand for some parts.
 
-    ``{name}`` stands for one segment, which is one or more characters other than ``/``, ``?`` and ``#``. ``{+name}``,
-    or ``{name*}``, stands for one or more characters of any kind. A URI is matched in its normal form (`normal_uri`),
-    but values keep their case; then the text of each name is percent-decoded once. The URI does not match where the
-    decoding gives
+    - ``{name}`` stands for one segment: one or more characters except ``/``, ``?`` and ``#``.
+    - ``{+name}``, or ``{name*}``, stands for one or more characters of any kind.
+    - ``{?name,other}``, at the end, stands for query parameters in any order, each of which may be missing. If the
+      template already contains a ``?``, write ``{&name,other}``. Parameters with other names are ignored. A URI that
+      has a parameter twice doesn't match.
 
-    - anything but UTF-8, or a control character;
-    - for ``{name}``: a slash or a backslash, ``.`` or ``..``;
-    - for others: a slash or a backslash at its beginning, or ``..`` as a segment, for slashes and backslashes as
-    separators.
+    A URI is matched in its normal form (`normal_uri`), but values keep their case. The text of each name is then
+    percent-decoded once. The URI doesn't match if the decoded text
 
-    At the end of a template, ``{?name,other}`` stands for query parameters in any order, each of which may be missing;
-    behind a ``?`` in the template, ``{&name,other}``. Parameters of other names are ignored, and a URI that has one
-    twice does not match.
+    - isn't UTF-8, or has a control character;
+    - for ``{name}``: contains a slash or backslash, or is ``.`` or ``..``;
+    - for others: begins with a slash or backslash, or has ``..`` between slashes or backslashes.
 
-    Between two names stands text with ``/``, ``?`` or ``#`` in it; or, behind a ``{name}``, with another character that
-    is percent-encoded in its values, ``&`` or ``,`` for example, and then the first occurrence of that character ends
-    the name. One name at most is a ``{+name}``. All other templates are ambiguous: some URIs would fit in two ways. In
-    templates that are not ambiguous, the end of a name is known before the rest of the URI is read, so matching takes
-    time in proportion to the length of the URI.
+    A template must not be ambiguous, so that no URI matches it in two ways:
 
-    Raises `ValueError` for an ambiguous template, a name that stands twice, and other expressions, which the error
-    names.
+    - Between two names there is text with ``/``, ``?`` or ``#``. After a ``{name}``, it may also be another character
+      that is percent-encoded in values, for example ``&`` or ``,``. The first such character ends the name.
+    - At most one name is a ``{+name}``.
+
+    The end of each name is then known before the rest of the URI is read, so the time to match is proportional to the
+    length of the URI.
+
+    Raises `ValueError` for an ambiguous template, a repeated name, and other expressions, which the error names.
     """
 
     def __init__(self, template: str) -> None:
@@ -175,29 +178,29 @@ class UriTemplate:
         text = normal if query is None else normal[: query.start()]
         self._query: tuple[str, ...] = () if query is None else tuple(query[2].split(","))
         if mark and (mark == "?") == ("?" in text):
-            raise ValueError(f"{template}: write {{?name}} where the query begins, and {{&name}} behind a ?")
+            raise ValueError(f"{template}: write {{?name}} where the query begins, and {{&name}} after a ?")
         found = list(_EXPRESSION.finditer(text))
         literals = _EXPRESSION.split(text)[:: _EXPRESSION.groups + 1]
         if self.is_template("".join(literals)):
             raise ValueError(
-                f"{template}: only {{name}}, {{+name}} and {{name*}} can be matched, and {{?name,name}} at the end"
+                f"{template}: only {{name}}, {{+name}} and {{name*}} are supported, and {{?name,name}} at the end"
             )
         self.names: tuple[str, ...] = (*(match[2] for match in found), *self._query)
         if len(set(self.names)) != len(self.names):
-            raise ValueError(f"{template}: a name stands twice")
+            raise ValueError(f"{template}: a name is repeated")
         self._fits: dict[str, Callable[[str], bool]] = {}
         pattern = re.escape(literals[0])
         for match, literal, following in zip(found, literals[1:], [*found[1:], None], strict=False):
             is_path = bool(match[1] or match[3])
             if is_path and _is_path in self._fits.values():
-                raise ValueError(f"{template} is ambiguous: only one of its names can hold slashes")
+                raise ValueError(f"{template} is ambiguous: only one of its names can contain slashes")
             others = f"/?#{mark}"
             if following is not None and _DELIMITERS.isdisjoint(literal):
                 end = None if is_path else _RESERVED.search(literal)
                 if end is None:
                     raise ValueError(
-                        f"{template} is ambiguous: nothing says where {{{match[2]}}} ends and {following[0]} begins. "
-                        f"Put a slash between them, {text[: match.end()]}/{following[0]} for example."
+                        f"{template} is ambiguous: it is unclear where {{{match[2]}}} ends and {following[0]} begins. "
+                        f"Put a slash between them, for example {text[: match.end()]}/{following[0]}."
                     )
                 others += re.escape(end[0])
             anything = f"[^{mark}#]+" if mark else ".+"
@@ -207,12 +210,11 @@ class UriTemplate:
 
     @staticmethod
     def is_template(uri: str) -> bool:
-        """Return whether ``uri`` has expressions."""
+        """Return whether ``uri`` contains expressions."""
         return "{" in uri or "}" in uri
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the value of each name, without query parameters that are missing, or `None` where ``uri`` does not
-        fit."""
+        """Return the value of each name, except query parameters that are missing; `None` if ``uri`` doesn't match."""
         encoded, lowered = _encoded(uri)
         match = self._pattern.fullmatch(lowered)
         if match is None:
