@@ -179,10 +179,10 @@ async def test_what_comes_and_goes_later_does_so_everywhere_and_clients_are_told
 def test_a_clash_is_an_error_where_the_server_is_mounted_and_mounts_nothing() -> None:
     server, part = Server("whole"), notes()
     server.tool(name="n_in_a_thread")(anything)
-    with pytest.raises(ValueError, match="already a .* named 'n_in_a_thread'"):
+    with pytest.raises(ValueError, match=r"already a .* named 'n_in_a_thread'"):
         server.mount(part, prefix="n")
     server.mount(part, prefix="m")
-    with pytest.raises(ValueError, match="already a .* named 'notes://motto'"):
+    with pytest.raises(ValueError, match=r"already a .* named 'notes://motto'"):
         server.mount(notes(), prefix="other")
     assert server._tools.registry.names() == {"n_in_a_thread", "m_where", "m_in_a_thread"}
 
@@ -191,7 +191,7 @@ def test_a_clash_at_run_time_fails_the_addition_everywhere() -> None:
     server, part = Server("whole"), notes()
     server.mount(part, prefix="n")
     server.tool(name="n_len")(anything)
-    with pytest.raises(ValueError, match="already a .* named 'n_len'"):
+    with pytest.raises(ValueError, match=r"already a .* named 'n_len'"):
         part.tool(name="len")(anything)
     assert "len" not in part._tools.registry.names()
     with pytest.raises(ValueError, match="is not a valid tool name"):

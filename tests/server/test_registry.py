@@ -62,7 +62,7 @@ def test_a_cursor_stays_good_when_what_it_named_is_removed() -> None:
 
 
 def test_a_name_can_be_taken_once() -> None:
-    with pytest.raises(ValueError, match="already a .* named 'a'"):
+    with pytest.raises(ValueError, match=r"already a .* named 'a'"):
         listing("a", "a")
 
 

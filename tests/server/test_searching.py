@@ -145,7 +145,7 @@ def test_the_two_names_are_not_free_for_other_tools() -> None:
 
     server = Server("s")
     server.tool(name="call_tool")(act)
-    with pytest.raises(ValueError, match="already a .* named 'call_tool'"):
+    with pytest.raises(ValueError, match=r"already a .* named 'call_tool'"):
         server.searchable()
     server.remove_tool("call_tool")
     server.searchable()

@@ -148,7 +148,7 @@ async def test_what_is_added_later_with_a_disabled_tag_waits_too() -> None:
 async def test_a_disabled_thing_keeps_its_name_and_can_be_removed() -> None:
     server = made()
     server.disable("beta")
-    with pytest.raises(ValueError, match="already a .* named 'second'"):
+    with pytest.raises(ValueError, match=r"already a .* named 'second'"):
         server.tool(name="second")(lambda: "other")
     server.remove_tool("second")
     server.enable("beta")

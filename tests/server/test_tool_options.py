@@ -250,7 +250,7 @@ def test_a_name_is_registered_once() -> None:
     @server.tool
     async def echo() -> None: ...
 
-    with pytest.raises(ValueError, match="already a .* named 'echo'"):
+    with pytest.raises(ValueError, match=r"already a .* named 'echo'"):
         server.tool(echo)
 
 
