@@ -220,7 +220,7 @@ def test_a_value_with_other_than_printable_ascii_characters_is_refused(bad: str)
 
 @pytest.mark.parametrize("bad", ["", "a b", 'a"', "é", "a=", "a\n"])
 def test_a_name_that_is_no_token_is_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="is no name of a scheme or parameter"):
+    with pytest.raises(ValueError, match="is not a valid name of a scheme or parameter"):
         challenge_text(bad, {})
-    with pytest.raises(ValueError, match="is no name of a scheme or parameter"):
+    with pytest.raises(ValueError, match="is not a valid name of a scheme or parameter"):
         challenge_text("Bearer", {bad: "x"})

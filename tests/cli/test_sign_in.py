@@ -328,6 +328,6 @@ async def test_unreadable_record_is_removed_and_told_of(home: Path, world: World
     await call(world, "--sign-in")
     (file,) = [name for name in os.listdir(kept(home).folder) if name.endswith(".json")]
     (kept(home).folder / file).write_text("{")
-    assert "holds no record" in (await call(world, "--sign-in")).stderr
+    assert "is not a record" in (await call(world, "--sign-in")).stderr
     assert "may be good still" in (await logout(world.url)).stderr
     assert (await call(world, "--sign-in")).status == 0

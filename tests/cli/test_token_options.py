@@ -107,7 +107,12 @@ socket.getaddrinfo = lambda host, *rest, **more: find(b"127.0.0.1" if host == b"
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [(None, "cannot be read: No such file"), ("{", "is not JSON"), ("[]", "no JWK set"), ('{"keys": [1]}', "no key")],
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "is not JSON"),
+        ("[]", "not a JWK set"),
+        ('{"keys": [1]}', "no key"),
+    ],
 )
 async def test_file_without_keys_is_one_line_on_standard_error(tmp_path: Path, text: str | None, told: str) -> None:
     file, keys = written(tmp_path / "server.py", SERVER), tmp_path / "keys.json"

@@ -1,8 +1,8 @@
-"""Signing: the JWTs by which a client shows its identity and its keys.
+"""Signing: the JWTs with which a client proves its identity and its keys.
 
-`client_assertion` names a client at an endpoint of an authorization server (RFC 7523), as `basic_credentials` does with
-a secret; `ProofKey` makes the proofs of DPoP that the sender of a token has the key of the token (RFC 9449). joserfc is
-imported when something is signed.
+`client_assertion` authenticates a client at an endpoint of an authorization server (RFC 7523), as `basic_credentials`
+does with a secret. `ProofKey` makes DPoP proofs, which show that the sender of a token has its key (RFC 9449). joserfc
+is imported when something is signed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _ASSERTION_ALGORITHMS: Final = frozenset(
 
 
 def basic_credentials(client_id: str, client_secret: str) -> str:
-    """Return the value of Authorization for a client with a secret (RFC 6749 section 2.3.1)."""
-    # Both parts are form-encoded first, so that a colon in one of them is no end.
+    """Return the value of the Authorization header for a client with a secret (RFC 6749 section 2.3.1)."""
+    # Both parts are form-encoded first, so that a colon in them isn't the separator.
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
     return f"Basic {b64encode(pair.encode()).decode()}"
 
@@ -48,9 +48,14 @@ def client_assertion(
 ) -> str:
     """Return a new JWT for one request to ``issuer``, signed with ``private_key``, a PEM or JWK (RFC 7523 section 2.2).
 
-    ``algorithm`` is by default the usual one of the key, of those that are ``supported`` there, and ``key_id`` that of
-    the JWK. ``now`` is in seconds since the epoch. Raises `ImportError` without the extra ``trio-mcp[auth]``, and
-    `ValueError` for a key that is of no use; nothing of the key is in the text.
+    Args:
+        algorithm: By default the usual one for the key among those that the server has listed as ``supported``.
+        key_id: By default the ``kid`` of the JWK.
+        now: The time in seconds since the epoch.
+
+    Raises:
+        ImportError: The extra ``trio-mcp[auth]`` isn't installed.
+        ValueError: The key can't be used; the message contains nothing of the key.
     """
     try:
         from joserfc import jwt
@@ -71,9 +76,9 @@ def client_assertion(
         header = {"alg": chosen, **({} if name is None else {"kid": name})}
         if chosen in _ASSERTION_ALGORITHMS:
             return jwt.encode(header, claims, key, [chosen])
-    except Exception:  # noqa: S110 -- as broken keys raise all kinds of errors, some with the key in them
+    except Exception:  # noqa: S110 -- invalid keys raise all kinds of errors, some of which contain the key
         pass
-    raise ValueError("the private key of the client is no PEM or JWK of a key for its signing algorithm")
+    raise ValueError("private_key must be the PEM or JWK of a private key for the signing algorithm")
 
 
 def _imported(private_key: str | Mapping[str, Any]) -> Key:
@@ -82,13 +87,13 @@ def _imported(private_key: str | Mapping[str, Any]) -> Key:
 
     if isinstance(private_key, Mapping):
         return import_key({**private_key})
-    # Without its type, a text that is no PEM would be taken for a symmetric key.
+    # Without its type, text that isn't a PEM would be read as a symmetric key.
     for kind in (ECKey, RSAKey, OKPKey):
         try:
             return kind.import_key(private_key)
         except (ValueError, JoseError):
             continue
-    raise ValueError("no PEM of a private key")
+    raise ValueError("not the PEM of a private key")
 
 
 def _usual_algorithm(key: Key, supported: Collection[str] | None) -> str:
@@ -96,7 +101,7 @@ def _usual_algorithm(key: Key, supported: Collection[str] | None) -> str:
         return "PS256" if supported is not None and "RS256" not in supported and "PS256" in supported else "RS256"
     usual = _CURVES[str(key.as_dict(private=False)["crv"])]
     if usual == "Ed25519" and supported is not None and "Ed25519" not in supported and "EdDSA" in supported:
-        return "EdDSA"  # the name before RFC 9864
+        return "EdDSA"  # its name before RFC 9864
     return usual
 
 
@@ -107,8 +112,8 @@ _PROOF_KEY_KIND: Final = {"kty": "EC", "crv": _PROOF_CURVE}
 
 @final
 class ProofKey:
-    """A private key that tokens are bound to, on the curve of ES256. Made by `generate` or `from_jwk`, which need the
-    extra ``trio-mcp[auth]``, and raise `ImportError` without."""
+    """A private key that tokens are bound to, on the curve of ES256. Create it with `generate` or `from_jwk`; both need
+    the extra ``trio-mcp[auth]``, and raise `ImportError` without it."""
 
     __slots__ = ("_key", "_public", "thumbprint")
 
@@ -117,7 +122,7 @@ class ProofKey:
         public = key.as_dict(private=False)
         self._public = {name: str(public[name]) for name in ("kty", "crv", "x", "y")}
         self.thumbprint: Final = key.thumbprint()
-        """The name of the key (RFC 7638), as in the ``cnf.jkt`` of tokens."""
+        """The thumbprint of the key (RFC 7638), as in the ``cnf.jkt`` of tokens."""
 
     def __repr__(self) -> str:
         return f"<ProofKey {self.thumbprint}>"
@@ -129,27 +134,27 @@ class ProofKey:
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, object]) -> ProofKey:
-        """Return the key that `to_jwk` has written. Raises `ValueError` for anything but a private key for ES256;
-        nothing of the key is in the text."""
+        """Return the key that `to_jwk` has written. Raises `ValueError` for anything but a private key for ES256; the
+        message contains nothing of the key."""
         key_class = _key_class()
         members = {name: value for name in ("kty", "crv", "x", "y", "d") if isinstance(value := jwk.get(name), str)}
         if members.items() >= _PROOF_KEY_KIND.items() and "d" in members:
             try:
                 return cls(key_class.import_key({**members}))
-            except Exception:  # noqa: S110 -- as broken keys raise all kinds of errors, some with the key in them
+            except Exception:  # noqa: S110 -- invalid keys raise all kinds of errors, some of which contain the key
                 pass
-        raise ValueError("a key of DPoP is the JWK of a private key on the curve P-256")
+        raise ValueError("a DPoP key must be the JWK of a private key on the curve P-256")
 
     def to_jwk(self) -> dict[str, str]:
-        """Return the key as a JWK for storage, private part included."""
+        """Return the key as a JWK for storage, including its private part."""
         return {**self._public, "d": str(self._key.as_dict(private=True)["d"])}
 
     def proof(self, method: str, url: str, *, token: str | None = None, nonce: str | None = None, now: float) -> str:
-        """Return a new proof for one request by ``method`` to ``url`` (RFC 9449 section 4.2), sent at ``now``, in
-        seconds since the epoch.
+        """Return a new proof for one request by ``method`` to ``url``, sent at ``now``, in seconds since the epoch (RFC
+        9449 section 4.2).
 
-        ``token`` is the access token of the request, if any; ``nonce`` the last one that the server has sent. Raises
-        `ValueError` for what is no HTTP URL.
+        ``token`` is the access token of the request, if any; ``nonce`` is the last one that the server has sent. Raises
+        `ValueError` unless ``url`` is an HTTP URL.
         """
         from joserfc import jwt
 

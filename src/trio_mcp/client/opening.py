@@ -367,7 +367,7 @@ def _supported(error: PeerError) -> list[str]:
 def _nothing_in_common(error: PeerError) -> ProtocolViolation:
     """Return the error for a modern server that has no revision in common with us; there is no fallback."""
     names = ", ".join(name[:40] for name in _supported(error)[:10]) or "unknown"
-    return ProtocolViolation(f"the server speaks none of our modern revisions: {names}")
+    return ProtocolViolation(f"client and server have no modern revision in common; the server has {names}")
 
 
 async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:

@@ -61,7 +61,7 @@ def test_a_program_without_a_secret_is_nobody() -> None:
 
 @pytest.mark.parametrize("make", [lambda: OAuth(scopes="read"), lambda: WorkloadIdentity("a", scopes="read")])
 def test_scopes_are_no_text(make: Any) -> None:
-    with pytest.raises(TypeError, match="sequence of texts"):
+    with pytest.raises(TypeError, match="sequence of strings"):
         make()
 
 

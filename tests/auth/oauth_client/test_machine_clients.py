@@ -101,7 +101,7 @@ def test_client_names_itself_by_a_signed_assertion_for_the_issuer_alone(algorith
 )
 def test_key_that_signs_nothing_is_an_error_without_the_key_in_it(client: dict[str, Any]) -> None:
     web = usual_web()
-    with pytest.raises(AuthorizationError, match="the private key of the client") as caught:
+    with pytest.raises(AuthorizationError, match="private_key must be the PEM or JWK") as caught:
         web.run(client_credentials(credentials(**client), context()))
     assert "s3cret" not in repr(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
@@ -253,7 +253,7 @@ def test_token_of_the_identity_provider_that_is_no_grant_is_not_shown_to_the_ser
 def test_refusal_of_the_identity_provider_ends_the_way() -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer({"error": "access_denied"}, 403)
-    with pytest.raises(AuthorizationError, match=r"'https://idp\.example' has refused: access_denied") as caught:
+    with pytest.raises(AuthorizationError, match=r"'https://idp\.example' refused: access_denied") as caught:
         web.run(enterprise_managed(enterprise(), context()))
     assert caught.value.code == "access_denied"
     assert TOKEN not in web.asked

@@ -124,7 +124,7 @@ async def test_a_refresh_that_got_no_answer_fails_the_calls_and_keeps_the_refres
     async with signed_in() as (world, client):
         world.expire()
         world.refuse_refresh = "cut"
-        with pytest.raises(AuthorizationError, match="could not be asked"):
+        with pytest.raises(AuthorizationError, match="endpoint failed"):
             await client.call_tool("any")
         world.refuse_refresh = None
         assert (await client.call_tool("any")).text == "done"

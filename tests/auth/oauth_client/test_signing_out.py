@@ -86,7 +86,7 @@ async def test_unreadable_record_goes_with_a_word_about_its_tokens(tmp_path: Pat
     (file,) = storage.folder.iterdir()
     file.write_text("{")
     (reason,) = await sign_out(SERVER, storage, settings(), web) or ()
-    assert "no record that this version can read" in reason
+    assert "not a record that this version can read" in reason
     assert await storage.load(SERVER) is None
 
 

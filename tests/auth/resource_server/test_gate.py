@@ -100,7 +100,7 @@ async def test_a_bad_token_is_refused_without_telling_why() -> None:
     (challenge,) = challenges(refusal)
     assert dict(challenge.params) == {
         "error": "invalid_token",
-        "error_description": "the access token is expired, revoked, or not for here",
+        "error_description": "the access token is expired, revoked, or not for this server",
         **WHERE,
         "scope": "a",
     }

@@ -174,7 +174,7 @@ async def test_without_caching_the_issuer_is_asked_each_time() -> None:
 async def test_an_issuer_that_is_down_is_told_to_the_log_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     gate = protected(verifier(Issuer(b"the token was abcdef")))._gate()
     await refused(gate, bearing("abcdef"))
-    assert caplog.messages == [f"tokens cannot be verified: {ENDPOINT}: the answer is no JSON object"]
+    assert caplog.messages == [f"tokens cannot be verified: {ENDPOINT}: the response must be a JSON object"]
 
 
 def test_secrets_are_not_shown() -> None:
@@ -193,7 +193,7 @@ def test_the_server_has_one_way_to_name_itself(credentials: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("key", ["s3cret", {"kty": "EC", "crv": "P-256", "d": "s3cret"}], ids=["text", "jwk"])
 def test_a_key_that_signs_nothing_is_found_at_the_start(key: Any) -> None:
-    with pytest.raises(ValueError, match="the private key of the client") as raised:
+    with pytest.raises(ValueError, match="private_key must be the PEM or JWK") as raised:
         protected(verifier(Issuer(), private_key=key))._gate()
     assert "s3cret" not in repr(raised.value)
 

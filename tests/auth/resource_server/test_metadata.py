@@ -108,7 +108,7 @@ def test_there_is_an_authorization_server() -> None:
 @pytest.mark.parametrize("scope", ["", "a b", 'a"', "a\\", "ä", "a\n"])
 def test_scopes_are_those_of_oauth(scope: str) -> None:
     for name in ("scopes", "scopes_supported"):
-        with pytest.raises(ValueError, match="a scope is printable ASCII"):
+        with pytest.raises(ValueError, match="a scope must be printable ASCII"):
             protected(**{name: [scope]})
 
 

@@ -135,7 +135,7 @@ async def test_what_is_no_regular_file_is_refused_without_waiting(storage: FileT
     file = storage.folder / FILE
     file.unlink()
     os.mkfifo(file, 0o600)
-    with pytest.raises(TokenStorageFailed, match="no regular file"):
+    with pytest.raises(TokenStorageFailed, match="must be a regular file"):
         await storage.load(URL)
     file.unlink()
     file.mkdir()
@@ -186,12 +186,12 @@ def test_broken_record_is_never_more_than_unreadable(noise: bytes, begin: int, e
 async def test_file_about_another_server_is_not_taken_for_this_one(storage: FileTokenStorage):
     file = storage.folder / FILE
     file.write_text(file.read_text().replace(URL, "https://other.example.com"))
-    with pytest.raises(TokenStorageFailed, match="about another server"):
+    with pytest.raises(TokenStorageFailed, match="the record of another server"):
         await storage.load(URL)
 
 
 async def test_longer_records_than_a_mebibyte_are_neither_kept_nor_read(storage: FileTokenStorage):
-    with pytest.raises(TokenStorageFailed, match="1048576 are the most"):
+    with pytest.raises(TokenStorageFailed, match="at most 1048576 bytes"):
         await storage.save(URL, record("x" * (1 << 20)))
     assert await storage.load(URL) == record("old")
     with (storage.folder / FILE).open("ab") as file:

@@ -94,7 +94,10 @@ async def test_words_of_a_failing_backend_are_not_repeated(tmp_path: Path):
 async def test_entry_of_another_program_is_an_error_and_stays(tmp_path: Path):
     backend = FakeKeyring()
     backend.set_password("trio-mcp", URL, "the secret of another")
-    with keyring_of(backend), pytest.raises(TokenStorageFailed, match="no record that this version can read") as raised:
+    with (
+        keyring_of(backend),
+        pytest.raises(TokenStorageFailed, match="not a record that this version can read") as raised,
+    ):
         await KeyringTokenStorage(lock_folder=tmp_path).load(URL)
     assert "secret" not in raised.value.reason
     assert backend.entries == {("trio-mcp", URL): "the secret of another"}

@@ -61,8 +61,8 @@ REMOTE = "http://mcp.example.com:8000/mcp?a"
 async def test_a_token_is_not_sent_to_another_machine_in_plain_text(way: dict[str, Any], scheme: str) -> None:
     url = REMOTE.replace("http", scheme, 1)
     opened: AbstractAsyncContextManager[Any] = (open_http if scheme == "http" else open_websocket)(url, **way)
-    words = f"no token is sent to {scheme}://mcp.example.com:8000 in plain text: the server needs {scheme}s"
-    with pytest.raises(ValueError, match="no token is sent") as refused:
+    words = f"refusing to send a token to {scheme}://mcp.example.com:8000 in plain text: the server needs {scheme}s"
+    with pytest.raises(ValueError, match="refusing to send a token") as refused:
         async with opened:
             pytest.fail("opened")
     assert str(refused.value) == words

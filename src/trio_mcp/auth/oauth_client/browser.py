@@ -66,7 +66,7 @@ class Browser:
         if callback is not None:
             answer.set_url(callback)
         elif self.listener is None:
-            answer.fail(AuthorizationError("the function on_visit has not returned where the browser was sent"))
+            answer.fail(AuthorizationError("on_visit must return the URL that the browser was redirected to"))
 
 
 def _check(url: str) -> None:

@@ -1,7 +1,7 @@
 """TokenKeeper: the tokens for one server, for all requests of one client.
 
-`OAuthClient`, the base of all configurations, opens the keeper. A request that the server has refused is read for its
-challenge, and is final where no other token would help.
+`OAuthClient`, the base class of all configurations, opens the keeper. When the server refuses a request, its challenge
+says which token to get; if no other token would help, the refusal is final.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ from .grants import ClientBindings, Grant, GrantContext, Machine
 logger = logging.getLogger("trio_mcp")
 
 _MOST_ATTEMPTS: Final = 6
-"""Times that one request is sent: without a token, with one, with a nonce, with more scopes, and some to spare."""
+"""How often one request is sent: without a token, with one, with a nonce, with more scopes, and some spare attempts."""
 _MOST_STEPS_UP: Final = 2
-"""Times that more scopes are asked for, for the sake of one request."""
+"""How often more scopes are requested because of one request."""
 _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 """RFC 9449 section 8.1."""
 _PASSING: Final = frozenset((None, "temporarily_unavailable", "server_error"))
-"""Errors of a refresh that say nothing of the refresh token."""
+"""Errors of a refresh that don't mean that the refresh token is invalid."""
 _USELESS: Final = frozenset(("invalid_grant", "invalid_client"))
-"""RFC 6749 section 5.2: errors of a refresh after which the refresh token, or the client, is of no use."""
+"""RFC 6749 section 5.2: errors of a refresh that mean that the refresh token, or the client, is invalid."""
 
 
 @define(eq=False)
 class TokenKeeper:
-    """The `Credentials` for the server at ``server_url``: gets tokens from ``source``, keeps the tokens in ``storage``,
-    and has them refreshed.
+    """The `Credentials` for the server at ``server_url``: gets tokens from ``source``, keeps them in ``storage``, and
+    refreshes them.
 
-    At most one way to a token is gone at a time, and all who need a token wait for that one. A refresh looks at the
-    record again first, under the lock that spans processes: a refresh token may be good for one use alone, and another
-    process may have used ours. The lock is held neither while a request of the client runs nor while a user is asked.
-    With ``is_dpop`` tokens must be bound to a key.
+    Only one acquisition runs at a time, and all requests that need a token wait for it. Before a refresh, the record is
+    read again under the lock that spans processes: a refresh token may be valid for one use only, and another process
+    may have used it. The lock isn't held while a request of the client runs or the user is asked. With ``is_dpop``,
+    tokens must be bound to a key.
     """
 
     _server_url: str
@@ -82,20 +82,20 @@ class TokenKeeper:
     _nonce: str | None = attrs.field(default=None, init=False)
     _acquisition: Acquisition | None = attrs.field(default=None, init=False)
     _failed: dict[bool, Acquisition] = attrs.field(factory=dict[bool, Acquisition], init=False)
-    """The last refresh that failed (true), and the last grant (false)."""
+    """The last refresh that failed (key true), and the last grant that failed (key false)."""
     _stepped_up: deque[float] = attrs.field(factory=partial(deque[float], maxlen=_MOST_STEPS_UP), init=False)
     _background: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
-    """Requests that wait until another one has had the user asked."""
+    """Background requests that wait until the user has been asked because of another request."""
     _finishing: CompletionShield = attrs.field(factory=CompletionShield, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._record = Record(self._server_url, self._storage)
 
     def close(self) -> None:
-        """Give all that must be finished no more than a few seconds from now on, since the client is closed."""
+        """Limit everything that must be finished to a few seconds, since the client is being closed."""
         self._finishing.shorten()
 
-    # Questions of the HTTP client
+    # The interface for the HTTP client
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers of one request: see `Credentials.headers`."""
@@ -107,19 +107,21 @@ class TokenKeeper:
             try:
                 await self._acquisition.wait()
             except AuthorizationError as error:
-                logger.info("the token is not refreshed: %s", error)  # and the server says how good the token is
+                logger.info(
+                    "the token is not refreshed: %s", error
+                )  # the server will say whether the token is still valid
         if self._current is None:
             return ()
         return self._current.headers(method, self._server_url, self._nonce, self._now())
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Note the headers of an answer: see `Credentials.noticed`."""
+        """Read the headers of an answer: see `Credentials.noticed`."""
         nonce = headers.get("dpop-nonce")
         if nonce is not None and _NONCE.fullmatch(nonce):
             self._nonce = nonce
 
     async def refused(self, request: RefusedRequest) -> None:
-        """Get what the server asks for: see `Credentials.refused`."""
+        """Get the token that the server demands: see `Credentials.refused`."""
         challenge = challenge_of(request, is_dpop=self._is_dpop)
         error = None if challenge is None else challenge.params.get("error")
         if request.attempt >= _MOST_ATTEMPTS:
@@ -134,7 +136,7 @@ class TokenKeeper:
         while True:
             held = self._current
             if (None if held is None else held.token) != token_in(request.sent):
-                return  # there is another one by now
+                return  # meanwhile there is another token
             is_young = held is not None and held.since >= request.begun
             is_refresh = held is not None and held.is_refreshable and not is_young and not steps_up
             asks = not (is_refresh if self._acquisition is None else self._acquisition.is_refresh)
@@ -157,16 +159,16 @@ class TokenKeeper:
         steps_up: bool,
         is_refresh: bool,
     ) -> None:
-        """Start what may get a better token than ``held``. Raises `AuthorizationError` where that was tried for this
-        request already."""
+        """Start an acquisition that may bring a better token than ``held``. Raises `AuthorizationError` if that was
+        already tried for this request."""
         if held is not None and held.since >= request.begun and held.is_granted:
-            # 2026-07-28 authorization, Step-Up Authorization Flow: the union of scopes was asked for already.
+            # 2026-07-28 authorization, Step-Up Authorization Flow: the union of scopes has already been requested.
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
             if not steps_up or set(scopes) <= set(held.requested_scopes):
                 raise final_refusal(request, "insufficient_scope" if steps_up else None, "although the token is new")
         if steps_up:
             if len(self._stepped_up) == _MOST_STEPS_UP and self._stepped_up[0] >= request.begun:
-                raise final_refusal(request, "insufficient_scope", "and asks for ever more scopes")
+                raise final_refusal(request, "insufficient_scope", "and demands more scopes each time")
             self._stepped_up.append(trio.current_time())
         last = self._failed.get(is_refresh)
         if last is not None and last.failure is not None and last.failed >= request.begun:
@@ -192,7 +194,7 @@ class TokenKeeper:
                 self._failed[acquisition.is_refresh] = acquisition
 
     async def _get(self, held: TokensInUse | None, challenge: Challenge | None) -> None:
-        """Get a new grant, or find one that another client or process has got."""
+        """Get a new grant, or use one that another client or process has got."""
         async with self._source._turn():
             stored = await self._record.load()
             if self._adopts(stored, held):
@@ -213,16 +215,16 @@ class TokenKeeper:
             await self._source._acquire(self._grant_context(stored, bindings, key, challenge), run)
 
     async def _refresh(self, held: TokensInUse) -> None:
-        """Refresh the tokens, or find some that another process has refreshed. Where the refresh token is of no use any
-        more, that is all that changes."""
-        held.refresh_at = math.inf  # a failure is not tried again at once
+        """Refresh the tokens, or use tokens that another process has refreshed. If the refresh token is no longer
+        valid, only that is recorded."""
+        held.refresh_at = math.inf  # after a failure, don't try again at once
         async with self._record.lock():
             stored = await self._record.load()
             if self._adopts(stored, held):
                 return
             bindings = ClientBindings(self._storage)
             machine = self._source._refreshing(self._grant_context(stored, bindings, held.key))
-            if machine is None or stored.tokens is None:  # as the user has logged out, in another process
+            if machine is None or stored.tokens is None:  # for example because another process has signed the user out
                 held.forget_refresh_token()
                 return
             with self._finishing.shielded_after_start() as begin:
@@ -251,7 +253,7 @@ class TokenKeeper:
                 self._is_loaded = True
 
     def _adopts(self, stored: StoredAuthorization, held: TokensInUse | None) -> bool:
-        """Hold the tokens of ``stored``, and return true, where they are others than ``held``, and may be good."""
+        """Use the tokens of ``stored``, and return true, if they differ from ``held`` and may be valid."""
         tokens = stored.tokens
         if tokens is None or (held is not None and tokens.access_token == held.token):
             return False
@@ -265,7 +267,7 @@ class TokenKeeper:
     def _check(self, grant: Grant) -> None:
         tokens = grant.record.tokens
         if self._is_dpop and (tokens is None or tokens.token_type != "DPoP"):
-            raise AuthorizationError("the authorization server has granted a token that is bound to no key")
+            raise AuthorizationError("the authorization server granted a token that isn't bound to a key (DPoP)")
 
     def _use_grant(self, grant: Grant, *, is_granted: bool) -> None:
         stored = StoredAuthorization()._with_record(grant.issuer, grant.record)
@@ -294,7 +296,7 @@ def _without_refresh_token(stored: StoredAuthorization, error: str | None) -> Gr
     assert record.tokens is not None, "there are tokens"
     client = record.client
     if error == "invalid_client" and client is not None and client.redirect_uris:
-        client = None  # it had registered itself, which the authorization server has forgotten: let it do so again
+        client = None  # the authorization server has forgotten the client, which had registered itself: register again
     tokens = attrs.evolve(record.tokens, refresh_token=None)
     return Grant(issuer=stored.current, record=attrs.evolve(record, client=client, tokens=tokens))
 
@@ -309,8 +311,8 @@ _METADATA: Final = "resource_metadata"
 
 
 def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
-    """Return the challenge for a token, for one that is bound to a key where ``is_dpop``; `None` where the server has
-    sent none. The resource metadata (RFC 9728 section 5.1) are those of any of the challenges."""
+    """Return the challenge that demands a token, with ``is_dpop`` one that is bound to a key; `None` if the server sent
+    none. Its resource metadata (RFC 9728 section 5.1) may come from any of the challenges."""
     found = [each for each in parse_challenges(request.challenges) if each.scheme in ("bearer", "dpop")]
     if not found:
         return None
@@ -323,52 +325,53 @@ def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
 
 
 def final_refusal(request: RefusedRequest, error: str | None, why: str) -> AuthorizationError:
-    """Return the error for a request that the server has refused, with the code ``error``, and would refuse again."""
+    """Return the error for a request that the server has refused with the code ``error``, and would refuse again."""
     known = error if error in _CHALLENGE_CODES else None
     word = "" if known is None else f" ({known})"
     return AuthorizationError(
-        f"the server refuses the request with HTTP status {request.status}{word}, {why}", code=known
+        f"the server refused the request with HTTP status {request.status}{word}, {why}", code=known
     )
 
 
 def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(scopes, str):
-        raise TypeError('scopes are a sequence of texts, as in ["files:read"]')
+        raise TypeError('scopes must be a sequence of strings, for example ["files:read"]')
     return None if scopes is None else tuple(scopes)
 
 
 @frozen(kw_only=True)
 class OAuthClient(ClientAuth):
-    """The settings that all configurations of OAuth have."""
+    """The settings that all OAuth configurations have in common."""
 
     scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
-    """Scopes to ask for in place of the ones that the server suggests."""
+    """Scopes to request instead of those that the server suggests."""
     storage: TokenStorage = attrs.field(factory=MemoryTokenStorage)
-    """Place of the tokens; by default the memory of this object, so a user signs in once for each process."""
+    """Where the tokens are stored; by default in the memory of this object, so a user signs in once for each
+    process."""
     dpop: bool = False
-    """True where tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
+    """True requires tokens that are bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
     public_addresses_only: bool = False
-    """True for clients that run on servers: URLs that a server names may lead to no private network."""
+    """True for clients that run on servers: URLs that a server names must not lead to a private network."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
-    """Replaces the system's usual one, for authorization servers."""
+    """TLS settings for authorization servers, instead of the system's defaults."""
     http_proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
-    """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
-    environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
+    """The URL of an HTTP proxy for requests to authorization servers, `None` for none, or `True` for the proxy that the
+    environment names. With ``public_addresses_only`` that proxy isn't used, as it would look up names itself."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
-    """Hosts of a private network to which tokens may go over plain ``http``: servers, and authorization servers of
-    servers that are themselves asked with ``http`` at one of these hosts. Whoever can read the traffic of that
+    """Hosts of a private network to which tokens may be sent over plain ``http``: servers, and authorization servers of
+    servers that are themselves reached with ``http`` at one of these hosts. Anybody who can read the traffic of that
     network can use the tokens."""
 
     @asynccontextmanager
     async def _open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
-        """Open the keeper of the tokens of ``source`` for one server. Raises `ValueError` for a server that no token is
-        sent to, since others could read the token on the way (OAuth 2.1, draft 13, section 1.5)."""
+        """Open the keeper of the tokens of ``source`` for one server. Raises `ValueError` for a server to which no
+        token is sent, because the token could be read on the way (OAuth 2.1, draft 13, section 1.5)."""
         if names_socket(server_url):
-            raise ValueError("nobody signs in at a server on a Unix socket: give auth=Bearer(token)")
+            raise ValueError("OAuth does not work with a server on a Unix socket: pass auth=Bearer(token)")
         origin = split_url(server_url)[0]
         trusted = frozenset(self.trusted_http_hosts)
         if not (origin.secure or is_local_host(origin.host) or origin.host in trusted):
-            raise ValueError(f"no token is sent to {origin} in plain text: the server needs https")
+            raise ValueError(f"refusing to send a token to {origin} in plain text: the server needs https")
         rules = UrlRules.for_server(
             server_url, public_addresses_only=self.public_addresses_only, trusted_http_hosts=trusted
         )

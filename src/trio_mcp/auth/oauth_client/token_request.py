@@ -1,6 +1,6 @@
-"""Token request: the exchange with a token endpoint, whatever the grant (RFC 6749 section 5), and the client of it.
+"""Token requests to a token endpoint, for every kind of grant (RFC 6749 section 5), and the client that sends them.
 
-`authentication` says how a client names itself there: by its id alone, with a secret, or with a signed assertion.
+`authentication` says how a client authenticates there: by its id alone, with a secret, or with a signed assertion.
 `client_at` finds or registers the client at an authorization server (2026-07-28 authorization, Client Registration).
 """
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
-"""A text that fits into a header, and into a form. RFC 6749 appendix A.12 allows no more but the space."""
+"""Matches text that fits into a header and into a form. RFC 6749 appendix A.12 also allows a space."""
 _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 """RFC 9449 section 8.1."""
 _LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
 _SECRETS: Final = ("code", "code_verifier", "refresh_token", "assertion", "subject_token")
-"""Parameters of token requests that no error repeats."""
+"""Parameters of token requests that no error message quotes."""
 _FORM_TEXT: Final = re.compile(rb"[\w.~%+*&=/:@,!$'()-]+\s*")
 _MOST_PARAMETERS: Final = 50
-"""Bound of the members of an answer that is written as a form."""
+"""How many parameters a response in form encoding may have."""
 _OTHER_TYPES: Final = frozenset(("dpop", "mac", "pop", "n_a"))
-"""Types of tokens that a bearer must not send. Any other one is a provider's word for a bearer token, as Slack's
-``user`` and ``bot`` are."""
+"""Types of tokens that must not be sent as bearer tokens. Any other type is a provider's own name for a bearer token,
+such as ``user`` and ``bot`` at Slack."""
 
 
 def granted(
@@ -50,7 +50,8 @@ def granted(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Grant]:
-    """Return the tokens with ``scopes`` for the grant in ``form``, from the authorization server that was ``found``."""
+    """Return the grant: the tokens with ``scopes`` that the authorization server that was ``found`` issues for
+    ``form``."""
     tokens = yield from tokens_by({**form, **scope_parameter(scopes)}, found, client, scopes, context)
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     kept = None if client is None else client.registration
@@ -65,27 +66,27 @@ def tokens_by(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Tokens]:
-    """Return the tokens for the resource that the token endpoint of the authorization server that was ``found`` grants
-    for the grant in ``form``, where ``scopes`` are the requested ones. Asks once, and once more with the nonce that the
-    endpoint demands (RFC 9449 section 8).
+    """Return the tokens for the resource that the token endpoint of the authorization server that was ``found`` issues
+    for the grant in ``form``, which requests ``scopes``.
 
-    Raises `AuthorizationError` with the error of the endpoint, and no other word of its answer: see `refused`.
+    Sends one request, and a second one if the endpoint demands a nonce (RFC 9449 section 8). Raises
+    `AuthorizationError` with the error code of the endpoint, and no other text of its response: see `refused`.
     """
-    form = {**form, "resource": found.resource}  # RFC 8707 section 2, whether the server supports it or not
+    form = {**form, "resource": found.resource}  # RFC 8707 section 2: sent whether the server supports it or not
     answer = yield from ask(form, found.metadata, client, context)
     kind = answer.token_type.strip().lower()
     if kind in _OTHER_TYPES and not (kind == "dpop" and context.proof_key is not None):  # RFC 6749 section 7.1
-        raise AuthorizationError("the authorization server has granted a token of a type that was not asked for")
+        raise AuthorizationError("the authorization server granted a token of a type that was not requested")
     expires_at = None
     if answer.expires_in is not None and answer.expires_in >= 0:
         expires_at = context.now() + min(answer.expires_in, _LONGEST_SECONDS)
     return Tokens(
         access_token=answer.access_token,
         token_type="DPoP" if kind == "dpop" else "Bearer",
-        # RFC 6749 section 5.1: without the parameter, all that was asked for
+        # RFC 6749 section 5.1: without the parameter, all requested scopes are granted
         scopes=scopes if answer.scope is None else scopes_in(answer.scope),
         expires_at=expires_at,
-        # Many servers send an empty one in place of none.
+        # Many servers send an empty refresh token instead of none.
         refresh_token=answer.refresh_token if _TOKEN.fullmatch(answer.refresh_token or "") else None,
     )
 
@@ -93,8 +94,8 @@ def tokens_by(
 def ask(
     form: Mapping[str, str], server: ServerMetadata, client: TokenClient | None, context: GrantContext
 ) -> Machine[TokenResponse]:
-    """Return the answer of the token endpoint of ``server`` to ``form``, its token checked for nothing but
-    characters."""
+    """Return the response of the token endpoint of ``server`` to ``form``. Only the characters of its token have been
+    checked."""
     url = server.token_endpoint
     if url is None:
         raise AuthorizationError("the authorization server has no token endpoint")
@@ -106,24 +107,24 @@ def ask(
         try:
             return {**accept, "dpop": context.proof_key.proof("POST", url, nonce=nonce, now=context.now())}
         except ValueError:
-            raise AuthorizationError("the authorization server has no URL of a token endpoint") from None
+            raise AuthorizationError("the URL of the authorization server's token endpoint is invalid") from None
 
     answer = yield from post_form("token", url, form, server, client, context.now(), headers())
     nonce = answer.headers.get("dpop-nonce", "")
-    # 401 is what a resource server would say, and some token endpoints say (RFC 9449 section 8).
+    # 401 is the status of a resource server, but some token endpoints send it (RFC 9449 section 8).
     demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
     if demanded and context.proof_key is not None and _NONCE.fullmatch(nonce):
         answer = yield from post_form("token", url, form, server, client, context.now(), headers(nonce))
-    # RFC 6749 section 5.2, and the servers that send errors with status 200
+    # RFC 6749 section 5.2; some servers send errors with status 200
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
         secrets = [*map(form.get, _SECRETS), None if client is None else client.client_secret]
-        raise refused(f"the token endpoint of {shown(server.issuer)} has refused", error, answer.status, secrets)
+        raise refused(f"the token endpoint of {shown(server.issuer)} refused", error, answer.status, secrets)
     try:
         response = TokenResponse.from_json(answer.body)
     except InvalidDocument as error:
-        raise AuthorizationError(f"the token endpoint has answered with no token: {error}") from None
+        raise AuthorizationError(f"the response of the token endpoint contains no valid token: {error}") from None
     if not _TOKEN.fullmatch(response.access_token):
-        raise AuthorizationError("the authorization server has granted a token that nobody can send")
+        raise AuthorizationError("the authorization server granted a token with characters that a header can't contain")
     return response
 
 
@@ -136,7 +137,7 @@ def post_form(
     now: float,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Machine[Fetched]:
-    """Return the answer of an ``endpoint`` of ``server`` to ``form``, in which ``client`` names itself. Raises
+    """Return the response of an ``endpoint`` of ``server`` to ``form``, authenticated as ``client``. Raises
     `AuthorizationError`."""
     own, named = ({}, {}) if client is None else authentication(client, server, now)
     try:
@@ -149,52 +150,53 @@ def post_form(
             secrets_of=server.issuer,
         )
     except FetchFailed as error:
-        raise AuthorizationError(f"the {endpoint} endpoint could not be asked: {error}") from None
+        raise AuthorizationError(f"the request to the {endpoint} endpoint failed: {error}") from None
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     return attrs.evolve(answer, body=_as_json(answer.body)) if kind in (_FORM, "text/plain") else answer
 
 
 def _as_json(body: bytes) -> bytes:
-    """Return a token or an error that is written as a form as a JSON object, and any other answer as it is. Some
-    servers answer in the encoding of the request."""
+    """Convert a token or an error in form encoding to a JSON object; leave any other response unchanged. Some servers
+    respond in the encoding of the request."""
     try:
-        if not _FORM_TEXT.fullmatch(body):  # a page, or JSON, may quote a form that a stranger has written
+        if not _FORM_TEXT.fullmatch(body):  # an HTML page, or JSON, may quote a form that an attacker has written
             return body
         pairs = parse_qsl(body.decode("ascii").strip(), strict_parsing=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
         return body
     members = dict(pairs)
-    # RFC 6749 section 5: no parameter more than once
+    # RFC 6749 section 5: no parameter may be repeated
     is_answer = len(members) == len(pairs) and ("access_token" in members or "error" in members)
     return json.dumps(members).encode("ascii") if is_answer else body
 
 
 SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic")
-"""Methods of clients with a secret, the better one first. All servers read a body alike. Beside a header some require
-the ``client_id`` in the body, and others forbid that; some decode the parts of the header, and others do not."""
+"""Authentication methods of clients with a secret, the more reliable one first. All servers read a body in the same
+way. With a header, some servers require the ``client_id`` in the body and others forbid it; some decode the parts of
+the header and others don't."""
 
 
 @frozen(kw_only=True)
 class TokenClient:
-    """A client with all that a token endpoint is told of the client."""
+    """A client, with everything that it needs to authenticate at a token endpoint."""
 
     client_id: str
     auth_method: AuthMethod
     client_secret: str | None = attrs.field(default=None, repr=False)
     key: PreregisteredClient | None = attrs.field(default=None, repr=False)
-    """The owner of the key that signs assertions; `None` without a key."""
+    """The client whose key signs assertions; `None` without a key."""
     registration: RegisteredClient
-    """The part that is stored. Secrets that the client's people gave are not."""
+    """The part that is stored. Secrets from the configuration aren't part of it."""
 
 
 def _listed_methods(server: ServerMetadata) -> Collection[str]:
-    # RFC 8414 section 2: a server that names none takes a secret in the header.
+    # RFC 8414 section 2: a server that lists no methods accepts a secret in the header.
     listed = server.token_endpoint_auth_methods_supported
     return ("client_secret_basic",) if listed is None else listed
 
 
 def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
-    """Return the best method of a client with a secret that is ``usable``; ``otherwise`` where none is."""
+    """Return the best ``usable`` method for a client with a secret; ``otherwise`` if there is none."""
     for method in SECRET_METHODS:
         if method in usable:
             return method
@@ -202,8 +204,8 @@ def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod
 
 
 def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenClient:
-    """Return a client that ``server`` knows, by the first of its methods that the server lists: an assertion before a
-    secret, and a secret in the body before one in a header."""
+    """Return a client that is registered at ``server``, with the first of its methods that the server lists: an
+    assertion before a secret, and a secret in the body before one in a header."""
     method: AuthMethod = "none"
     if client.auth_method is not None:
         method = client.auth_method
@@ -212,9 +214,9 @@ def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenC
     elif client.client_secret is not None:
         method = _secret_method(_listed_methods(server), "client_secret_basic")
     if method == "private_key_jwt" and client.private_key is None:
-        raise AuthorizationError("private_key_jwt needs the private key of the client")
+        raise AuthorizationError("private_key_jwt needs the client's private key: pass private_key=")
     if method in SECRET_METHODS and client.client_secret is None:
-        raise AuthorizationError(f"{method} needs the secret of the client")
+        raise AuthorizationError(f"{method} needs the client's secret: pass client_secret=")
     return TokenClient(
         client_id=client.client_id,
         auth_method=method,
@@ -225,8 +227,8 @@ def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenC
 
 
 def authentication(client: TokenClient, server: ServerMetadata, now: float) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headers and the form parameters by which ``client`` names itself in one request to an endpoint of
-    ``server``. Raises `AuthorizationError` for a key that is of no use.
+    """Return the headers and form parameters that authenticate ``client`` in one request to an endpoint of ``server``.
+    Raises `AuthorizationError` if its key can't be used.
 
     RFC 6749 sections 2.3.1 and 3.2.1, RFC 7523 section 2.2.
     """
@@ -243,7 +245,7 @@ def authentication(client: TokenClient, server: ServerMetadata, now: float) -> t
 
 
 def _assertion(client: TokenClient, server: ServerMetadata, now: float) -> str:
-    """Return a new JWT for one request. The issuer alone is its audience, so nobody can use the JWT elsewhere."""
+    """Return a new JWT for one request. Its only audience is the issuer, so it is useless elsewhere."""
     key = client.key
     assert key is not None
     assert key.private_key is not None
@@ -268,11 +270,11 @@ _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 def client_at(
     server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, scopes: tuple[str, ...], now: float
 ) -> Machine[TokenClient]:
-    """Return the client of ``settings`` at ``server``, of which ``record`` is kept: the preregistered one; else its
-    metadata document, where the server reads such documents; else the one that has registered itself, now if need be:
-    for ``scopes``, since some servers let a client ask for no others. Asks once at most.
+    """Return the client of ``settings`` at ``server``, whose stored record is ``record``. Sends at most one request.
 
-    Raises `AuthorizationError` where the server takes no such client.
+    This is the preregistered client; else its metadata document, if the server supports these; else the client that has
+    registered itself, which happens now if needed. It registers for ``scopes``, since some servers let a client request
+    no others. Raises `AuthorizationError` if the server accepts no such client.
     """
     url = settings.auth.client_metadata_url
     if settings.client is not None:
@@ -286,14 +288,15 @@ def client_at(
             return _registered(kept)
     if not server.registration_endpoint:
         raise AuthorizationError(
-            f"the authorization server {shown(server.issuer)} registers no clients by itself: ask its people for a"
-            " client id, and give that to this client"
+            f"the authorization server {shown(server.issuer)} does not support dynamic registration: get a client id"
+            " from its administrators, and pass it as client_id="
         )
     return (yield from _register(server.registration_endpoint, server, settings, scopes))
 
 
 def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, now: float) -> TokenClient | None:
-    """Return the client that holds the tokens of ``record``; `None` where ``settings`` are of another client now."""
+    """Return the client to which the tokens of ``record`` were issued; `None` if ``settings`` are now for another
+    client."""
     kept = record.client
     if kept is None or _is_expired(kept, now):
         return None
@@ -314,8 +317,8 @@ def _post_json(url: str, body: bytes) -> Fetch:
 def _register(
     url: str, server: ServerMetadata, settings: OAuthSettings, scopes: tuple[str, ...]
 ) -> Machine[TokenClient]:
-    """Register the client for ``scopes``, and return the client (RFC 7591 section 3)."""
-    # A program on the user's machine keeps no secret from the user, so to register without one is best.
+    """Register the client for ``scopes``, and return it (RFC 7591 section 3)."""
+    # A program on the user's machine can't keep a secret from the user, so it registers without one.
     listed = _listed_methods(server)
     wanted: AuthMethod = "none" if "none" in listed else _secret_method(listed, "none")
     native = urlsplit(settings.redirect_uri).hostname in _LOOPBACK
@@ -325,7 +328,7 @@ def _register(
         grant_types=("authorization_code", "refresh_token") if settings.auth.refresh else ("authorization_code",),
         response_types=("code",),
         token_endpoint_auth_method=wanted,
-        # Otherwise OpenID Connect takes the client for a web server, which has no loopback redirects.
+        # Otherwise OpenID Connect assumes a web server, which must not have loopback redirects.
         application_type="native" if native else "web",
         scope=" ".join(scopes) or None,
     )
@@ -341,7 +344,7 @@ def _register(
     except InvalidDocument:
         raise refused(what, error_code(answer.body)) from None
     if not made.client_id:
-        raise AuthorizationError("the authorization server has registered the client without an id")
+        raise AuthorizationError("the authorization server registered the client without an id")
     otherwise = wanted
     if made.client_secret:  # RFC 7591 section 2: a secret without a method is for client_secret_basic
         basic = "client_secret_basic"
@@ -352,7 +355,7 @@ def _register(
         secret_expires_at=made.client_secret_expires_at or None,  # 0 means never
         auth_method=made.token_endpoint_auth_method or otherwise,
         redirect_uris=(settings.redirect_uri,),
-        # RFC 7591 section 3.2.1: the answer has all that is registered. What was asked for in vain is not again.
+        # RFC 7591 section 3.2.1: the response says what was registered. What was refused isn't requested again.
         scopes=None if made.scope is None else tuple(dict.fromkeys((*scopes, *scopes_in(made.scope)))),
     )
     return _registered(kept)
@@ -361,12 +364,12 @@ def _register(
 def _documented(url: str) -> TokenClient:
     """Return the client whose metadata document is at ``url``."""
     if not url.startswith("https://") or not urlsplit(url).path.strip("/"):
-        raise AuthorizationError("the URL of a client id metadata document is https, and has a path")
+        raise AuthorizationError("client_metadata_url must be an https URL with a path")
     return TokenClient(client_id=url, auth_method="none", registration=RegisteredClient(client_id=url))
 
 
 def _registered(registration: RegisteredClient) -> TokenClient:
-    """Return the client that has registered itself. Without a secret there is nothing but the id."""
+    """Return the client that has registered itself. Without a secret, it authenticates by its id alone."""
     method = _secret_method(() if registration.client_secret is None else (registration.auth_method,), "none")
     return TokenClient(
         client_id=registration.client_id,

@@ -1,1 +1,1 @@
-"""Resource server: who calls, and what a caller may do (2026-07-28 authorization, for servers over HTTP)."""
+"""Resource server: identifies callers and what they may do (2026-07-28 authorization, for servers over HTTP)."""

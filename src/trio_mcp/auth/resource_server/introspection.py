@@ -1,4 +1,4 @@
-"""IntrospectionVerifier asks the issuer about each access token (RFC 7662)."""
+"""IntrospectionVerifier verifies access tokens with requests to their issuer (RFC 7662)."""
 
 from __future__ import annotations
 
@@ -32,57 +32,59 @@ from .verification import (
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 8 * 1024
-"""Characters of a token that the issuer is asked about."""
+"""How many characters a token may have."""
 _TYPES: Final = frozenset(("bearer", "dpop", "access_token"))
-"""Values of ``token_type``, in lower case: an issuer may as well know refresh tokens, which open nothing here."""
+"""Accepted values of ``token_type``, in lower case: an issuer may also report refresh tokens as active, which aren't
+accepted here."""
 
 
 @frozen(kw_only=True)
 class IntrospectionVerifier(BuiltInVerifier):
-    """Asks the issuer about each token (RFC 7662): the way for tokens that are no JWTs, and for those that can be
-    revoked. The answers are kept for ``cache_for`` seconds. While the issuer does not answer, clients are told to come
-    back later.
+    """Verifies each token with a request to its issuer (token introspection, RFC 7662). Use it for tokens that aren't
+    JWTs, and for tokens that can be revoked.
 
-    Raises `ValueError` for values that make no sense.
+    Responses are cached for ``cache_for`` seconds. While the issuer doesn't respond, clients get status 503 and retry
+    later. Raises `ValueError` for invalid values.
     """
 
     endpoint: str
-    """The introspection endpoint of the issuer."""
+    """The URL of the issuer's introspection endpoint."""
     client_id: str
-    """The name of this server at the issuer."""
+    """The client id of this server at the issuer."""
     client_secret: str | None = attrs.field(default=None, repr=False)
     """The secret of this server at the issuer."""
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False)
-    """A key, as PEM or JWK, in place of the secret (``private_key_jwt``); needs the extra ``trio-mcp[auth]``."""
+    """A private key, as PEM or JWK, instead of the secret (``private_key_jwt``). Needs the extra ``trio-mcp[auth]``."""
     secret_in: Literal["header", "body"] = attrs.field(
         default="header", validator=attrs.validators.in_(("header", "body"))
     )
-    """The part of a request that has the secret: as ``client_secret_basic``, or as ``client_secret_post``."""
+    """How the secret is sent: ``client_secret_basic`` in a header, or ``client_secret_post`` in the body."""
     issuer: str | None = None
-    """The issuer of the tokens; `None` for the one in ``authorization_servers`` of `Protected`."""
+    """The issuer of the tokens; `None`: the one in ``authorization_servers`` of `Protected`."""
     audience: str | Sequence[str] | None = None
-    """Names of the server, one of which must be in ``aud``; `None` for the ``resource`` of `Protected`."""
+    """Names of this server, one of which must be in ``aud``; `None`: the ``resource`` of `Protected`."""
     require_audience: bool = True
-    """False takes tokens about which the issuer names no ``aud``: for issuers whose tokens are all for this server."""
+    """False accepts tokens for which the issuer reports no ``aud``: use it for issuers whose tokens are all for this
+    server."""
     cache_for: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
-    """Seconds until the issuer is asked again about the same token, which a revoked token is good for."""
+    """For how many seconds a response is cached. A revoked token stays valid that long."""
     leeway: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
-    """Seconds by which the clocks of the issuer and of this machine may differ."""
+    """By how many seconds the clocks of the issuer and of this machine may differ."""
     _fetcher: Fetcher | None = attrs.field(default=None, repr=False, alias="_fetcher")
-    """Sends the questions; `None` for one that asks ``https`` alone, and ``http`` where the issuer is on this
+    """Sends the requests. `None`: a fetcher that only allows ``https``, and ``http`` if the issuer is on this
     machine."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
-    """Hosts of a private network that are asked over plain ``http``. Whoever can read the traffic of that network sees
-    the tokens and the secret. Those of `Protected` are added."""
+    """Hosts of a private network to which plain ``http`` is allowed, in addition to those of `Protected`. Anybody who
+    can read the traffic of that network sees the tokens and the secret."""
 
     def __attrs_post_init__(self) -> None:
         check_endpoint(self.endpoint, self.trusted_http_hosts)
         if (self.client_secret is None) == (self.private_key is None):
-            raise ValueError("an issuer answers clients with a client_secret, or else with a private_key")
+            raise ValueError("IntrospectionVerifier needs either client_secret or private_key")
 
     @property
     def _holds_for(self) -> float:
-        """Seconds for which an answer holds."""
+        """For how many seconds a response is cached."""
         return self.cache_for
 
     def _at(
@@ -95,8 +97,8 @@ class IntrospectionVerifier(BuiltInVerifier):
         """Return the verifier for ``resource``: see `BuiltInVerifier`."""
         issuers = tuple(authorization_servers) if self.issuer is None else (self.issuer,)
         if len(issuers) != 1:
-            raise ValueError("one endpoint does not know the tokens of several issuers: name one issuer")
-        if self.private_key is not None:  # a key that signs nothing is found now, and not by the first client
+            raise ValueError("an introspection endpoint has the tokens of one issuer only: pass issuer=")
+        if self.private_key is not None:  # find an unusable key now, not when the first client calls
             client_assertion(self.client_id, issuers[0], self.private_key, now=now())
         audience = self.audience
         names = (audience,) if isinstance(audience, str) else tuple(audience or (resource,))
@@ -107,7 +109,7 @@ class IntrospectionVerifier(BuiltInVerifier):
 
 @frozen
 class _Introspection:
-    """Asks about tokens of ``issuer`` with the credentials of ``settings``."""
+    """Verifies tokens of ``issuer`` with the credentials in ``settings``."""
 
     _settings: IntrospectionVerifier
     _issuer: str
@@ -116,8 +118,7 @@ class _Introspection:
     _now: Callable[[], float]
 
     async def verify(self, token: str) -> Principal | None:
-        """Return the party that ``token`` speaks for, `None` for a token that is not good here. Raises
-        `VerifierUnavailable`."""
+        """Return the principal of ``token``, or `None` if the token isn't valid here. Raises `VerifierUnavailable`."""
         if len(token) > _LONGEST:
             return None
         try:
@@ -132,7 +133,7 @@ class _Introspection:
             raise Untrusted("the issuer says that the token is not active")
         kind = claims.get("token_type", "bearer")
         if not isinstance(kind, str) or kind.lower() not in _TYPES:
-            raise Untrusted(f"the token_type is {kind!a:.100}")
+            raise Untrusted(f"the token_type {kind!a:.100} is not accepted")
         if claims.get("iss") is not None:
             expected.check_issuer(claims)
         if claims.get("aud") is not None or self._settings.require_audience:
@@ -140,7 +141,7 @@ class _Introspection:
         expected.check_times(claims, self._now())
         principal = expected.principal(claims, self._issuer)
         if kind.lower() == "dpop" and principal.key_thumbprint is None:  # RFC 9449 section 6.2
-            raise Untrusted("the issuer does not name the key that the token is bound to")
+            raise Untrusted("the issuer does not report the key that the token is bound to")
         return principal
 
     async def _answer(self, token: str) -> Mapping[str, Any]:
@@ -172,8 +173,8 @@ class _Introspection:
 
 
 def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
-    """Return the answer (RFC 7662 section 2.2). Any other one tells nothing of the token: the credentials of this
-    server may be wrong, for example."""
+    """Return the response (RFC 7662 section 2.2). Raises `VerifierUnavailable` for any other response, which says
+    nothing about the token: the credentials of this server may be wrong, for example."""
     if fetched.status != HTTPStatus.OK:
         raise VerifierUnavailable(f"{endpoint}: status {fetched.status}")
     try:
@@ -182,5 +183,5 @@ def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise VerifierUnavailable(f"{endpoint}: the answer is no JSON object")
+        raise VerifierUnavailable(f"{endpoint}: the response must be a JSON object")
     return cast("dict[str, Any]", answer)

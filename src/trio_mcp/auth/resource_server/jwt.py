@@ -1,4 +1,4 @@
-"""JWTVerifier checks access tokens that are signed (RFC 9068)."""
+"""JWTVerifier verifies signed access tokens (RFC 9068)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .verification import (
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 8 * 1024
-"""Characters of a token. Those of the largest issuers have 2 to 4 KiB."""
+"""How many characters a token may have. Tokens of the largest issuers have 2 to 4 KiB."""
 _TYPES: Final = frozenset(("at+jwt", "application/at+jwt"))
 _ANY_TYPES: Final = frozenset(("jwt", "application/jwt", *_TYPES))
 
@@ -42,52 +42,51 @@ def _texts(values: str | Sequence[str] | None) -> tuple[str, ...]:
 def _algorithms(values: Sequence[str]) -> tuple[str, ...]:
     algorithms = _texts(values)
     if not algorithms or not set(algorithms) <= set(ASYMMETRIC):
-        raise ValueError(f"algorithms are some of {', '.join(ASYMMETRIC)}, not {algorithms}")
+        raise ValueError(f"algorithms must be from {', '.join(ASYMMETRIC)}, not {algorithms}")
     return algorithms
 
 
 @frozen(kw_only=True)
 class JWTVerifier(BuiltInVerifier):
-    """Checks tokens that are JWTs, signed by their issuer (RFC 9068): signature, issuer, audience and times. The keys
-    of the issuer are fetched when needed, and kept. Needs the extra ``trio-mcp[auth]``.
+    """Verifies tokens that are JWTs, signed by their issuer (RFC 9068): signature, issuer, audience and times.
 
-    Raises `ValueError` for invalid values, and `ImportError` without the extra.
+    The keys of the issuer are fetched when needed, and cached. Needs the extra ``trio-mcp[auth]``. Raises `ValueError`
+    for invalid values, and `ImportError` without the extra.
     """
 
     issuer: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
-    """The issuers of tokens, character by character as ``iss`` names them; `None` for the ``authorization_servers`` of
-    `Protected`."""
+    """The accepted issuers, exactly as in the claim ``iss``; `None`: the ``authorization_servers`` of `Protected`."""
     audience: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
-    """Names of the server, one of which must be in ``aud``; `None` for the ``resource`` of `Protected`. Tokens for
-    anybody else are refused, whatever else they say."""
+    """Names of this server, one of which must be in ``aud``; `None`: the ``resource`` of `Protected`. Tokens for any
+    other audience are always refused."""
     client_ids: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
-    """Clients whose tokens are taken without an ``aud``, for issuers that write none, as Amazon Cognito: one of the
-    names must be the ``client_id`` of the token. Such a token is good for every server that takes that client, so name
-    only clients of this server. If a token has an ``aud``, it's checked as always."""
+    """Clients whose tokens are accepted without an ``aud``, for issuers that write none, such as Amazon Cognito: the
+    token's ``client_id`` must be one of these names. Such a token is valid at every server that accepts that client, so
+    only name clients of this server. If a token has an ``aud``, it's checked as always."""
     jwks_uri: str | None = None
-    """The URL of the keys; `None`: the one that the issuer names in its metadata."""
+    """The URL of the issuer's keys; `None`: the one in the issuer's metadata."""
     keys: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
-    """A JWK set, instead of one that is fetched."""
+    """A JWK set to use instead of fetching keys."""
     algorithms: Sequence[str] = attrs.field(default=ASYMMETRIC, converter=_algorithms)
-    """Algorithms of signatures that are taken. None is symmetric."""
+    """The accepted signature algorithms. Symmetric algorithms aren't supported."""
     leeway: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
-    """Seconds by which the clocks of the issuer and of this machine may differ."""
+    """By how many seconds the clocks of the issuer and of this machine may differ."""
     require_typ: bool = True
-    """True takes tokens alone that call themselves access tokens, by the type ``at+jwt`` (RFC 9068 section 4). False
-    takes those of issuers that write ``JWT`` or nothing, too; ``audience`` is all then that tells ID tokens apart, so
-    no ID token may be issued to a client of that name."""
+    """True accepts only tokens of the type ``at+jwt``, that is, access tokens (RFC 9068 section 4). False also accepts
+    tokens of issuers that write ``JWT`` or no type. Then only ``audience`` distinguishes them from ID tokens, so no ID
+    token may be issued to a client of that name."""
     _fetcher: Fetcher | None = attrs.field(default=None, repr=False, alias="_fetcher")
-    """Fetches the keys; `None` for one that takes ``https`` alone, and ``http`` where the issuer is on this machine."""
+    """Fetches the keys. `None`: a fetcher that only allows ``https``, and ``http`` if the issuer is on this machine."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
-    """Hosts of a private network from which keys are fetched over plain ``http``. Whoever can change the traffic of
-    that network can forge tokens. Those of `Protected` are added."""
+    """Hosts of a private network from which keys may be fetched over plain ``http``, in addition to those of
+    `Protected`. Anybody who can change the traffic of that network can forge tokens."""
 
     def __attrs_post_init__(self) -> None:
         check_extra()
         if self.jwks_uri is not None:
             check_jwks_uri(self.jwks_uri, self.trusted_http_hosts)
         if self.keys is not None and self.jwks_uri is not None:
-            raise ValueError("keys are given, or fetched from jwks_uri, not both")
+            raise ValueError("pass either keys or jwks_uri, not both")
         if self.keys is not None:
             read_key_set(self.keys)
 
@@ -101,7 +100,7 @@ class JWTVerifier(BuiltInVerifier):
         """Return the verifier for ``resource``: see `BuiltInVerifier`."""
         issuers = _texts(self.issuer) or tuple(authorization_servers)
         if self.jwks_uri is not None and len(issuers) > 1:
-            raise ValueError("one jwks_uri cannot have the keys of several issuers: name one issuer")
+            raise ValueError("one jwks_uri cannot have the keys of several issuers: pass one issuer=")
         names = _texts(self.audience) or (resource,)
         return _SignatureCheck(
             ExpectedClaims(issuers=issuers, audiences=audiences(names), leeway=self.leeway),
@@ -122,7 +121,7 @@ class JWTVerifier(BuiltInVerifier):
 
 @frozen
 class _SignatureCheck:
-    """Checks tokens of the issuers whose keys are in ``sources``."""
+    """Verifies tokens of the issuers whose keys are in ``sources``."""
 
     _expected: ExpectedClaims
     _sources: Mapping[str, KeySource]
@@ -132,7 +131,7 @@ class _SignatureCheck:
     _now: Callable[[], float]
 
     async def verify(self, token: str) -> Principal | None:
-        """Return the party that ``token`` speaks for, `None` for a token that is not good here."""
+        """Return the principal of ``token``, or `None` if the token isn't valid here."""
         try:
             return await self._checked(token)
         except Untrusted as reason:
@@ -143,19 +142,19 @@ class _SignatureCheck:
         signed = read_signed(token, self._algorithms, _LONGEST)
         self._check_type(signed)
         claims, expected = signed.claims, self._expected
-        # The signature comes before all that looks into the words of a stranger. The name of the issuer is compared as
-        # it stands, and how often an issuer is asked for keys does not depend on tokens.
+        # Check the signature before reading untrusted claims in detail. The issuer's name is compared literally, and
+        # how often an issuer's keys are fetched doesn't depend on tokens.
         issuer = expected.check_issuer(claims)
         if not await self._sources[issuer].has_signed(signed):
-            raise Untrusted(f"signed by no key of {issuer}")
+            raise Untrusted(f"not signed by a key of {issuer}")
         if claims.get("aud") is not None or claims.get("client_id") not in self._client_ids:
             expected.check_audience(claims)
         if claims.get("exp") is None:  # RFC 9068 section 2.2
-            raise Untrusted("a token that never expires")
+            raise Untrusted("the token has no expiry (exp)")
         expected.check_times(claims, self._now())
         return expected.principal(claims, issuer)
 
     def _check_type(self, signed: Signed) -> None:
         kind = signed.header.get("typ", "JWT")
         if not isinstance(kind, str) or kind.lower() not in self._types:  # RFC 9068 section 4
-            raise Untrusted(f"the typ is {kind!a:.100}, not at+jwt (see JWTVerifier.require_typ)")
+            raise Untrusted(f"the typ must be at+jwt, not {kind!a:.100} (see JWTVerifier.require_typ)")

@@ -1,7 +1,7 @@
-"""Keys: public keys of issuers and of clients, from their JWK (RFC 7517), within bounds.
+"""Keys: public keys of issuers and of clients, read from JWKs (RFC 7517), within limits.
 
-A `KeySource` has the keys of one issuer. It fetches them when needed, and not too often. `fetch_keys` reads them from
-the URL in the metadata of the issuer (RFC 8414). Checking signatures needs joserfc.
+A `KeySource` has the keys of one issuer, and fetches them when needed, but not too often. `fetch_keys` fetches them
+from the URL in the metadata of the issuer (RFC 8414). Checking signatures needs joserfc.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
     ("EC", "P-521"): ("ES512",),
     ("OKP", "Ed25519"): ("Ed25519", "EdDSA"),
 }
-"""Algorithms by type and curve of the key (RFC 7518 section 3.1, RFC 9864): a key of another type is good for none, so
-that no public key is ever taken for the secret of an HMAC."""
+"""Algorithms by type and curve of the key (RFC 7518 section 3.1, RFC 9864). A key of another type has no algorithm, so
+a public key is never used as the secret of an HMAC."""
 
 ASYMMETRIC: Final = tuple(algorithm for algorithms in _ALGORITHMS.values() for algorithm in algorithms)
-"""All algorithms that can be checked here."""
+"""All algorithms whose signatures can be checked."""
 
 _MEMBERS: Final = {"RSA": ("n", "e"), "EC": ("x", "y"), "OKP": ("x",)}
 _PRIVATE: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
 _RSA_BITS: Final = range(2048, 8192 + 1)
-"""RFC 7518 section 3.3: 2048 bits or more. A check takes time in the square of the length."""
+"""RFC 7518 section 3.3: at least 2048 bits. The time for a check grows with the square of the length."""
 _LONGEST_MEMBER: Final = 1400
-"""Characters of a member: 8192 bits."""
+"""How many characters a member may have: 8192 bits."""
 _LONGEST_EXPONENT: Final = 6
-"""Characters of the exponent, 32 bits: the time of a check grows with the exponent, too."""
+"""How many characters the exponent may have (32 bits): the time for a check grows with it."""
 _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MOST_KEYS: Final = 100
 
@@ -65,7 +65,7 @@ def check_extra() -> None:
 
 
 class UnusableKey(ValueError):
-    """The JWK is no public key that checks signatures here. Nothing of the key is in the message."""
+    """The JWK isn't a public key that can check signatures here. The message contains nothing of the key."""
 
 
 @frozen
@@ -73,41 +73,41 @@ class VerificationKey:
     """A public key."""
 
     kid: str | None
-    """The name that its owner has given to the key."""
+    """The key id (``kid``) that its owner has chosen."""
     algorithms: frozenset[str]
-    """Algorithms that the key may be used with."""
+    """The algorithms for which the key may be used."""
     _key: RSAKey | ECKey | OKPKey = attrs.field(repr=False)
 
     @property
     def thumbprint(self) -> str:
-        """The name of the key that follows from the key itself (RFC 7638)."""
+        """The thumbprint of the key, which is derived from the key itself (RFC 7638)."""
         return self._key.thumbprint()
 
     def has_signed(self, signed: Signed) -> bool:
-        """Return whether the signature was made with this key, by an algorithm of the key."""
+        """Return whether the signature was made with this key and one of its algorithms."""
         if signed.algorithm not in self.algorithms:
             return False
         return jws.JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
 
 
 def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
-    """Return the public key in ``jwk``. Raises `UnusableKey`: for private keys, too, since a key that was shown proves
+    """Return the public key in ``jwk``. Raises `UnusableKey`, also for a private key: a key that was disclosed proves
     nothing."""
     kind, curve, kid, algorithm = (jwk.get(name) for name in ("kty", "crv", "kid", "alg"))
     if not isinstance(kind, str) or not (curve is None or isinstance(curve, str)):
-        raise UnusableKey("the type of a key is missing")
+        raise UnusableKey("the key has no type (kty)")
     algorithms = _ALGORITHMS.get((kind, None if kind == "RSA" else curve))
     if algorithms is None:
-        raise UnusableKey("no type of keys that signatures are checked with here")
+        raise UnusableKey("keys of this type cannot check signatures here")
     if not _PRIVATE.isdisjoint(jwk):
         raise UnusableKey("a private key")
     operations = jwk.get("key_ops")  # RFC 7517 sections 4.2 and 4.3
     if jwk.get("use", "sig") != "sig" or not (operations is None or _has(operations, "verify")):
-        raise UnusableKey("a key for another use")
+        raise UnusableKey("a key for another use than checking signatures")
     if algorithm is not None and algorithm not in algorithms:
-        raise UnusableKey("a key for an algorithm that is not used here")
+        raise UnusableKey("a key for an algorithm that is not supported")
     if kid is not None and not isinstance(kid, str):
-        raise UnusableKey("the kid of a key is no text")
+        raise UnusableKey("the kid of a key must be a string")
     members = {name: _member(jwk, name) for name in _MEMBERS[kind]}
     allowed = frozenset(algorithms if algorithm is None else (str(algorithm),))
     return VerificationKey(kid, allowed, _imported(kind, curve, members))
@@ -121,7 +121,7 @@ def _member(jwk: Mapping[str, Any], name: str) -> str:
     value = jwk.get(name)
     longest = _LONGEST_EXPONENT if name == "e" else _LONGEST_MEMBER
     if not isinstance(value, str) or len(value) > longest or not _BASE64URL.fullmatch(value):
-        raise UnusableKey(f"the member {name} of a key is no number in base64url, or too large")
+        raise UnusableKey(f"the member {name} of a key is not a number in base64url, or is too large")
     return value
 
 
@@ -133,19 +133,19 @@ def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKe
     try:
         return kinds[kind].import_key({**named, **members})
     except Exception:  # broken keys raise all kinds of errors, some with the key in them
-        raise UnusableKey("a key of wrong numbers") from None
+        raise UnusableKey("a key with invalid numbers") from None
 
 
 def _bits(modulus: str) -> int:
     try:
         return int.from_bytes(decode_base64url(modulus, padded=False), "big").bit_length()
-    except ValueError:  # of a text whose length no number has
+    except ValueError:  # the text has a length that no base64url text has
         return 0
 
 
 def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[VerificationKey, ...]:
-    """Return the keys of a JWK set that can be used here (RFC 7517 section 5: others are ignored). Raises
-    `UnusableKey` for what is no set of 1 to 100 keys, and where none of the keys can be used."""
+    """Return the usable keys of a JWK set; the others are ignored (RFC 7517 section 5). Raises `UnusableKey` unless
+    this is a set of 1 to 100 keys, and if none of them is usable."""
     try:
         found: object = document
         if isinstance(document, bytes | str):
@@ -155,7 +155,7 @@ def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[Verificatio
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         jwks = None
     if not isinstance(jwks, list) or len(cast("list[Any]", jwks)) > _MOST_KEYS:
-        raise UnusableKey(f"no JWK set of at most {_MOST_KEYS} keys")
+        raise UnusableKey(f"not a JWK set of 1 to {_MOST_KEYS} keys")
     keys, reason = list[VerificationKey](), "there is none"
     for jwk in cast("list[Any]", jwks):
         try:
@@ -164,27 +164,28 @@ def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[Verificatio
         except UnusableKey as error:
             reason = str(error)
     if not keys:
-        raise UnusableKey(f"no key of the set can be used: {reason}")
+        raise UnusableKey(f"no key of the set is usable: {reason}")
     return tuple(keys)
 
 
 logger = logging.getLogger("trio_mcp")
 
 _PAUSE_WITH_KEYS: Final = 30.0
-"""Seconds between two questions about keys: else whoever invents names of keys has us ask the issuer all the time."""
+"""Seconds between two requests for keys. Otherwise a client that invents key ids would cause a request for each
+token."""
 _PAUSE_WITHOUT_KEYS: Final = 5.0
-"""The same while there are no keys at all, and nobody can be let in."""
+"""The same while there are no keys at all, so that no token can be verified."""
 _MAX_AGE: Final = 600.0
-"""Seconds after which keys are asked for again: an issuer may have withdrawn one."""
+"""Seconds after which keys are fetched again: an issuer may have withdrawn one."""
 _DEADLINE: Final = 10.0
-"""Seconds in which the issuer has to answer."""
+"""Seconds within which the issuer has to respond."""
 
 
 class KeySource(Protocol):
     """The keys of one issuer."""
 
     async def has_signed(self, signed: Signed) -> bool:
-        """Return whether one of the keys has signed. Raises `VerifierUnavailable` where nobody can tell now."""
+        """Return whether one of the keys has signed. Raises `VerifierUnavailable` if that is unknown at the moment."""
         ...
 
 
@@ -202,8 +203,8 @@ class FixedKeys:
 class FetchedKeys:
     """The keys that ``fetch`` gets from ``issuer``.
 
-    Keys are asked for before the first check, when they are old, and for a signature by none of the known ones; in any
-    case once in half a minute at most. Known keys stay good while the issuer does not answer.
+    Keys are fetched before the first check, when they are old, and for a signature that none of the known keys has
+    made; in any case at most once in half a minute. Known keys stay valid while the issuer doesn't respond.
     """
 
     def __init__(self, issuer: str, fetch: Callable[[], Awaitable[Sequence[VerificationKey]]]) -> None:
@@ -213,19 +214,19 @@ class FetchedKeys:
         self._asked_at = self._got_at = -math.inf
         """Times of `trio.current_time`."""
         self._failed = False
-        """Whether the issuer has not answered the last time."""
+        """True if the last request for keys failed."""
         self._asking = trio.Lock()
 
     async def has_signed(self, signed: Signed) -> bool:
         """Return whether one of the keys has signed: see `KeySource`."""
         if trio.current_time() >= self._got_at + _MAX_AGE and not (self._keys and self._asking.locked()):
-            await self._refresh()  # one client waits for that; the others go on with the old keys
+            await self._refresh()  # one client waits for this; the others continue with the old keys
         if not self._keys:
-            raise VerifierUnavailable(f"the keys of {self._issuer} are not known")
+            raise VerifierUnavailable(f"the keys of {self._issuer} could not be fetched")
         candidates = [key for key in self._keys if _may_be(key, signed)]
         if any(key.has_signed(signed) for key in candidates):
             return True
-        # The signature may be made with a new key. A name that is known is no reason to ask.
+        # The signature may be made with a new key. Don't fetch keys for a known key id.
         if candidates and signed.kid is not None and all(key.kid is not None for key in candidates):
             return False
         before = self._keys
@@ -233,18 +234,20 @@ class FetchedKeys:
         if self._keys is not before:
             return any(key.has_signed(signed) for key in self._keys if _may_be(key, signed))
         if self._failed:
-            raise VerifierUnavailable(f"a key of {self._issuer} is not known, and the new ones are not")
+            raise VerifierUnavailable(
+                f"the token has an unknown key of {self._issuer}, and the new keys could not be fetched"
+            )
         return False
 
     async def _refresh(self) -> None:
-        """Ask for the keys, unless that was done lately, and keep the old ones where there is no answer."""
+        """Fetch the keys, unless that was done recently. If there is no response, the old keys are kept."""
         async with self._asking:
             now = trio.current_time()
             if now < self._asked_at + (_PAUSE_WITH_KEYS if self._keys else _PAUSE_WITHOUT_KEYS):
                 return
             self._asked_at = now
             self._failed = True
-            # Clients that leave at once would otherwise keep the keys from ever being known.
+            # Shielded: otherwise clients that disconnect at once would keep the keys from being fetched.
             with trio.move_on_after(_DEADLINE, shield=True):
                 try:
                     self._keys = await self._fetch()
@@ -257,14 +260,14 @@ class FetchedKeys:
 
 
 def _may_be(key: VerificationKey, signed: Signed) -> bool:
-    """Return whether ``key`` is one that a token of this header may be signed with."""
+    """Return whether a token with this header may be signed with ``key``."""
     if signed.algorithm not in key.algorithms:
         return False
     return signed.kid is None or key.kid is None or key.kid == signed.kid
 
 
 def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
-    """Return ``url``, from which keys may be fetched. Raises `ValueError`, which says what to do instead."""
+    """Return ``url`` if keys may be fetched from it. Otherwise raises `ValueError`, which says what to do instead."""
     try:
         return check_endpoint(url, trusted_http_hosts)
     except ValueError as error:
@@ -274,8 +277,8 @@ def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
 async def fetch_keys(
     issuer: str, jwks_uri: str | None, fetcher: Fetcher, trusted_http_hosts: Collection[str] = ()
 ) -> Sequence[VerificationKey]:
-    """Return the keys at ``jwks_uri``, `None` for the place that ``issuer`` says in its metadata. Raises `FetchFailed`
-    and `UnusableKey`."""
+    """Return the keys at ``jwks_uri``. With `None`, use the URL in the metadata of ``issuer``. Raises `FetchFailed` and
+    `UnusableKey`."""
     uri = await _jwks_uri(issuer, fetcher) if jwks_uri is None else jwks_uri
     try:
         return read_key_set(await _fetched(uri, fetcher))
@@ -292,7 +295,7 @@ async def _jwks_uri(issuer: str, fetcher: Fetcher) -> str:
     for url in server_metadata_urls(issuer):
         try:
             return _jwks_uri_in(await _fetched(url, fetcher), issuer)
-        except FetchFailed as error:  # many servers answer any path with a page for people
+        except FetchFailed as error:  # many servers answer any path with an HTML page
             failures.append(str(error))
     raise FetchFailed("; ".join(failures))
 
@@ -303,7 +306,7 @@ def _jwks_uri_in(body: bytes, issuer: str) -> str:
     except InvalidDocument as error:
         raise FetchFailed(f"{issuer}: {error}") from None
     if metadata.issuer != issuer:  # RFC 8414 section 3.3: identical
-        raise FetchFailed(f"the metadata of {issuer} are those of {metadata.issuer!a:.200}")
+        raise FetchFailed(f"the metadata of {issuer} name another issuer, {metadata.issuer!a:.200}")
     if metadata.jwks_uri is None:
         raise FetchFailed(f"the metadata of {issuer} name no jwks_uri")
     return metadata.jwks_uri

@@ -1,7 +1,7 @@
-"""ProofChecks: whether whoever sends a token has the key that the token is bound to (RFC 9449 section 4.3).
+"""ProofChecks: checks that the sender of a token has the key that the token is bound to (DPoP, RFC 9449 section 4.3).
 
-`ProofNonces` makes values that clients repeat in their proofs (section 9); `ProofReplayGuard` remembers the proofs that
-were used (section 11.1). The module needs joserfc.
+`ProofNonces` creates values that clients repeat in their proofs (section 9). `ProofReplayGuard` remembers the proofs
+that were used (section 11.1). The module needs joserfc.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from .refusals import USED_BEFORE
 from .verification import Signed, Untrusted, canonical, read_signed
 
 _LONGEST: Final = 8 * 1024
-"""Characters of a proof: those with the largest keys have 4 KiB."""
+"""How many characters a proof may have. Proofs with the largest keys have 4 KiB."""
 _WINDOW: Final = 60.0
-"""Seconds by which a proof may be old, or clocks may differ, where there are no nonces."""
+"""Without nonces: how many seconds old a proof may be, and by how much clocks may differ."""
 _MOST_PROOFS: Final = 100_000
 _MOST_KEYS: Final = 1000
 
 
 @frozen
 class UsedProof:
-    """A proof that is good, and used now."""
+    """A valid proof, which is now used."""
 
     digest: bytes
-    """SHA-256 of its name and its key."""
+    """SHA-256 of the proof's id and its key."""
     ttl: int
-    """Milliseconds until the proof is too old for every process, however their clocks differ."""
+    """Milliseconds until the proof is too old for every process, however much their clocks differ."""
 
 
 class ProofChecks:
-    """Checks the proofs of requests to ``resource``. With ``nonces`` each proof has to repeat one, and the clock of the
-    client does not matter. ``now`` tells the time in seconds since the epoch."""
+    """Checks the proofs of requests to ``resource``. With ``nonces``, each proof has to repeat one, and the client's
+    clock doesn't matter. ``now`` returns the time in seconds since the epoch."""
 
     algorithms = ASYMMETRIC
-    """Algorithms of proofs that are taken."""
+    """The accepted algorithms of proofs."""
 
     def __init__(self, resource: str, nonces: ProofNonces | None, now: Callable[[], float]) -> None:
         check_extra()
@@ -57,24 +57,25 @@ class ProofChecks:
         self._now = now
         self._seen = ProofReplayGuard(_MOST_PROOFS)
         self._keys = BoundedDict[str, tuple[Mapping[str, Any], VerificationKey]](_MOST_KEYS)
-        """Keys that have signed a proof, with their JWKs, by thumbprint; those used last stay."""
+        """The keys that have signed a proof, with their JWKs, by thumbprint; those used last are kept."""
 
     def share(self, secret: bytes) -> None:
-        """Take the nonces of all processes that have ``secret``, where nonces are used that no other process knows."""
+        """If nonces are used, but only this process recognizes them, accept those of all processes that have
+        ``secret``."""
         if self._nonces is not None:
             self._nonces.share(secret)
 
     def check(self, proof: str, method: str, token: str, principal: Principal) -> UsedProof:
-        """Return ``proof`` when the proof was made for this request by ``method``, with the ``token`` of ``principal``
-        that is bound to the key of the proof, and was not used before; the proof is used then. Raises `Untrusted`,
-        `NonceNeeded` and `TooManyProofs`."""
-        # The numbers are those of RFC 9449 section 4.3.
+        """Check that ``proof`` was made for this request by ``method``, with the key that ``token`` of ``principal`` is
+        bound to, and wasn't used before. Returns the proof, which is then used. Raises `Untrusted`, `NonceNeeded` and
+        `TooManyProofs`."""
+        # The numbers refer to the list in RFC 9449 section 4.3.
         signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
         if signed.header.get("typ") != "dpop+jwt":  # 4
-            raise Untrusted("the typ of a proof is dpop+jwt")
+            raise Untrusted("the typ of a proof must be dpop+jwt")
         thumbprint = principal.key_thumbprint
         if thumbprint is None:
-            raise Untrusted("the token is bound to no key")
+            raise Untrusted("the token is not bound to a key")
         jwk, key = self._key(signed, thumbprint)  # 7, 12
         proof_id = self._checked_claims(signed.claims, method, token)  # 3, 8, 9, 12
         now = self._now()
@@ -82,18 +83,18 @@ class ProofChecks:
         if not key.has_signed(signed):  # 6
             raise Untrusted("the proof is signed by another key")
         self._keys[thumbprint] = jwk, key
-        # As a hash, every proof takes the same room, however long its name.
+        # As a hash, every proof takes the same space, however long its id is.
         digest = hashlib.sha256(f"{thumbprint} {proof_id}".encode()).digest()
         if not self._seen.add(principal.id, digest, ends_at, now):  # section 11.1
             raise Untrusted(USED_BEFORE)
         return UsedProof(digest, math.ceil((ends_at - now + _WINDOW) * 1000))
 
     def _key(self, signed: Signed, thumbprint: str) -> tuple[Mapping[str, Any], VerificationKey]:
-        """Return the key in the header of a proof, as its JWK and made usable, if the key has this ``thumbprint``."""
+        """Return the key in the header of a proof, as its JWK and ready for use, if the key has this ``thumbprint``."""
         jwk: object = signed.header.get("jwk")
         if not isinstance(jwk, dict):
-            raise Untrusted("the key of a proof is missing")
-        # To make a key usable takes as long as to check a signature, and a client has one key for all its requests.
+            raise Untrusted("the proof has no key (jwk)")
+        # Reading a key takes as long as checking a signature, and a client uses one key for all its requests.
         known = self._keys.get(thumbprint)
         if known is not None and known[0] == jwk:
             return known
@@ -101,16 +102,16 @@ class ProofChecks:
         try:
             key = read_key(found)
         except UnusableKey as error:
-            raise Untrusted(f"the key of the proof is {error}") from None
+            raise Untrusted(f"the key of the proof is not usable: {error}") from None
         if key.thumbprint != thumbprint:
             raise Untrusted("the token is not bound to the key of the proof")
         return found, key
 
     def _checked_claims(self, claims: Mapping[str, Any], method: str, token: str) -> str:
-        """Return the name of the proof, if the proof is for this request."""
+        """Return the id of the proof, if the proof is for this request."""
         proof_id, target, ath = (claims.get(name) for name in ("jti", "htu", "ath"))
         if not isinstance(proof_id, str) or not proof_id:
-            raise Untrusted("the jti of a proof is missing")
+            raise Untrusted("the proof has no id (jti)")
         if claims.get("htm") != method:
             raise Untrusted("the proof is for another method")
         if not isinstance(target, str) or self._target != _without_query(target):
@@ -121,13 +122,13 @@ class ProofChecks:
         return proof_id
 
     def _expires_at(self, claims: Mapping[str, Any], now: float) -> float:
-        """Return the time from which on the proof is too old."""
+        """Return the time from which the proof is too old."""
         issued_at = claims.get("iat")
         if isinstance(issued_at, bool) or not isinstance(issued_at, int | float):
-            raise Untrusted("the iat of a proof is missing")
+            raise Untrusted("the proof has no time (iat)")
         if self._nonces is None:
             if not now - _WINDOW <= issued_at <= now + _WINDOW:
-                raise Untrusted("the proof is too old, or of the future")
+                raise Untrusted("the proof is too old, or its time is in the future")
             return issued_at + _WINDOW
         nonce = claims.get("nonce")
         ends_at = self._nonces.ends_at(nonce) if isinstance(nonce, str) else None
@@ -137,24 +138,24 @@ class ProofChecks:
 
 
 def _without_query(url: str) -> str:
-    """Return ``url`` without query and fragment, in the form in which URLs are compared. A slash at the end is none:
-    endpoints answer with and without."""
+    """Return ``url`` without query and fragment, in a form that can be compared. A trailing slash is removed as well,
+    since endpoints respond with and without it."""
     try:
         return canonical(url.partition("#")[0].partition("?")[0]).rstrip("/")
     except ValueError:
-        raise Untrusted("the htu of a proof is no URL") from None
+        raise Untrusted("the htu of a proof must be a URL") from None
 
 
 _GOOD_FOR: Final = 300
-"""Seconds from the making of a nonce to its end."""
+"""For how many seconds a nonce is valid."""
 _TIME_BYTES: Final = 8
 _SEAL_BYTES: Final = 16
 _NONCE_LENGTH: Final = (_TIME_BYTES + _SEAL_BYTES) * 4 // 3
-"""Characters in base64url; there is no padding, since the bytes are a multiple of three."""
+"""Length in base64url characters; there is no padding, since the number of bytes is a multiple of three."""
 
 
 class NonceNeeded(Exception):
-    """The proof is to be made again, with this ``nonce``."""
+    """The proof must be made again, with this ``nonce``."""
 
     def __init__(self, nonce: str) -> None:
         super().__init__("a proof with a nonce is needed")
@@ -162,25 +163,26 @@ class NonceNeeded(Exception):
 
 
 class ProofNonces:
-    """Makes nonces, and knows its own ones without keeping any: a nonce is its time, sealed with ``secret``. Processes
-    that share the secret know each other's nonces; `None` makes a secret for this process."""
+    """Creates nonces and recognizes its own without storing them: each nonce is its creation time, signed with
+    ``secret``. Processes that share the secret accept each other's nonces; with `None`, a secret is generated for this
+    process."""
 
     def __init__(self, secret: bytes | None) -> None:
         self._is_own = secret is None
         self._secret = secrets.token_bytes(32) if secret is None else secret
 
     def share(self, secret: bytes) -> None:
-        """Derive the secret from one that other processes have, unless one was given."""
+        """Derive the secret from one that other processes have, unless the author has passed one."""
         if self._is_own:
             self._secret = derived_key(secret, b"trio-mcp DPoP-Nonce 1")
 
     def make(self, now: float) -> str:
-        """Return a nonce that is good from ``now`` on, in seconds since the epoch, for five minutes."""
+        """Return a nonce that is valid for five minutes from ``now``, in seconds since the epoch."""
         time = int(now).to_bytes(_TIME_BYTES, "big")
         return urlsafe_b64encode(time + self._seal(time)).decode("ascii")
 
     def ends_at(self, nonce: str) -> float | None:
-        """Return the time at which ``nonce`` ends; `None` for one that was not made here."""
+        """Return when ``nonce`` expires; `None` if it wasn't created with this secret."""
         if len(nonce) != _NONCE_LENGTH or not nonce.isascii():
             return None
         try:
@@ -197,22 +199,22 @@ class ProofNonces:
 
 
 class TooManyProofs(Exception):
-    """The client has used so many proofs lately that no more can be remembered."""
+    """The client has used so many proofs recently that no more can be remembered."""
 
 
 class ProofReplayGuard:
     """Remembers at most ``limit`` proofs, each until the proof is too old to be used again.
 
-    No proof is forgotten before: else whoever uses many would make room for a replay. A principal that has a fair share
-    of the places, with however many keys, is refused further ones until the first proofs are too old; nothing is taken
-    from other principals.
+    No proof is forgotten earlier; otherwise a client that uses many proofs could make room for a replay. A principal
+    that has its fair share of the places, with however many keys, is refused further proofs until its first ones are
+    too old. Other principals keep their places.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._seen = set[bytes]()
         self._by_expiry: dict[int, list[tuple[Hashable, bytes]]] = {}
-        """Principals and proofs by the second after which the proofs are too old."""
+        """Principals and proofs, by the second after which the proofs are too old."""
         self._counts = Counter[Hashable]()
         """Number of proofs by principal."""
         self._looked_at = -1
@@ -222,8 +224,8 @@ class ProofReplayGuard:
         return len(self._seen)
 
     def add(self, principal: Hashable, digest: bytes, ends_at: float, now: float) -> bool:
-        """Remember the ``digest`` of a proof, which ``principal`` has used and which is too old from ``ends_at`` on.
-        Return whether the proof is new. Raises `TooManyProofs`."""
+        """Remember the ``digest`` of a proof that ``principal`` has used, and that is too old from ``ends_at`` on.
+        Returns whether the proof is new. Raises `TooManyProofs`."""
         self._discard_expired(now)
         if digest in self._seen:
             return False

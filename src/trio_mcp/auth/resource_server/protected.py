@@ -1,7 +1,7 @@
-"""Protected: the authorization of a server over HTTP, as authors configure it.
+"""Protected: authorization for a server over HTTP, as authors configure it.
 
-`Protected._gate` makes the `Gate` of a running endpoint, which knows the caller of each request by the token in its
-Authorization header, and publishes the metadata of the resource (RFC 9728).
+`Protected._gate` creates the `Gate` of a running endpoint. The gate identifies the caller of each request by the token
+in the Authorization header, and publishes the metadata of the resource (RFC 9728).
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ _OFFLINE: Final = "offline_access"
 
 
 def scope_tokens(scopes: Iterable[str]) -> frozenset[str]:
-    """Return ``scopes`` as a set. Raises `ValueError` for text that is no scope, `TypeError` for one text alone."""
+    """Return ``scopes`` as a set. Raises `ValueError` for an invalid scope, and `TypeError` for a single string."""
     if isinstance(scopes, str):
-        raise TypeError(f"scopes are several, [{scopes!r}] for example, not one text")
+        raise TypeError(f"scopes must be a list of strings: write [{scopes!r}], not {scopes!r}")
     found = frozenset(scopes)
     for scope in found:
         if not _SCOPE.fullmatch(scope):
-            raise ValueError(f"a scope is printable ASCII without blanks, quotes and backslashes, not {scope[:100]!r}")
+            raise ValueError(
+                f"a scope must be printable ASCII without spaces, quotes and backslashes, not {scope[:100]!r}"
+            )
     return found
 
 
@@ -54,59 +56,59 @@ class PublishedMetadata:
 
     settings: Protected
     proof_algorithms: Sequence[str]
-    """Algorithms of DPoP proofs; none where there is no DPoP."""
+    """Algorithms of DPoP proofs; empty without DPoP."""
 
     @property
     def url(self) -> str:
-        """The URL at which clients find the metadata (RFC 9728 section 3.1): never made from a Host header."""
+        """The URL at which clients find the metadata (RFC 9728 section 3.1). It is never derived from a Host header."""
         parts = urlsplit(self.settings.resource)
         path = "" if parts.path == "/" else parts.path
         return f"{origin_of(parts)}{_RESOURCE_METADATA}{path}{f'?{parts.query}' if parts.query else ''}"
 
     @property
     def paths(self) -> frozenset[str]:
-        """Paths at which the metadata stand: of `url`, and at the root. Clients disagree about a slash at the end, so
-        the metadata stand with and without."""
+        """The paths that serve the metadata: the one of `url`, and the root path. Each works with and without a
+        trailing slash, since clients disagree about it."""
         path = urlsplit(self.settings.resource).path.rstrip("/")
         return frozenset(
             (_RESOURCE_METADATA, *((f"{_RESOURCE_METADATA}{path}", f"{_RESOURCE_METADATA}{path}/") if path else ()))
         )
 
     def to_json(self) -> bytes:
-        """Return the document."""
+        """Return the metadata as JSON."""
         settings = self.settings
         scopes = settings.scopes if settings.scopes_supported is None else settings.scopes_supported
         document: dict[str, Any] = {
             "resource": settings.resource,
             "authorization_servers": settings.authorization_servers,
             "scopes_supported": sorted(scopes),
-            "bearer_methods_supported": ["header"],  # RFC 6750 sections 2.2 and 2.3 are ways that a token leaks
+            "bearer_methods_supported": ["header"],  # the other methods leak tokens (RFC 6750 sections 2.2 and 2.3)
             "resource_name": settings.resource_name,
             "resource_documentation": settings.resource_documentation,
             "dpop_signing_alg_values_supported": self.proof_algorithms,
             "dpop_bound_access_tokens_required": settings.dpop == "required",
         }
-        # RFC 9728 section 3.2: what has no value is left out.
+        # RFC 9728 section 3.2: parameters without a value are left out.
         return msgspec.json.encode({name: value for name, value in document.items() if value})
 
 
 def _nonces(_: Any, __: Any, value: bool | bytes) -> None:
     if not isinstance(value, bool) and len(value) < 32:
-        raise ValueError("a secret of dpop_nonces has 32 bytes or more")
+        raise ValueError("the secret for dpop_nonces must have at least 32 bytes")
 
 
 def _issuers(urls: Sequence[str]) -> tuple[str, ...]:
     if isinstance(urls, str):
-        raise TypeError(f"authorization_servers are several, [{urls!r}] for example, not one text")
+        raise TypeError(f"authorization_servers must be a list of URLs: write [{urls!r}], not {urls!r}")
     issuers = tuple(dict.fromkeys(urls))
     if not issuers:  # 2026-07-28 authorization, Authorization Server Discovery: at least one
-        raise ValueError("a protected server needs an authorization server that its clients can get tokens from")
+        raise ValueError("authorization_servers must not be empty: clients get their tokens there")
     return issuers
 
 
 @frozen(kw_only=True)
 class Protected:
-    """Authorization of a server over HTTP, as an OAuth 2.1 resource server: the argument ``auth`` of `serve_http`.
+    """Authorization for a server over HTTP, as an OAuth 2.1 resource server: the argument ``auth`` of `serve_http`.
 
         auth = Protected(
             resource="https://mcp.example.com/mcp",
@@ -115,64 +117,64 @@ class Protected:
             scopes=["mcp"],
         )
 
-    Raises `ValueError` and `TypeError` for values that make no sense.
+    Raises `ValueError` and `TypeError` for invalid values.
     """
 
     resource: str
-    """The URL under which clients reach the server, as clients write it: with ``https``, or ``http`` on this machine.
-    All that clients are told is made from this URL, never from a Host header, and tokens must be meant for
-    this URL."""
+    """The URL at which clients reach the server, exactly as clients write it: with ``https``, or ``http`` on this
+    machine. All URLs that the server sends to clients are derived from it, never from a Host header. Tokens must be
+    issued for this URL."""
     authorization_servers: Sequence[str] = attrs.field(converter=_issuers)
-    """Issuers of the tokens, where clients get tokens; the first is the one that most clients use."""
+    """The issuers of the tokens, from which clients get tokens. Most clients use the first one."""
     verifier: Verifier | BuiltInVerifier = attrs.field(repr=False)
-    """The check of tokens: `JWTVerifier`, `IntrospectionVerifier`, or any ``async def verify(token)`` that returns a
-    `Principal`, or `None` for a token that is not good. The function must refuse tokens for other resources."""
+    """Verifies tokens: `JWTVerifier`, `IntrospectionVerifier`, or any ``async def verify(token)`` that returns a
+    `Principal`, or `None` for an invalid token. The function must refuse tokens for other resources."""
     scopes: frozenset[str] = attrs.field(default=frozenset[str](), converter=scope_tokens)
-    """Scopes that each request needs."""
+    """Scopes that every request needs."""
     scopes_supported: frozenset[str] | None = attrs.field(
         default=None, converter=attrs.converters.optional(scope_tokens)
     )
-    """Scopes that a client should ask for at first, so as few as make sense; `None` for ``scopes``."""
+    """Scopes that a client should request first; as few as possible. `None`: the same as ``scopes``."""
     satisfies: Satisfies | None = None
-    """Function of ``(granted, needed)`` that says whether a set of granted scopes holds one that is broader than the
-    needed scope. Scopes that are granted themselves are never asked about."""
+    """A function of ``(granted, needed)`` that returns whether one of the granted scopes includes the needed scope. It
+    isn't called for a scope that was itself granted."""
     dpop: Literal["off", "accepted", "required"] = attrs.field(
         default="off", validator=attrs.validators.in_(("off", "accepted", "required"))
     )
-    """Tokens that are bound to a key of the client (RFC 9449), so that a stolen one is of no use: whether such tokens
-    are taken, or no others. Needs the extra ``trio-mcp[auth]``."""
+    """Whether to accept or require tokens that are bound to a key of the client (RFC 9449), so that a stolen token is
+    useless. Needs the extra ``trio-mcp[auth]``."""
     dpop_nonces: bool | bytes = attrs.field(default=False, validator=_nonces, repr=False)
-    """True has clients repeat a value of the server in each proof, so that no proof can be made in advance, and clocks
-    need not agree; replicas that share a storage take each other's. A secret of 32 bytes or more does the same for all
-    processes that share the secret."""
+    """True makes clients repeat a value of the server in each proof: proofs can't be made in advance, and clocks
+    needn't agree. Replicas that share storage accept each other's values. For other processes, pass the same secret of
+    at least 32 bytes to all of them."""
     on_authenticated: OnAuthenticated | None = attrs.field(default=None, repr=False)
-    """An ``async`` function of the `Principal` and the headers of a request, which returns the content of
-    `Auth.extra`. Called once for each request."""
+    """An async function of the `Principal` and the headers of a request that returns the content of `Auth.extra`. It is
+    called once for each request."""
     resource_name: str | None = None
-    """The name of the server for users who are asked whether a client may use it."""
+    """The name of the server, for users who decide whether a client may use it."""
     resource_documentation: str | None = None
-    """The URL of a page for developers of clients."""
+    """The URL of a documentation page for developers of clients."""
     max_cached: int = attrs.field(default=10_000, validator=positive)
-    """Number of good tokens that are remembered, so that each is verified once. Bad ones are counted apart."""
+    """How many valid tokens are cached, so that each is verified once. Invalid tokens are counted separately."""
     cache_for: float | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
-    """Seconds after which a good token is verified again, such as one that may be revoked. `None`: when it expires,
-    and after a minute where the verifier does not know when that is."""
+    """Seconds after which a valid token is verified again; set it for tokens that may be revoked. `None`: when the
+    token expires, or after a minute if the verifier doesn't know when that is."""
     max_verifications: int = attrs.field(default=100, validator=positive)
-    """Number of tokens that are verified at once. Requests beyond are refused with status 503."""
+    """How many tokens are verified concurrently. Further requests get status 503."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
-    """Hosts of a private network that ``resource`` and ``authorization_servers`` may name with plain ``http``. Whoever
-    can read the traffic of that network sees the tokens, and whoever can change it can forge them."""
+    """Hosts of a private network for which ``resource`` and ``authorization_servers`` may use plain ``http``. Anybody
+    who can read the traffic of that network sees the tokens; anybody who can change it can forge them."""
 
     def __attrs_post_init__(self) -> None:
         check_resource(self.resource, self.trusted_http_hosts)
         for issuer in self.authorization_servers:
             check_issuer(issuer, self.trusted_http_hosts)
-        # 2026-07-28 authorization, Refresh Tokens: a matter of clients and their authorization server.
+        # 2026-07-28 authorization, Refresh Tokens: these concern only clients and their authorization server.
         if _OFFLINE in self.scopes or _OFFLINE in (self.scopes_supported or ()):
-            raise ValueError("offline_access is no scope of a resource: clients ask for it by themselves")
+            raise ValueError("remove the scope offline_access: clients request it themselves")
 
     def _gate(self, *, now: Callable[[], float] = time.time) -> Gate:
-        """Return a new gate. ``now`` tells the time in seconds since the epoch."""
+        """Return a new gate. ``now`` returns the time in seconds since the epoch."""
         proofs = self._proofs(now)
         algorithms = () if proofs is None else proofs.algorithms
         metadata = PublishedMetadata(self, algorithms)
@@ -202,7 +204,7 @@ class Protected:
         return ProofChecks(self.resource, nonces, now)
 
     def _verify(self, now: Callable[[], float]) -> tuple[Verify, float]:
-        """Return the function that verifies, and the seconds for which its answers hold."""
+        """Return the function that verifies tokens, and for how many seconds its answers are cached."""
         verifier = self.verifier
         if isinstance(verifier, BuiltInVerifier):
             trusted = frozenset(self.trusted_http_hosts)
@@ -219,7 +221,7 @@ _NO_TOKEN: Final = "the Authorization header has no token behind its scheme"
 
 
 class HttpHead(Protocol):
-    """The head of an HTTP request, or of one that becomes a WebSocket."""
+    """The head of an HTTP request, or of a request that is upgraded to a WebSocket."""
 
     @property
     def method(self) -> str:
@@ -228,7 +230,7 @@ class HttpHead(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Values by names in lower case; the values of a repeated header are joined with commas."""
+        """The headers, by names in lower case; the values of a repeated header are joined with commas."""
         ...
 
     @property
@@ -239,7 +241,7 @@ class HttpHead(Protocol):
 
 @final
 class Gate:
-    """Knows the callers of one endpoint. Made by `Protected._gate`, one for each running endpoint."""
+    """Identifies the callers of one endpoint. Created by `Protected._gate`, once for each running endpoint."""
 
     def __init__(
         self,
@@ -253,7 +255,7 @@ class Gate:
         self.metadata = metadata.to_json()
         """The protected resource metadata (RFC 9728 section 2), as JSON."""
         self.metadata_paths = metadata.paths
-        """Paths at which the metadata stand: with the path of the resource, and at the root (RFC 9728 section 3.1)."""
+        """The paths that serve the metadata: with the path of the resource, and at the root (RFC 9728 section 3.1)."""
         self._tokens = tokens
         self._refusals = refusals
         self._scopes = refusals.scopes
@@ -262,19 +264,19 @@ class Gate:
         self._satisfies = satisfies
         self._on_authenticated = on_authenticated
         self._replay_guard: ReplayGuard | None = None
-        """The proofs that were used on any replica; `None` where there are no replicas."""
+        """Remembers the proofs that were used on any replica; `None` without replicas."""
         self._may_ask = on_authenticated is not None
-        """True where there is more to ask than the verifier."""
+        """True if a request needs more checks than the verifier's."""
 
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
-        """Have each proof count once for all replicas together, which remember proofs in ``replay_guard``. With nonces,
-        unless the author has given a secret for these, replicas know each other's nonces by ``secret``."""
+        """Accept each proof once for all replicas together, which remember proofs in ``replay_guard``. Replicas
+        recognize each other's nonces by ``secret``, unless the author has passed a secret for nonces."""
         if self._proofs is not None:
             self._replay_guard, self._may_ask = replay_guard, True
             self._proofs.share(secret)
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
-        """Return the caller, or the refusal; `None` where only `ask` can tell. Synchronous."""
+        """Return the caller, or the refusal; `None` if only `ask` can decide. Synchronous."""
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -287,8 +289,8 @@ class Gate:
         return self._decide(head, came, found)
 
     async def ask(self, head: HttpHead) -> Auth | Refusal:
-        """Return the caller, or the refusal, of any request. Never raises but for a cancel: a defect of the author's
-        functions is logged, and refuses the request with status 500."""
+        """Return the caller who made the request, or the refusal to send. Raises nothing except cancellation: if one of
+        the author's functions raises, the error is logged and the request is refused with status 500."""
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -312,8 +314,8 @@ class Gate:
             return broken()
 
     def missing(self, auth: Auth, needed: Collection[str]) -> Refusal | None:
-        """Return the refusal where the caller lacks one of the ``needed`` scopes. The refusal names all of the
-        needed scopes (2026-07-28 authorization, Runtime Insufficient Scope Errors). Synchronous."""
+        """Return the refusal if the caller lacks one of the ``needed`` scopes. The refusal names all needed scopes
+        (2026-07-28 authorization, Runtime Insufficient Scope Errors). Synchronous."""
         try:
             if self._holds(auth.principal.scopes, needed):
                 return None
@@ -330,7 +332,7 @@ class Gate:
         return satisfies is not None and all(scope in granted or satisfies(granted, scope) for scope in needed)
 
     def _presented(self, head: HttpHead) -> PresentedToken | Refusal:
-        # 2026-07-28 authorization, Token Requirements: only in this header; in the query nobody looks.
+        # 2026-07-28 authorization, Token Requirements: only this header is read, never the query.
         if "authorization" in head.repeated:
             return self._refusals.malformed("there is one Authorization header")
         try:
@@ -358,34 +360,36 @@ class Gate:
         return auth if refusal is None else refusal
 
     def _is_asked_for(self, principal: Principal) -> bool:
-        """Return whether other replicas have to be asked for the proofs of ``principal``."""
+        """Return whether the proofs of ``principal`` must be checked with the other replicas."""
         return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
-        """Return the refusal where the client does not show that the token is its own, by a proof that no replica has
-        seen. Where that cannot be found out, nobody is let in."""
+        """Return the refusal unless the client proves that the token is its own, with a proof that no replica has seen.
+        If that can't be checked, the request is refused."""
         proof = self._proof(head, came, principal)
         if proof is None or isinstance(proof, Refusal):
             return proof
         assert self._replay_guard is not None, "other replicas are asked"
         try:
             is_new = await self._replay_guard.add(proof.digest, ttl_ms=proof.ttl)
-        except OSError as error:  # the place logs its outages, and any client can come here
+        except OSError as error:  # the storage logs its outages; a log entry here could be triggered by any client
             logger.debug("no proof can be checked, since the replicas cannot tell which were used: %s", error)
             return unavailable()
         return None if is_new else self._refusals.bad_proof(USED_BEFORE)
 
     def _proof(self, head: HttpHead, came: PresentedToken, principal: Principal) -> UsedProof | Refusal | None:
-        """Return the proof that the token is the client's own, or the refusal; `None` where no proof is needed."""
+        """Return the proof that the token is the client's own, or the refusal; `None` if no proof is needed."""
         if came.scheme == "bearer" or self._proofs is None:
             if principal.key_thumbprint is None:
                 return None
-            # RFC 9449 section 7.2: whoever has stolen the token would send it so.
-            return self._refusals.bad_token(came.scheme, "the access token is bound to a key, and came without a proof")
+            # RFC 9449 section 7.2: a thief would send a stolen bound token as a bearer token.
+            return self._refusals.bad_token(
+                came.scheme, "the access token is bound to a key, but the request has no proof"
+            )
         from .proof_checks import NonceNeeded, TooManyProofs
 
         if "dpop" in head.repeated or "dpop" not in head.headers:  # RFC 9449 section 4.3, 1
-            return self._refusals.bad_proof("there is one DPoP header")
+            return self._refusals.bad_proof("there must be exactly one DPoP header")
         try:
             return self._proofs.check(head.headers["dpop"], head.method, came.token, principal)
         except Untrusted as reason:
@@ -403,30 +407,30 @@ _SCHEME: Final = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class Malformed(Exception):
-    """The Authorization header has one of our schemes, and no token behind."""
+    """The Authorization header has a supported scheme, but no token after it."""
 
 
 @define(eq=False)
 class PresentedToken:
-    """A token, and the scheme by which it came."""
+    """A token, and the scheme with which it was sent."""
 
     scheme: Literal["bearer", "dpop"]
     token: str = attrs.field(repr=False)
 
     def check(self) -> None:
-        """Raise `Malformed` where the token has other characters than tokens have. Takes longer than all else here, so
-        that known tokens are not checked again."""
+        """Raise `Malformed` if the token has characters that tokens can't have. This is the slowest step here, so
+        tokens that are already known aren't checked again."""
         if not _TOKEN.fullmatch(self.token):
             raise Malformed
 
 
 def presented_token(authorization: str | None, schemes: Container[str]) -> PresentedToken | None:
-    """Return the token in the value of an Authorization header; `None` without a header, and for any scheme that is
-    not in ``schemes``, ``bearer`` and ``dpop`` at most. Raises `Malformed`."""
+    """Return the token in the value of an Authorization header; `None` without a header, and for a scheme that isn't in
+    ``schemes`` (``bearer``, ``dpop``, or both). Raises `Malformed`."""
     if not authorization:
         return None
     name, _, token = authorization.partition(" ")  # RFC 9110 section 11.4
-    scheme = name.lower()  # RFC 9110 section 11.1: in any case of letters
+    scheme = name.lower()  # RFC 9110 section 11.1: case-insensitive
     if scheme not in schemes or (scheme != "bearer" and scheme != "dpop"):
         if not _SCHEME.fullmatch(name):
             raise Malformed

@@ -1,7 +1,7 @@
-"""TokenCheck: asks a verifier about tokens, once about each, and keeps the answers for a while.
+"""TokenCheck: verifies tokens with a verifier, each once, and caches the answers for a while.
 
-Requests that come with the same token at once share one question (`SingleFlight`). A verifier of the author that fails
-is told to the log, without the token.
+Concurrent requests with the same token share one verification (`SingleFlight`). If a verifier of the author fails, that
+is logged, without the token.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .verification import VerifierUnavailable, Verify
 logger = logging.getLogger("trio_mcp")
 
 _PATIENCE: Final = 30.0
-"""Seconds in which a verifier has to answer."""
+"""Seconds within which a verifier has to answer."""
 _BAD_FOR: Final = 10.0
-"""Seconds for which a bad token stays bad: long enough that to send one again and again costs nothing, and short enough
-for one that becomes good, as by a new key of its issuer."""
+"""For how many seconds an invalid token is cached: long enough that sending it repeatedly costs nothing, and short
+enough for a token that becomes valid, for example because its issuer has a new key."""
 _UNKNOWN_FOR: Final = 60.0
-"""Seconds for which a token is good of which nobody knows when it expires."""
+"""For how many seconds a valid token with an unknown expiry is cached."""
 
 Verdict: TypeAlias = Principal | Literal["bad"] | Refusal
-"""The party that a token speaks for; ``"bad"`` for a token that speaks for nobody; a refusal where nobody knows."""
+"""The principal of a token; ``"bad"`` for an invalid token; a refusal if tokens can't be verified at the moment."""
 
 
 @frozen
@@ -42,11 +42,11 @@ class _CachedVerdict:
 
 
 class TokenCheck:
-    """Asks ``verify`` about tokens, at most ``max_concurrent`` at a time, and keeps at most ``max_cached`` good ones,
-    and as many bad ones, by their hashes. The oldest make room for new ones.
+    """Verifies tokens with ``verify``, at most ``max_concurrent`` concurrently. Caches at most ``max_cached`` valid
+    tokens, and as many invalid ones, by their hashes. The oldest entries are dropped first.
 
-    A good token is kept until it expires, and for ``cache_for`` seconds at most; for a minute where nobody knows when
-    it expires. ``now`` tells the time in seconds since the epoch.
+    A valid token is cached until it expires, but at most for ``cache_for`` seconds; if its expiry is unknown, for a
+    minute. ``now`` returns the time in seconds since the epoch.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class TokenCheck:
         self._verify = verify
         self._cache_for = cache_for
         self._now = now
-        # Bad tokens have a place of their own: whoever invents tokens must not drive out the good ones.
+        # Invalid tokens have their own cache: a client that invents tokens must not displace valid ones.
         self._good = BoundedDict[bytes, _CachedVerdict](max_cached)
         self._bad = BoundedDict[bytes, _CachedVerdict](max_cached)
         self._asked = SingleFlight[bytes, Verdict](max_concurrent)
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
-        """Return the kept finding about ``token``, `None` without one. Synchronous."""
+        """Return the cached answer for ``token``; `None` without one. Synchronous."""
         return self._cached(_digest(token))
 
     async def find(self, token: str) -> Verdict:
-        """Return the kept finding about ``token``, or ask for one. Never raises but for a cancel."""
+        """Return the cached answer for ``token``, or verify it. Raises nothing except cancellation."""
         digest = _digest(token)
         return self._cached(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
 
@@ -101,7 +101,7 @@ class TokenCheck:
 
 
 def _digest(token: str) -> bytes:
-    # Tokens themselves are not kept: what is kept might be seen, and takes 32 bytes each. In the course of a request,
+    # Tokens aren't stored: a stored token might leak, and a hash only takes 32 bytes. In the course of a request,
     # BLAKE2 takes two thirds of the time of SHA-256 in OpenSSL.
     return hashlib.blake2b(token.encode(), digest_size=32).digest()
 
@@ -111,17 +111,21 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[K, T]):
-    """Questions by key, each of which one task asks for all that want to know, at most ``limit`` at once."""
+    """Deduplicates concurrent questions by key: one task asks, the others wait for its answer. At most ``limit``
+    questions are open."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._open: dict[K, tuple[trio.Event, list[T]]] = {}
-        """The end of each open question, and the answer; none where the task that asked has left without one."""
+        """The end of each open question, and its answer; without one if the asking task was cancelled or failed."""
 
     async def ask(self, key: K, question: Callable[[], Awaitable[T]], too_many: T) -> T:
-        """Return the answer to the ``question`` with this ``key``, the answer that another task waits for already if
-        one does. When that task leaves, by a cancel or an exception, one of those that still wait asks anew.
-        Returns ``too_many`` at once when the question would be one too many."""
+        """Return the answer to the ``question`` with this ``key``. If another task is asking the same, wait for its
+        answer.
+
+        If that task is cancelled or fails, one of the waiting tasks asks again. Returns ``too_many`` at once if too
+        many questions are open.
+        """
         while (waiting := self._open.get(key)) is not None:
             over, answers = waiting
             await over.wait()
@@ -139,7 +143,7 @@ class SingleFlight(Generic[K, T]):
 
 
 def log_defect(what: str, error: Exception, token: str) -> None:
-    """Log ``error`` with its traceback, in which ``token`` does not stand: authors put values into their errors."""
+    """Log ``error`` with its traceback, with ``token`` removed from it: authors put values into their errors."""
     text = "".join(traceback.format_exception(error))
     if token in text:
         logger.error("%s\n%s", what, text.replace(token, "<token>").rstrip())

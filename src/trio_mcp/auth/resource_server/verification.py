@@ -1,8 +1,8 @@
-"""Verification: a verifier tells for whom a token speaks, by its signature or by a question to its issuer.
+"""Verification: find the principal of a token, by its signature or by a request to its issuer.
 
-All verifiers of this package share the classes here: the claims that an issuer makes of a token, checked, and the
-principal that follows (RFC 7519 section 4.1, RFC 9068); the parts of a signed token or proof, read before a word of
-either is believed (RFC 7515 section 3.1); and the fetcher that asks an issuer.
+All verifiers of this package share the classes here: the checked claims of a token, and the principal that follows from
+them (RFC 7519 section 4.1, RFC 9068); the parts of a signed token or proof, which aren't trusted yet (RFC 7515 section
+3.1); and the fetcher for requests to an issuer.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 
 
 def check_resource(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url``, which a client can be told as the URL of a resource. Raises `ValueError`."""
+    """Return ``url`` if it may be the URL of a resource. Raises `ValueError`."""
     return _checked("resource", url, trusted_http_hosts)
 
 
 def check_issuer(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url``, which may name an authorization server. Raises `ValueError`."""
+    """Return ``url`` if it may name an authorization server. Raises `ValueError`."""
     if "?" in url:  # RFC 8414 section 2
-        raise ValueError(f"an authorization server is named by its issuer, a URL without query, not {url[:300]!r}")
+        raise ValueError(f"an authorization server must be a URL without a query, its issuer, not {url[:300]!r}")
     return _checked("authorization server", url, trusted_http_hosts)
 
 
 def check_endpoint(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url``, which may be an endpoint of an authorization server. Raises `ValueError`."""
+    """Return ``url`` if it may be an endpoint of an authorization server. Raises `ValueError`."""
     return _checked("endpoint", url, trusted_http_hosts)
 
 
 def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
     origin, _ = split_url(url)
-    # 2026-07-28 authorization, Communication Security: https, but for what stays on this machine, or in a network that
-    # the author answers for.
+    # 2026-07-28 authorization, Communication Security: https is required, except on this machine, or in a network that
+    # the author trusts.
     if not origin.secure and not is_local_host(origin.host) and origin.host not in trusted_http_hosts:
         raise ValueError(
             f"the URL of the {what} must begin with https://, or with http:// on this machine or at a host in "
@@ -59,8 +59,8 @@ def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
 
 
 def canonical(url: str) -> str:
-    """Return ``url`` as all ways to write the same URL are compared (RFC 3986 sections 6.2.2.1 and 6.2.3): the letters
-    of scheme and host small, no port that the scheme implies, no empty path. Raises `ValueError`."""
+    """Return ``url`` in a normal form in which equal URLs compare equal (RFC 3986 sections 6.2.2.1 and 6.2.3): scheme
+    and host in lower case, no default port, no empty path. Raises `ValueError`."""
     origin, target = split_url(url)
     return f"{origin}{target}"
 
@@ -70,12 +70,11 @@ Verify: TypeAlias = Callable[[str], Awaitable[Principal | None]]
 
 
 class VerifyingObject(Protocol):
-    """An object with the function that verifies."""
+    """An object with a method ``verify`` that verifies tokens."""
 
     async def verify(self, token: str) -> Principal | None:
-        """Return the party that ``token`` speaks for, `None` for a token that is not good here. The issuer must
-        have meant the token for this server: a token for another resource is not good. Raises
-        `VerifierUnavailable`."""
+        """Return the principal of ``token``, or `None` if the token isn't valid here. The issuer must have issued the
+        token for this server: a token for another resource isn't valid. Raises `VerifierUnavailable`."""
         ...
 
 
@@ -84,16 +83,16 @@ Verifier: TypeAlias = Verify | VerifyingObject
 
 
 class VerifierUnavailable(Exception):
-    """No verdict on a token is possible now: the client is asked to come back later, and keeps its token. The
-    message is for the log."""
+    """Raise this from a verifier if the token can't be verified at the moment: the client gets status 503, and keeps
+    its token. The message is for the log."""
 
 
 class BuiltInVerifier(ABC):
-    """A verifier of this package, which learns from `Protected` for which resource the tokens have to be."""
+    """A verifier of this package, which takes the resource of the tokens from `Protected`."""
 
     @property
     def _holds_for(self) -> float:
-        """Seconds for which an answer holds."""
+        """For how many seconds an answer is cached."""
         return math.inf
 
     @abstractmethod
@@ -104,23 +103,25 @@ class BuiltInVerifier(ABC):
         now: Callable[[], float],
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for ``resource``, whose tokens come from ``authorization_servers`` unless the author has
-        said otherwise. ``now`` tells the time in seconds since the epoch. ``trusted_http_hosts``: those of `Protected`.
-        Raises `ValueError` where the two do not fit."""
+        """Return the verifier for ``resource``. By default its tokens come from ``authorization_servers``.
+
+        ``now`` returns the time in seconds since the epoch. ``trusted_http_hosts`` are those of `Protected`. Raises
+        `ValueError` if the settings of the verifier and of `Protected` contradict each other.
+        """
 
 
 @frozen(kw_only=True)
 class ExpectedClaims:
-    """The claims of tokens that are good here."""
+    """The claims that valid tokens must have."""
 
     issuers: Collection[str]
     audiences: frozenset[str]
-    """Names of this resource: see `audiences`."""
+    """The names of this resource: see `audiences`."""
     leeway: float
-    """Seconds by which clocks may differ."""
+    """By how many seconds clocks may differ."""
 
     def check_times(self, claims: Mapping[str, Any], now: float) -> None:
-        """Raise `Untrusted` for a token of another time than ``now``."""
+        """Raise `Untrusted` if the token is expired or not valid yet at ``now``."""
         expires_at, begins_at, issued_at = (_time(claims, name) for name in ("exp", "nbf", "iat"))
         if expires_at is not None and now >= expires_at + self.leeway:
             raise Untrusted(f"expired {now - expires_at:g} s ago")
@@ -129,7 +130,7 @@ class ExpectedClaims:
                 raise Untrusted(f"{name} is {begins - now:g} s in the future")
 
     def check_issuer(self, claims: Mapping[str, Any]) -> str:
-        """Return the issuer. Raises `Untrusted` for a token of anybody else."""
+        """Return the issuer. Raises `Untrusted` for a token of any other issuer."""
         issuer = claims.get("iss")
         # RFC 9068 section 4: identical, character by character.
         if not isinstance(issuer, str) or issuer not in self.issuers:
@@ -137,18 +138,18 @@ class ExpectedClaims:
         return issuer
 
     def check_audience(self, claims: Mapping[str, Any]) -> None:
-        """Raise `Untrusted` for a token that was not issued for this resource."""
-        # 2026-07-28 authorization, Access Token Privilege Restriction: MUST be for here.
+        """Raise `Untrusted` unless the token was issued for this resource."""
+        # 2026-07-28 authorization, Access Token Privilege Restriction: MUST be issued for this server.
         names, own = _texts(claims, "aud"), self.audiences
         if own.isdisjoint(names) and own.isdisjoint(map(_comparable, _at_hosts_of(own, names))):
             raise Untrusted(f"the audience is {claims.get('aud')!a:.200}")
 
     def principal(self, claims: Mapping[str, Any], issuer: str | None) -> Principal:
-        """Return the party that checked ``claims`` speak of. Raises `Untrusted` where there is none."""
+        """Return the principal that checked ``claims`` describe. Raises `Untrusted` if there is none."""
         subject = _text(claims, "sub")
         client_id = next(filter(None, (_text(claims, name) for name in _CLIENT_CLAIMS)), None)
         if not subject and not client_id:
-            raise Untrusted("neither a sub nor a client_id")
+            raise Untrusted("the token has neither a sub nor a client_id")
         expires_at = _time(claims, "exp")
         return Principal(
             issuer=issuer,
@@ -164,46 +165,46 @@ class ExpectedClaims:
 
 
 _CLIENT_CLAIMS: Final = ("client_id", "azp", "cid", "appid")
-"""Claims with the name of the client, of RFC 9068 section 2.2, OpenID Connect, Okta and Entra ID v1 in turn. Without
-the name, a program without a user would pass for a user."""
+"""Claims that contain the client id: of RFC 9068 section 2.2, OpenID Connect, Okta and Entra ID v1, in this order.
+Without the client id, a program without a user would be mistaken for a user."""
 
 
 def audiences(names: Iterable[str]) -> frozenset[str]:
-    """Return the ``names`` of a resource in all forms in which tokens have them: as given, and as URLs are compared."""
+    """Return the ``names`` of a resource in all forms that tokens contain: as given, and normalized as URLs."""
     return frozenset(form for name in names for form in (name, _canonical(name)))
 
 
 def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
-    """Return those of ``names``, each once, that may be URLs on a host in ``own``. Reading a URL takes some hundred
-    instructions, and a token may name any number of audiences."""
+    """Return those of ``names``, without duplicates, that may be URLs on a host in ``own``. Parsing a URL is slow, and
+    a token may name any number of audiences."""
     starts = _starts(own)
     return {name for name in names if name.lower().startswith(starts)}
 
 
 @lru_cache
 def _starts(own: frozenset[str]) -> tuple[str, ...]:
-    """Return the first letters, in lower case, of all URLs with the scheme and host of one in ``own``. An IPv6 address
-    has many forms, so its letters are left out."""
+    """Return the prefixes, in lower case, of all URLs with the scheme and host of a URL in ``own``. An IPv6 address can
+    be written in many ways, so it isn't part of its prefix."""
     starts = set[str]()
     for name in own:
         try:
             origin, _ = split_url(name)
-        except ValueError:  # what is no URL
+        except ValueError:  # not a URL
             continue
         starts.add(f"{origin.scheme}://{'[' if ':' in origin.host else origin.host}")
     return tuple(starts)
 
 
 def _comparable(audience: str) -> str:
-    """Return the ``audience`` of a token in the form in which URLs are compared. Text beyond ASCII stays unchanged:
-    no word of a token is worth a look into the tables of names."""
+    """Return the ``audience`` of a token in the form in which URLs are compared. Text beyond ASCII is returned
+    unchanged, so that an untrusted token can't cause slow lookups of international domain names."""
     return _canonical(audience) if audience.isascii() else audience
 
 
 def _canonical(audience: str) -> str:
     try:
         return canonical(audience)
-    except ValueError:  # what is no URL
+    except ValueError:  # not a URL
         return audience
 
 
@@ -212,17 +213,17 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Untrusted(f"{name} is no number")
+        raise Untrusted(f"the claim {name} must be a number")
     try:
         return float(value)
-    except OverflowError:  # of an integer of hundreds of digits
-        raise Untrusted(f"{name} is no time") from None
+    except OverflowError:  # the integer has hundreds of digits
+        raise Untrusted(f"the claim {name} is not a time") from None
 
 
 def _text(claims: Mapping[str, Any], name: str) -> str | None:
     value = claims.get(name)
     if value is not None and not isinstance(value, str):
-        raise Untrusted(f"{name} is no text")
+        raise Untrusted(f"the claim {name} must be a string")
     return value
 
 
@@ -231,13 +232,13 @@ def _texts(claims: Mapping[str, Any], name: str) -> list[str]:
     values = cast("list[object]", value) if isinstance(value, list) else [] if value is None else [value]
     texts = [text for text in values if isinstance(text, str)]
     if len(texts) < len(values):
-        raise Untrusted(f"{name} is no text, and no list of texts")
+        raise Untrusted(f"the claim {name} must be a string or a list of strings")
     return texts
 
 
 def _thumbprint(claims: Mapping[str, Any]) -> str | None:
-    """Return the thumbprint of the key that the token is bound to (RFC 9449 section 6.1), `None` for a token that is
-    bound to none. Raises `Untrusted` for a binding of another kind (RFC 7800), which nobody here could check."""
+    """Return the thumbprint of the key that the token is bound to (RFC 9449 section 6.1); `None` if it isn't bound.
+    Raises `Untrusted` for a binding of another kind (RFC 7800), which can't be checked here."""
     confirmation: object = claims.get("cnf")
     if confirmation is None:
         return None
@@ -251,54 +252,54 @@ _SEGMENT: Final = lazy_pattern(r"[A-Za-z0-9_-]+")
 
 
 class Untrusted(Exception):
-    """The token or proof is not to be believed. The message is for the log of the server, and has nothing secret."""
+    """The token or proof cannot be trusted. The message is meant for the server's log and contains no secrets."""
 
 
 @frozen
 class Signed:
-    """A token with a signature that nobody has looked at yet."""
+    """A token whose signature hasn't been checked yet."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any] = attrs.field(repr=False)
     algorithm: str
-    """The algorithm of the signature, one of the allowed algorithms."""
+    """The algorithm of the signature, one of the accepted algorithms."""
     kid: str | None
-    """The name of the key."""
+    """The key id (``kid``)."""
     signed: bytes = attrs.field(repr=False)
     signature: bytes = attrs.field(repr=False)
 
 
 def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
-    """Return the parts of ``text``, in compact form, of at most ``longest`` characters. Raises `Untrusted` for anything
-    but a JSON object signed by one of ``algorithms``.
+    """Return the parts of ``text``, a JWS in compact form of at most ``longest`` characters. Raises `Untrusted` for
+    anything but a JSON object signed with one of ``algorithms``.
 
-    Of the header nothing is used but ``alg``, ``kid`` and ``typ``: a key that comes with a token proves nothing.
+    Only ``alg``, ``kid`` and ``typ`` of the header are used: a key that is sent with a token proves nothing.
     """
     if len(text) > longest:
-        raise Untrusted(f"longer than {longest} characters")
+        raise Untrusted(f"the token is longer than {longest} characters")
     parts = text.split(".")
-    if len(parts) != 3:  # five are encrypted (RFC 7516 section 3.1)
-        raise Untrusted("not in the compact form of a signed token")
+    if len(parts) != 3:  # an encrypted token has five (RFC 7516 section 3.1)
+        raise Untrusted("not a signed token in compact form")
     header, claims = _object(_decoded(parts[0])), _decoded(parts[1])
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
-        raise Untrusted(f"the algorithm is {algorithm!a:.100}")
-    if "crit" in header:  # RFC 7515 section 4.1.11: extensions that have to be understood, and none is here
+        raise Untrusted(f"the algorithm {algorithm!a:.100} is not accepted")
+    if "crit" in header:  # RFC 7515 section 4.1.11: extensions that must be understood; none is supported
         raise Untrusted("the header has critical extensions")
     if kid is not None and not isinstance(kid, str):
-        raise Untrusted("the kid is no text")
+        raise Untrusted("the kid must be a string")
     signed = text.rpartition(".")[0].encode("ascii")
     return Signed(header, _object(claims), algorithm, kid, signed, _decoded(parts[2]))
 
 
 def _decoded(segment: str) -> bytes:
-    """Return the bytes of ``segment``, which has to be written in the one canonical way: else a token could be written
-    in several ways that all are good."""
+    """Decode ``segment``, which must be in the canonical form of base64url: otherwise the same token could be written
+    in several valid ways."""
     if _SEGMENT.fullmatch(segment) and len(segment) % 4 != 1:
         decoded = decode_base64url(segment, padded=False)
         if urlsafe_b64encode(decoded).rstrip(b"=").decode("ascii") == segment:
             return decoded
-    raise Untrusted("a part is not in base64url")
+    raise Untrusted("a part of the token is not base64url")
 
 
 def _object(text: bytes) -> Mapping[str, Any]:
@@ -306,21 +307,21 @@ def _object(text: bytes) -> Mapping[str, Any]:
         value: object = msgspec.json.decode(text)
         check_levels(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise Untrusted("a part is no JSON") from None
+        raise Untrusted("a part of the token is not JSON") from None
     if not isinstance(value, dict):
-        raise Untrusted("a part is no JSON object")
+        raise Untrusted("a part of the token is not a JSON object")
     return cast("dict[str, Any]", value)
 
 
 _ISSUER_DEADLINE: Final = 10.0
-"""Seconds in which an issuer has to answer."""
+"""Seconds within which an issuer has to respond."""
 
 
 def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
-    """Return a fetcher for ``url``, and for what the answer names: by ``https`` alone, and by ``http`` where both are
-    on this machine, and from ``trusted_http_hosts``. Raises `ValueError`."""
+    """Return a fetcher for ``url``, and for URLs in its response. It only allows ``https``, ``http`` if both are on
+    this machine, and ``http`` for ``trusted_http_hosts``. Raises `ValueError`."""
     from ..fetching import HttpFetcher, UrlRules
 
-    # The author of this server has named the URL, not a stranger: the hosts count, whatever the URL is.
+    # The author of this server has named the URL, not an untrusted party: so the hosts apply, whatever the URL is.
     rules = attrs.evolve(UrlRules.for_server(url), trusted_http_hosts=trusted_http_hosts)
     return HttpFetcher(rules, deadline=_ISSUER_DEADLINE)

@@ -1,1 +1,1 @@
-"""Storage: where the tokens of a client are kept, and what is kept of each authorization server."""
+"""Storage: where a client stores its tokens, and what it stores for each authorization server."""

@@ -1,7 +1,7 @@
-"""FileTokenStorage: records in files of this user alone, in a PrivateFolder.
+"""FileTokenStorage: token records in files that only this user can read, in a PrivateFolder.
 
-PrivateFolder: files that only their owner can read, each replaced as a whole, for worker threads. `file_lock` holds a
-lock that spans processes, and that a task can stop waiting for at any time.
+PrivateFolder: files that only their owner can read, each replaced atomically; for worker threads. `file_lock` holds a
+lock that spans processes; waiting for it can be cancelled at any time.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ _FOLDER: Final = 0o700
 _OTHERS: Final = 0o077
 _OTHERS_WRITE: Final = 0o022
 _LEFTOVER_SECONDS: Final = 3600.0
-"""Age at which the beginning of a file was left by a process that is gone: no write takes that long."""
+"""Age in seconds after which a partial file was left by a dead process: no write takes that long."""
 
 
 def state_folder() -> Path:
-    """Return the folder in which the platform has programs keep their records. Raises `TokenStorageFailed`."""
+    """Return the folder in which programs store their state on this platform. Raises `TokenStorageFailed`."""
     try:
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Application Support" / "trio-mcp"
-        # A relative path there is to be ignored (XDG base directory specification).
+        # A relative path must be ignored (XDG base directory specification).
         told = Path(os.environ.get("XDG_STATE_HOME", ""))
         return (told if told.is_absolute() else Path.home() / ".local" / "state") / "trio-mcp"
     except RuntimeError:
-        raise TokenStorageFailed("this user has no home folder to keep tokens in; name another folder") from None
+        raise TokenStorageFailed("this user has no home folder for tokens: pass another folder") from None
 
 
 @frozen
 class PrivateFolder:
-    """A folder of ours alone, made when the first file is written, and the files in it, by their names.
+    """A private folder, created when the first file is written, and its files, by their names.
 
-    Nobody else can read a file at any time, nor put another in its place: a folder that belongs to somebody else, or
-    that others may write to, is refused; a file that others may read is taken away from them, with a warning. No
-    symbolic link is followed, neither for the folder nor for a file. All methods raise `TokenStorageFailed`.
+    Other users can never read a file, nor replace it: a folder that belongs to another user, or that others can write
+    to, is refused. If others can read a file, their permission is removed, with a warning. Symbolic links are never
+    followed, neither for the folder nor for a file. All methods raise `TokenStorageFailed`.
     """
 
     path: Path
 
     def read(self, name: str, limit: int) -> bytes | None:
-        """Return the contents; `None` where there is no such file. Longer ones than ``limit`` are refused."""
+        """Return the contents; `None` if there is no such file. Contents longer than ``limit`` bytes are refused."""
         with self._opened("read") as folder:
             if folder is None:
                 return None
@@ -74,11 +74,11 @@ class PrivateFolder:
             with os.fdopen(descriptor, "rb") as file:
                 data = file.read(limit + 1)
         if len(data) > limit:
-            raise TokenStorageFailed(f"{self.path / name} is longer than {limit} bytes: no file of ours is")
+            raise TokenStorageFailed(f"{self.path / name} is longer than {limit} bytes, so trio-mcp did not write it")
         return data
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put ``data`` in place of the contents, all at once, and on the disk."""
+        """Replace the contents with ``data``, atomically and durably."""
         with self._opened("written", made=True) as folder:
             assert folder is not None
             self._sweep(folder, name, _LEFTOVER_SECONDS)
@@ -110,13 +110,13 @@ class PrivateFolder:
             return True
 
     def names(self) -> list[str]:
-        """Return the names of all whole files."""
+        """Return the names of all complete files."""
         with self._opened("listed") as folder:
             return [] if folder is None else sorted(one for one in os.listdir(folder) if not one.startswith("."))
 
     def locked(self, name: str) -> int:
-        """Wait for the lock that a file stands for, among all processes, and return the descriptor that holds it: see
-        `unlock`. The file stays, and has no contents."""
+        """Wait for the lock of an empty lock file, among all processes. Returns the descriptor that holds it: see
+        `unlock`. The file is never deleted."""
         with self._opened("locked", made=True) as folder:
             from fcntl import LOCK_EX, flock  # Windows has none
 
@@ -131,10 +131,10 @@ class PrivateFolder:
 
     @contextmanager
     def _opened(self, what: str, *, made: bool = False) -> Generator[int | None]:
-        """Open the folder; `None` where it does not exist and is not ``made``. Errors of the block say ``what`` cannot
-        be done to the files."""
+        """Open the folder; `None` if it doesn't exist and ``made`` is false. Errors of the block are reported as "the
+        files cannot be ``what``"."""
         if not IS_POSIX:
-            raise TokenStorageFailed("tokens are kept in files on POSIX systems alone: use KeyringTokenStorage")
+            raise TokenStorageFailed("token files are supported on POSIX systems only: use KeyringTokenStorage")
         try:
             if made:
                 _make(self.path)
@@ -152,23 +152,21 @@ class PrivateFolder:
                 os.close(folder)
         except OSError as error:
             if self.path.is_symlink() or error.errno == errno.ELOOP:
-                raise TokenStorageFailed(f"a symbolic link in {self.path}, or in its place, is not followed") from None
+                raise TokenStorageFailed(f"refusing to follow a symbolic link at or in {self.path}") from None
             raise TokenStorageFailed(f"the files in {self.path} cannot be {what}: {error.strerror}") from None
 
     def _check_folder(self, status: os.stat_result) -> None:
         if status.st_uid != os.geteuid():
-            raise TokenStorageFailed(f"{self.path} belongs to another user: no place for tokens")
+            raise TokenStorageFailed(f"refusing to keep tokens in {self.path}: it belongs to another user")
         if status.st_mode & _OTHERS_WRITE:
-            raise TokenStorageFailed(
-                f"others may write to {self.path}: no place for tokens (chmod 700 would make it one)"
-            )
+            raise TokenStorageFailed(f"refusing to keep tokens in {self.path}: others may write to it (run chmod 700)")
 
     def _check_file(self, name: str, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise TokenStorageFailed(f"{self.path / name} is no regular file of this user")
+            raise TokenStorageFailed(f"{self.path / name} must be a regular file of this user")
 
     def _opened_file(self, folder: int, name: str, flags: int) -> int:
-        # A pipe is opened without waiting for who writes to it, and then refused.
+        # A named pipe is opened without waiting for a writer, and then refused.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, _FILE, dir_fd=folder)
         try:
             status = os.fstat(descriptor)
@@ -182,7 +180,7 @@ class PrivateFolder:
         return descriptor
 
     def _sweep(self, folder: int, name: str, age: float) -> None:
-        """Remove the beginnings of the file that are older than ``age`` seconds: their process is gone."""
+        """Remove partial files that are older than ``age`` seconds: their process is dead."""
         for one in os.listdir(folder):
             if one.startswith(f".{name}."):
                 with suppress(FileNotFoundError):
@@ -191,17 +189,17 @@ class PrivateFolder:
 
 
 def unlock(descriptor: int) -> None:
-    """Give the lock back that ``descriptor`` holds, and close the descriptor."""
+    """Release the lock that ``descriptor`` holds, and close the descriptor."""
     from fcntl import LOCK_UN, flock
 
     try:
-        flock(descriptor, LOCK_UN)  # closing would not do while a forked process has a copy
+        flock(descriptor, LOCK_UN)  # closing alone isn't enough while a forked process has a copy
     finally:
         os.close(descriptor)
 
 
 def _make(path: Path) -> None:
-    """Make the folder and its parents, for this user alone, where there are none."""
+    """Create the folder and its missing parents, for this user alone."""
     if not path.parent.exists():
         _make(path.parent)
     with suppress(FileExistsError):
@@ -215,12 +213,10 @@ _turns: trio.lowlevel.RunVar[_Turns] = trio.lowlevel.RunVar("trio_mcp.file_lock_
 
 @asynccontextmanager
 async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
-    """Hold the lock that the file ``name`` stands for, alone among all tasks and processes. Raises
-    `TokenStorageFailed`.
+    """Hold the lock of the lock file ``name``, exclusively among all tasks and processes. Raises `TokenStorageFailed`.
 
-    A cancelled wait leaves a thread behind, which waits on, gives the lock back as soon as it has got the lock, and
-    ends: nothing else can be done about a lock of the system. One thread waits for a lock at most, however many tasks
-    come and go.
+    If a wait is cancelled, its thread is abandoned: it continues to wait, releases the lock as soon as it gets it, and
+    ends. The system offers no better way. At most one thread waits for a lock, however many tasks are cancelled.
     """
     claim = _Claim(folder, name)
     try:
@@ -231,7 +227,7 @@ async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
 
 
 def _turn(folder: PrivateFolder, name: str) -> trio.CapacityLimiter:
-    """Return who may have a thread wait for the lock: an abandoned thread keeps the turn until the end."""
+    """Return the limiter for threads that wait for the lock: an abandoned thread keeps its place until it ends."""
     try:
         turns = _turns.get()
     except LookupError:
@@ -241,7 +237,7 @@ def _turn(folder: PrivateFolder, name: str) -> trio.CapacityLimiter:
 
 
 class _Claim:
-    """A claim to a lock, by a thread that waits for the lock and a task that may give up."""
+    """A claim to a lock, shared by a thread that waits for the lock and a task that may be cancelled."""
 
     def __init__(self, folder: PrivateFolder, name: str) -> None:
         self._folder = folder
@@ -251,7 +247,7 @@ class _Claim:
         self._given_up = False
 
     def wait(self) -> None:
-        """Wait for the lock, in a thread."""
+        """Wait for the lock; runs in a thread."""
         with self._mutex:
             if self._given_up:
                 return
@@ -263,7 +259,7 @@ class _Claim:
         unlock(descriptor)
 
     def give_up(self) -> None:
-        """Give the lock back, or see to it that the thread does."""
+        """Release the lock, or let the thread release it."""
         with self._mutex:
             self._given_up = True
             descriptor, self._descriptor = self._descriptor, None
@@ -275,7 +271,7 @@ T = TypeVar("T")
 
 
 _MAX_RECORD_BYTES: Final = 1 << 20
-"""Bytes of a record."""
+"""How many bytes a record may have."""
 _ENDING: Final = ".json"
 
 
@@ -289,18 +285,19 @@ class _StoredFile:
     record: msgspec.Raw = attrs.field(repr=False)
 
 
-# Made here: two threads that prepare the reading of a class at the same moment end the process (msgspec 0.22).
+# Created here: if two threads prepare to decode a class at the same moment, the process crashes (msgspec 0.22).
 _stored_files: Final = msgspec.json.Decoder(_StoredFile)
 
 
 @frozen
 class FileTokenStorage(TokenStorage):
-    """Records in a folder, a file for each server, readable by this user alone: safe for many processes at once.
+    """Keeps token records in a folder, one file for each server, readable only by this user. Safe for concurrent
+    processes.
 
-    The default ``folder`` is the ``tokens`` of ``$XDG_STATE_HOME/trio-mcp`` (``~/.local/state``), on macOS of
-    ``~/Library/Application Support/trio-mcp``. A record is on the disk when `save` returns, or the old one is: nothing
-    but a whole record is ever seen, even where the process is killed. A file that holds something else raises
-    `TokenStorageFailed`, and stays. Secrets are not encrypted: see `KeyringTokenStorage`.
+    The default ``folder`` is ``$XDG_STATE_HOME/trio-mcp/tokens`` (``~/.local/state``), on macOS ``~/Library/Application
+    Support/trio-mcp/tokens``. A record is replaced atomically: when `save` returns, the new one is on the disk, and
+    even if the process is killed, readers see the old or the new one. If a file contains anything else,
+    `TokenStorageFailed` is raised and the file isn't changed. Secrets aren't encrypted: see `KeyringTokenStorage`.
     """
 
     _folder: PrivateFolder = attrs.field(default=None, converter=_folder, alias="folder")
@@ -319,7 +316,7 @@ class FileTokenStorage(TokenStorage):
             if content is None:
                 return None
             if content.server_url != server_url:
-                raise TokenStorageFailed(f"{self.folder / name} is about another server; nothing was changed")
+                raise TokenStorageFailed(f"{self.folder / name} is the record of another server; nothing was changed")
             try:
                 return StoredAuthorization.from_json(bytes(content.record))
             except UnreadableTokens as error:
@@ -328,22 +325,22 @@ class FileTokenStorage(TokenStorage):
         return await _in_thread(load)
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Keep ``stored`` in place of the record there was: see `TokenStorage.save`."""
+        """Store ``stored`` instead of the previous record: see `TokenStorage.save`."""
         data = msgspec.json.encode(_StoredFile(server_url, msgspec.Raw(stored.to_json())))
         if len(data) > _MAX_RECORD_BYTES:
-            raise TokenStorageFailed(f"a record of {len(data)} bytes is not kept: {_MAX_RECORD_BYTES} are the most")
+            raise TokenStorageFailed(f"a record must have at most {_MAX_RECORD_BYTES} bytes, not {len(data)}")
         await _in_thread(lambda: self._folder.replace(_name(server_url), data))
 
     async def remove(self, server_url: str) -> bool:
-        """Forget the record, readable or not: see `TokenStorage.remove`."""
+        """Delete the record, readable or not: see `TokenStorage.remove`."""
         return await _in_thread(lambda: self._folder.remove(_name(server_url)))
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Hold the record for this task alone: see `TokenStorage.lock`."""
+        """Lock the record for this task: see `TokenStorage.lock`."""
         return file_lock(self._folder, f"{name_of_record(server_url)}.lock")
 
     async def server_urls(self) -> list[str]:
-        """Return the URLs of all servers with a record, sorted. Files that hold something else are logged."""
+        """Return the URLs of all servers with a record, sorted. Files that contain anything else are logged."""
 
         def urls() -> list[str]:
             found: list[str] = []
@@ -367,10 +364,10 @@ class FileTokenStorage(TokenStorage):
             raise self._unreadable(name, error) from None
 
     def _unreadable(self, name: str, error: Exception) -> TokenStorageFailed:
-        """Return the failure that names the file, and tells nothing of its contents."""
+        """Return an error that names the file, and reveals nothing of its contents."""
         return TokenStorageFailed(
-            f"{self.folder / name} holds no record that this version can read ({type(error).__name__}); "
-            "remove it to sign in anew"
+            f"{self.folder / name} is not a record that this version can read ({type(error).__name__}); "
+            "remove it to sign in again"
         )
 
 
@@ -379,6 +376,9 @@ def _name(server_url: str) -> str:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Return the result of ``call`` in a thread. A call that has begun is not left: a record would change after the
-    lock was given back. No place of the threads of handlers is taken, since handlers may wait for tokens."""
+    """Return the result of ``call`` in a thread.
+
+    A call that has begun isn't abandoned: a record would change after its lock was released. The thread isn't counted
+    among those of handlers, since handlers may wait for tokens.
+    """
     return await trio.to_thread.run_sync(call, limiter=trio.CapacityLimiter(1))

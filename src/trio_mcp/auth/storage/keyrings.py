@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SERVICE: Final = "trio-mcp"
-"""The service under which the keyring lists the records; the user name is the server's URL."""
+"""The service name of the records in the keyring; the user name is the server's URL."""
 
 _turn: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("trio_mcp.keyring_turn")
-"""The turn to use the keyring, which a thread abandoned while the user was asked keeps until the end."""
+"""Limits the keyring to one thread. A thread that was abandoned while the user was asked keeps its place until it
+ends."""
 
 
 def _lock_folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
@@ -33,14 +34,17 @@ def _lock_folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
 
 @frozen(kw_only=True)
 class KeyringTokenStorage(TokenStorage):
-    """Records in the keyring of the desktop, by the package ``keyring`` (``trio-mcp[keyring]``): encrypted, and open
-    while the user is at work.
+    """Keeps token records in the keyring of the user's desktop, with the package ``keyring`` (``trio-mcp[keyring]``):
+    encrypted, and unlocked while the user is logged in.
 
-    A machine without a desktop has no keyring: ``fallback``, a `FileTokenStorage` for example, is used in its place
-    there; without a fallback all methods raise `TokenStorageFailed`, which says so. The keyring may want to be unlocked
-    by the user: a `load` can be left meanwhile. The files in ``lock_folder`` stand for locks, and hold nothing; the
-    default is ``keyring`` beside the default folder of `FileTokenStorage`. The package is imported when a record is
-    first asked for.
+    A machine without a desktop has no keyring. Then ``fallback`` is used, a `FileTokenStorage` for example; without a
+    fallback all methods raise `TokenStorageFailed`. The user may have to unlock the keyring; a `load` can be cancelled
+    meanwhile.
+
+    Args:
+        fallback: The storage to use if there is no keyring.
+        lock_folder: A folder for empty lock files; by default ``keyring`` beside the default folder of
+            `FileTokenStorage`.
     """
 
     fallback: TokenStorage | None = None
@@ -55,12 +59,12 @@ class KeyringTokenStorage(TokenStorage):
             return None if text is None else StoredAuthorization.from_json(text.encode())
         except (UnreadableTokens, UnicodeEncodeError) as error:
             raise TokenStorageFailed(
-                f"the entry for {server_url} in the keyring's {_SERVICE!r} is no record that this version can read "
-                f"({type(error).__name__}); remove it to sign in anew"
+                f"the entry for {server_url} in the keyring's {_SERVICE!r} is not a record that this version can read "
+                f"({type(error).__name__}); remove it to sign in again"
             ) from None
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Keep ``stored`` in place of the record there was: see `TokenStorage.save`."""
+        """Store ``stored`` instead of the previous record: see `TokenStorage.save`."""
         if (other := await self._in_place()) is not None:
             return await other.save(server_url, stored)
         text = stored.to_json().decode()
@@ -71,7 +75,7 @@ class KeyringTokenStorage(TokenStorage):
         return await _used(save)
 
     async def remove(self, server_url: str) -> bool:
-        """Forget the record: see `TokenStorage.remove`."""
+        """Delete the record: see `TokenStorage.remove`."""
 
         def removed(keyring: KeyringBackend) -> bool:
             if keyring.get_password(_SERVICE, server_url) is None:
@@ -85,26 +89,24 @@ class KeyringTokenStorage(TokenStorage):
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Hold the record for this task alone: see `TokenStorage.lock`. A keyring has no locks: a file is locked."""
+        """Lock the record for this task: see `TokenStorage.lock`. Keyrings have no locks, so this locks a file."""
         other = await self._in_place()
         lock = file_lock(self._lock_folder, name_of_record(server_url)) if other is None else other.lock(server_url)
         async with lock:
             yield
 
     async def _in_place(self) -> TokenStorage | None:
-        """Return the storage to use in place of the keyring, where there is none. Raises `TokenStorageFailed`."""
+        """Return the storage to use if there is no keyring; `None` if there is one. Raises `TokenStorageFailed`."""
         missing = await _in_thread(_missing, can_be_left=True)
         if missing is None:
             return None
         if self.fallback is None:
-            raise TokenStorageFailed(
-                f"{missing}; tokens can be kept in files instead (FileTokenStorage), if that is wanted"
-            )
+            raise TokenStorageFailed(f"{missing}; to keep tokens in files instead, use FileTokenStorage")
         return self.fallback
 
 
 def _missing() -> str | None:
-    """Return why there is no keyring; `None` where there is one."""
+    """Return why there is no keyring; `None` if there is one."""
     try:
         import keyring
         from keyring.backends import fail, null
@@ -112,7 +114,7 @@ def _missing() -> str | None:
         return "keyrings need an extra: install 'trio-mcp[keyring]'"
     try:
         backend = keyring.get_keyring()
-    except Exception as error:  # whatever its configuration names is run here
+    except Exception as error:  # this imports and runs any backend that keyring's configuration names
         return f"the keyring cannot be opened ({type(error).__name__})"
     if isinstance(backend, null.Keyring):
         return "the keyring is disabled by its configuration"
@@ -120,8 +122,8 @@ def _missing() -> str | None:
 
 
 async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False) -> T:
-    """Return the outcome of ``use`` in a thread. Raises `TokenStorageFailed`, without a word of the backend's, which
-    may be of anybody's making."""
+    """Return the result of ``use`` in a thread. Raises `TokenStorageFailed`, without the message of the backend, which
+    may be third-party code."""
 
     def call() -> T:
         import keyring
@@ -135,7 +137,8 @@ async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False
 
 
 async def _in_thread(call: Callable[[], T], *, can_be_left: bool) -> T:
-    """Return the result of ``call`` in a thread. A change is not left, or would come after the lock was given back."""
+    """Return the result of ``call`` in a thread. A change isn't abandoned, since it would happen after the lock was
+    released."""
     try:
         turn = _turn.get()
     except LookupError:
