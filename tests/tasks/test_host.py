@@ -264,7 +264,7 @@ async def test_kept_records_are_bounded_and_make_room_when_their_time_is_over(au
 
 async def test_arguments_that_are_too_long_to_be_kept_are_refused(autojump_clock: MockClock) -> None:
     async with calling(server_of(max_record_bytes=1000)) as caller:
-        with pytest.raises(PeerError, match="too long to be kept"):
+        with pytest.raises(PeerError, match="too long for a task"):
             await caller.call("sleep", {"filler": "x" * 1000}, seconds=0)
 
 

@@ -35,7 +35,7 @@ def written() -> dict[tuple[RunPhase, RunStep], RunPhase]:
 def test_each_step_leads_where_the_table_in_the_docstring_says(phase: RunPhase, step: RunStep) -> None:
     after = written().get((phase, step))
     if after is None:
-        with pytest.raises(IllegalStep, match=f"{step.name} is no step of a task that is {phase.name}"):
+        with pytest.raises(IllegalStep, match=f"the step {step.name} is not possible for a task in phase {phase.name}"):
             phase_after(phase, step)
     else:
         assert phase_after(phase, step) is after

@@ -1,1 +1,1 @@
-"""Tasks: work that outlives its request, and the two protocols that tell of tasks."""
+"""Tasks: work that outlives its request, and the two protocol versions of tasks."""

@@ -1,7 +1,7 @@
-"""CoreQuestions asks the questions of tasks in the form of 2025-11-25: by requests to the client.
+"""CoreQuestions: sends the questions of tasks in the form of 2025-11-25, as requests to the client.
 
-`CoreClient` is the party that has asked for the task, and is told of each status, too. A record keeps an answer, which
-is an object, or the error with which the client has answered, as an array: the code and the message, and the data.
+`CoreClient` is the client that requested the task; it also gets each status. An answer in a record is an object. If the
+client answered with an error, the record has an array instead: code, message, and data.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 class TaskClientChannel:
-    """A way to a client: ``line``, on which ``runner``, which runs the requests of the client, can send requests. The
-    client is the one that has sent ``request``."""
+    """A channel on which the server can send requests to a task's client. ``line`` carries the requests, ``runner``
+    handles the client's own requests, and ``request`` is the client's request."""
 
     __slots__ = ("_line", "_request", "_runner", "is_lost")
 
@@ -45,33 +45,33 @@ class TaskClientChannel:
         self._runner = runner
         self._line = line
         self.is_lost = runner.post is None or runner.stateless
-        """True once no answer can come any more."""
+        """True once answers can no longer arrive."""
 
     @property
     def is_open(self) -> bool:
-        """True while lines that are sent now come to the client."""
+        """True while messages sent on this channel can reach the client."""
         return not self.is_lost and self._line.is_open
 
     @property
     def outbox(self) -> Outbox:
-        """The outbox of the lines to the client."""
+        """The outbox of messages to the client."""
         return self._line.outbox
 
     @property
     def revision(self) -> Revision:
-        """The revision that the client speaks."""
+        """The client's protocol revision."""
         return self._request.revision
 
     def mark_lost(self) -> None:
-        """Note that no answer can come any more."""
+        """Record that answers can no longer arrive."""
         self.is_lost = True
 
     def admits(self, question: InputRequest) -> bool:
-        """Return whether the client has declared the capabilities that an answer takes."""
+        """Return whether the client declared the capabilities needed to answer ``question``."""
         return not self._request.missing(capability_for(question))
 
     def send_question(self, question: InputRequest, task_id: str, owner: CallOwner, key: str) -> DetachedCall:
-        """Ask for a task. Raises `ConnectionLost`."""
+        """Send a task's question to the client. Raises `ConnectionLost`."""
         assert self._runner.post is not None, "the way is open"
         params = with_related_task(question.params, task_id)  # 2025-11-25 tasks, Input Required Status 2: MUST
         return self._runner.post(question.method, params, self.revision, owner, key, self.outbox)
@@ -79,29 +79,29 @@ class TaskClientChannel:
     def ask(
         self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a request of a task that is no question, and wait for its result."""
+        """Send a task's request that isn't a question, and wait for its result."""
         if not method.startswith("tasks/"):
-            # 2025-11-25 tasks, Related Task Metadata: MUST be in all requests but those about a task.
+            # 2025-11-25 tasks, Related Task Metadata: MUST be in all requests except those about a task.
             params = with_related_task(params, task_id)
         return self._runner.ask(method, params, self.revision, on_progress, outbox=self.outbox)
 
 
 class CoreQuestions:
-    """Asks the questions in the ``records`` of tasks. ``start`` starts a function in the background.
+    """Sends the questions in the ``records`` of tasks to clients. ``start`` starts a function in the background.
 
-    A question goes by one way, and by another one when the former is not open any more: then both may bring the answer,
-    and the first counts. The record has the answers, so a question is never lost, and has one answer.
+    A question is sent on one channel. If that channel closes, the question is sent on another one. Both may then bring
+    an answer, and the first counts. Answers are stored in the record, so a question is never lost, and has one answer.
     """
 
     def __init__(self, records: TaskRecords, start: Callable[..., None]) -> None:
         self._records = records
         self._start: Callable[..., None] | None = start
         self._askers: dict[str, tuple[Asker, ...]] = {}
-        """Askers with a question out, by the ids of their tasks."""
+        """The `Asker` objects with a question in flight, by task id."""
 
     async def until_final(self, scope: str, task_id: str, channel: TaskClientChannel) -> TaskRecord | None:
-        """Wait until the task has ended or was cancelled, and return its record; `None` where there is none (any
-        more). Its questions are asked meanwhile, by ``channel``."""
+        """Wait until the task has ended or was cancelled, and return its record; `None` if there is no record (any
+        more). Meanwhile, its questions are sent on ``channel``."""
         record = await self._records.read(scope, task_id)
         if record is None or record.phase.is_final:
             return record
@@ -122,36 +122,36 @@ class CoreQuestions:
                 asker.withdraw_all("there is no such task any more")
 
     def remind(self, record: TaskRecord) -> None:
-        """Have all who can ask look again, where a question is not out: the client may listen by now."""
+        """Try again to send questions that aren't in flight: the client may have opened a stream by now."""
         if any(not self.is_asked(record.id, key) for key in record.questions):
             self.changed(record.id)
 
     def is_asked(self, task_id: str, key: str) -> bool:
-        """Return whether a question is out, by a way that is open."""
+        """Return whether a question is in flight on an open channel."""
         return any(asker.has_asked(key) and asker.channel.is_open for asker in self._askers.get(task_id, ()))
 
     def add(self, task_id: str, asker: Asker) -> None:
-        """Note who has asked."""
+        """Register an `Asker` that has questions in flight."""
         self._askers[task_id] = (*self._askers.get(task_id, ()), asker)
 
     def remove(self, task_id: str, asker: Asker) -> None:
-        """Note who has no question out any more. Others may ask now."""
+        """Remove an `Asker` whose questions are no longer in flight. Others may send them now."""
         left = tuple(each for each in self._askers.pop(task_id, ()) if each is not asker)
         if left:
             self._askers[task_id] = left
         self.changed(task_id)
 
     def changed(self, task_id: str) -> None:
-        """Have all who can ask look again."""
+        """Make every channel of the task check again which questions to send."""
         self._records.changed(task_id)
 
     def persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:
-        """Have the answer to a question written into the record before long."""
+        """Write the answer to a question into the record, in the background."""
         if self._start is not None:
             self._start(self._persist, asker, call, task_id, answer)
 
     def close(self) -> None:
-        """Drop the function that starts others: tasks end here."""
+        """Drop the function that starts background work, because the task host is ending."""
         self._start = None
 
     async def _persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:
@@ -165,7 +165,7 @@ class CoreQuestions:
 
 
 class Asker(Owner):
-    """Asks the questions of one task by ``channel``."""
+    """Sends the questions of one task on ``channel``."""
 
     __slots__ = ("_outstanding", "_questions", "_task_id", "channel")
 
@@ -175,14 +175,15 @@ class Asker(Owner):
         self._task_id = task_id
         self.channel = channel
         self._outstanding: tuple[DetachedCall, ...] = ()
-        """Questions that were asked and are in the record, named by their keys."""
+        """Questions of the record that are in flight, named by their keys."""
 
     def has_asked(self, key: str) -> bool:
-        """Return whether a question is out, or its answer is about to be kept."""
+        """Return whether a question is in flight, or its answer is being stored."""
         return any(posted.name == key for posted in self._outstanding)
 
     def update(self, record: TaskRecord) -> None:
-        """Take back the questions that ``record`` has no more, and ask all others that are not out. Synchronous."""
+        """Withdraw the questions that are no longer in ``record``, and send those that aren't in flight.
+        Synchronous."""
         over = tuple(posted for posted in self._outstanding if posted.name not in record.questions)
         for posted in over:
             posted.abandon(record.cancel_reason or "the question was answered, or given up")
@@ -190,7 +191,7 @@ class Asker(Owner):
         self._set((*(posted for posted in self._outstanding if posted not in over), *asked))
 
     def _ask_missing(self, record: TaskRecord) -> Iterator[DetachedCall]:
-        """Ask the questions that are not out, and return all that are out then."""
+        """Send the questions that aren't in flight, and return them."""
         for key, text in record.questions.items():
             if not (self.has_asked(key) or self._questions.is_asked(record.id, key)):
                 question = InputRequest(**decode_value(text))
@@ -209,18 +210,18 @@ class Asker(Owner):
             self._questions.remove(self._task_id, self)
 
     def withdraw_all(self, reason: str | BaseException) -> None:
-        """Take back all questions. Idempotent."""
+        """Withdraw all questions. Idempotent."""
         for posted in self._outstanding:
             posted.abandon(reason)
         self._set(())
 
     def ask_again(self, call: DetachedCall) -> None:
-        """Have a question asked again, whose answer was lost."""
+        """Send a question again after its answer was lost."""
         self._set(tuple(each for each in self._outstanding if each is not call))
         self._questions.changed(self._task_id)
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
-        """Take the answer of the client. See `CallOwner`."""
+        """Handle the client's answer. See `CallOwner`."""
         if isinstance(error, ConnectionLost) or _is_busy(error):
             self.channel.mark_lost()
             self.ask_again(call)
@@ -229,21 +230,21 @@ class Asker(Owner):
 
 
 def _is_busy(error: MCPError | None) -> bool:
-    """Return whether a client takes no questions now, being about to leave or having too many: that is no answer,
-    and anybody who wants the result of the task is asked."""
+    """Return whether the client refuses questions for now, because it is closing or has too many. That isn't an answer:
+    the question is sent to the next client that waits for the task's result."""
     return isinstance(error, PeerError) and error.code == TOO_BUSY
 
 
 def _encode_answer(answer: Any, error: MCPError | None) -> bytes:
-    """Return an answer as a record keeps answers."""
+    """Return an answer in the form in which a record stores it."""
     return encode_value(answer) if error is None and isinstance(answer, dict) else encode_refusal(error)
 
 
 class CoreClient(Asker):
-    """Tells the requestor of the task ``task_id``, by ``channel``, of each status, and asks the questions there.
+    """Notifies the requestor of ``task_id`` of each status on ``channel``, and sends the task's questions there.
 
-    Only the latest status waits to be told; nothing waits for a client that is away or reads nothing, since no
-    client may rely on being told (2025-11-25 tasks, Task Notifications).
+    Only the latest status is queued. Nothing waits for a client that is away or reads nothing, since clients must not
+    rely on notifications (2025-11-25 tasks, Task Notifications).
     """
 
     __slots__ = ("_status",)
@@ -253,7 +254,7 @@ class CoreClient(Asker):
         self._status = "working"
 
     def notify(self, record: TaskRecord) -> None:
-        """Take the next record of the task. Synchronous."""
+        """Handle the task's next record. Synchronous."""
         self._notify_status(record)
         self.update(record)
 
@@ -268,9 +269,9 @@ class CoreClient(Asker):
             way.outbox.put(line + b"\n", self)
 
     def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
-        """Send a request of the handler that is no question. Raises `NoBackChannel` while the client is away."""
+        """Send a request of the handler that isn't a question. Raises `NoBackChannel` while the client is away."""
         if not self.channel.is_open:
-            raise NoBackChannel("the client that has asked for this task is away")
+            raise NoBackChannel("the client that requested this task is not connected")
         return self.channel.ask(method, params, self._task_id, on_progress)
 
 
@@ -278,14 +279,14 @@ _NO_ANSWER = "the answer to a question of a task is no object"
 
 
 def encode_refusal(error: MCPError | None) -> bytes:
-    """Return the form in which ``error`` is kept; `None`: the answer was no object."""
+    """Return the form in which a record stores ``error``; `None` means that the answer wasn't an object."""
     if isinstance(error, PeerError):
         return encode_value([error.code, error.message, error.data])
     return encode_value([None, _NO_ANSWER if error is None else str(error), None])
 
 
 def decode_answer(text: bytes) -> JSONObject | MCPError:
-    """Return the answer that a record keeps, or the error instead of an answer."""
+    """Return the answer stored in a record, or the stored error."""
     kept: Any = decode_value(text)
     if isinstance(kept, dict):
         return kept  # pyright: ignore[reportUnknownVariableType]

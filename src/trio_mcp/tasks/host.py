@@ -1,4 +1,4 @@
-"""TaskHost runs the tasks of a running server, or of a client that is asked by one."""
+"""TaskHost: runs the tasks of a running server, or of a client that a server asks."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 
 _HURRIED_GRACE: Final = 0.3
 _SHORT_TIME: Final = 5.0
-"""Seconds for a write that something waits for."""
+"""Seconds allowed for a write that something waits for."""
 
 
 class TaskHost:
-    """The tasks that run here, in the nursery of ``host``: requests that ``handler`` answers.
+    """Runs tasks in this process, in the nursery of ``host``. ``handler`` answers their requests.
 
-    A task is a request whose handler runs on after the answer. No failure of a task, and none of the store, ends more
-    than that task. Where `TaskSettings.store` is given, tasks that other processes have left are run here, too, if
-    ``offers`` returns the names of their tools.
+    A task is a request whose handler keeps running after the answer. A failure of a task, or of the store, ends only
+    that task. If `TaskSettings.store` is given, tasks abandoned by other processes also run here, if ``offers`` returns
+    the names of their tools.
     """
 
     def __init__(
@@ -76,42 +76,42 @@ class TaskHost:
         graces = Graces(host.limits.cleanup_grace)
         self.runner = RequestRunner(host, handler, graces, outcomes, _reject_request, None, peer=ANY_CLIENT)
         self.ending = trio.Event()
-        """Event set when the host starts to end: no further task is taken."""
+        """Set when the host starts to shut down, after which it accepts no new tasks."""
         self.state: ConnectionState = StatelessState()
-        """State of requests that are tasks and belong to no connection."""
+        """Connection state of task requests that belong to no connection."""
         self.silence = Outbox(host.limits.high_water)
-        """Outbox of tasks without notifications."""
+        """Outbox of tasks that send no notifications."""
         self.silence.close()
         self._process = secrets.token_urlsafe(9)
         self._holder = new_holder(self._process)
-        """Token of the tasks that are created here."""
+        """Holder token of the tasks that are created here."""
         self._last: TaskRecord | None = None
-        """The last new record, without its parameters."""
+        """The record created last, without its parameters."""
         self.questions = CoreQuestions(records, self.in_background)
-        """The asking of questions in the form of 2025-11-25."""
+        """Sends questions in the form of 2025-11-25."""
         self.own_tasks = OwnTasks(records.settings)
-        """The tasks that each connection without a principal has made."""
+        """The tasks created by each connection without a principal."""
         self._live = LiveTasks(records.settings, host.load)
         self._offers = offers
         self._leases: Leases | None = None
-        """The leases of these tasks, while the host runs and other processes share the store."""
+        """The leases of these tasks, while the host runs and the store is shared with other processes."""
         self.outcome_writer = OutcomeWriter(records, self.ending)
         self.message_writer = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
         self.alarms = host.alarms
         self._hinted: dict[str, bool] = {}
-        """Ids of tasks that run here, and whose records may have changed; true: to be read in any case, since somebody
-        who can be asked may have come or gone."""
+        """Ids of tasks that run here and whose records may have changed. If true, the record must be read in any case,
+        since a client that can be asked may have connected or disconnected."""
         self._reader = Sleeper()
         self._nursery: trio.Nursery | None = None
         self._early: list[tuple[Callable[..., Awaitable[None]], tuple[object, ...]]] | None = []
-        """What starts in the background when `run` begins; `None` from then on."""
+        """Functions to start in the background when `run` begins; `None` afterwards."""
         self._has_tasks = trio.Event()
         self._drain_scope = trio.CancelScope()
-        """Scope of the time that tasks have to end by themselves when the host ends."""
+        """Cancel scope of the time in which tasks may still finish when the host shuts down."""
         self._drained = trio.Event()
         self._cut_off: tuple[RequestTask, ...] = ()
-        """Tasks that ran when the host was cancelled."""
+        """Tasks that were running when the host was cancelled."""
 
     def __len__(self) -> int:
         """Return the number of tasks that run here."""
@@ -120,8 +120,11 @@ class TaskHost:
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look after the tasks until cancelled. Tasks that run then are cancelled, before any handler runs, with the
-        cause; and are written down as failed, or given up for another process to run."""
+        """Run the background work of the tasks until cancelled.
+
+        On cancellation, running tasks are cancelled first, before any of their handlers resumes, and get the cause.
+        Then they are recorded as failed, or released for another process to run.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -134,7 +137,7 @@ class TaskHost:
         finally:
             self._cut()
             await self.outcome_writer.write_cut_off(self._cut_off)
-            # References in circles would wait for the garbage collector.
+            # Reference cycles would wait for the garbage collector.
             self.records.close()
             self._cut_off = ()
             self._leases = None
@@ -151,7 +154,7 @@ class TaskHost:
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.poll)
             if is_shared:
-                from .leases import Leases  # late, as all that servers without tasks start faster without
+                from .leases import Leases  # lazy import: servers without tasks start faster
 
                 self._leases = Leases(
                     self.records, self._live, self._process, self.ending, self._offers, self._run_again
@@ -160,7 +163,7 @@ class TaskHost:
                 nursery.start_soon(self.records.watch)
 
     async def _asleep(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # called by trio before any task is woken
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this before it wakes any task
             self._cut()
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -179,8 +182,9 @@ class TaskHost:
             task.cancel(CancelCause.SHUTDOWN, SERVER_STOPPED)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Take no further task from now on. Tasks that another process may run are given up at once; the others may go
-        on for `Limits.drain_timeout`, and are cancelled then. ``hurry``: less than a second is left for everything."""
+        """Refuse new tasks from now on. Tasks that another process may run are released at once. The others may
+        continue for `Limits.drain_timeout`, and are then cancelled. ``hurry``: less than a second is left for
+        everything."""
         if not self.ending.is_set():
             self.ending.set()
             self._drain_scope.deadline = trio.current_time() + self._limits.drain_timeout
@@ -191,7 +195,7 @@ class TaskHost:
             self._drain_scope.cancel(reason="a second signal came")
 
     async def drain(self) -> None:
-        """Shut down, and wait until no task runs here."""
+        """Shut down, and wait until no task is running here."""
         self.shut_down()
         await self._drained.wait()
 
@@ -209,8 +213,8 @@ class TaskHost:
     # Start
 
     async def create(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Keep the record of a new task, and return the record. ``delegated``: the work is done elsewhere. Raises
-        `CodedError` (-31000) where a bound is reached, or the store fails."""
+        """Store the record of a new task, and return it. ``delegated``: the work is done elsewhere. Raises `CodedError`
+        (-31000) if a limit is reached or the store fails."""
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
         self._live.admit(task, alone=task.scope.exchange.peer.alone)
@@ -221,7 +225,7 @@ class TaskHost:
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Do as `create`, for a task that may have no place here."""
+        """Like `create`, for a task that doesn't count towards the limit of running tasks."""
         from .task_exchange import new_record  # late, see `_serve`
 
         holder, begun = None if delegated else self._holder, trio.current_time()
@@ -235,7 +239,7 @@ class TaskHost:
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
-        if task.holder is None:  # otherwise the answer took longer than the lease, and our own claim was faster
+        if task.holder is None:  # otherwise storing took longer than the lease, and our own claim came first
             task.acquire(record, begun + self.settings.lease)
         self.own_tasks.add(task.scope, record.id)
         return record
@@ -246,18 +250,18 @@ class TaskHost:
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are kept; try again later") from None
         except Uncertain:
-            self.in_background(self.records.discard, new.id)  # it may be kept yet, and nobody knows of it
+            self.in_background(self.records.discard, new.id)  # it may still get stored, without anyone using it
             raise store_unreachable() from None
-        except Exception:  # the log was told
+        except Exception:  # already logged
             raise store_unreachable() from None
 
     async def has_lease_left(self, task: RequestTask) -> bool:
-        """Return whether ``task``, with a stored record, is ours for long enough to start. The store may have been
+        """Return whether ``task``, with a stored record, has enough of its lease left to start. The store may have been
         slow, or a client may have taken long to answer a question."""
         return self._leases is None or task.holder is None or await self._leases.has_lease_left(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
-        """Delete a task that was kept, and that its requestor never learns of."""
+        """Delete the record of a task whose requestor will never get its id."""
         self._live.release(task)
         self._live.pending.pop(record.id, None)
         with trio.move_on_after(_SHORT_TIME, shield=True) as scope:
@@ -266,7 +270,7 @@ class TaskHost:
             self.in_background(self.records.discard, record.id)
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
-        """Answer the request of ``task``, whose ``record`` is kept, and let its handler go on here. Synchronous."""
+        """Answer the request of ``task`` with its stored ``record``, and let its handler continue here. Synchronous."""
         from .task_exchange import exchange_for  # late, see `_serve`
 
         scope = task.scope
@@ -276,12 +280,14 @@ class TaskHost:
         runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
         if scope.rounds is not None:
             task.collect_questions()
-        scope.request.pack_as(record.params)  # ten thousand tasks may wait, and few look at these again
+        scope.request.pack_as(
+            record.params
+        )  # saves memory: ten thousand tasks may wait, and few read their parameters again
         scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
-        """Run a task that was taken over, ours ``until`` then. Raises `LookupError` and `ValueError` for a record that
-        cannot be read."""
+        """Run a task that was taken over; its lease lasts ``until`` then. Raises `LookupError` and `ValueError` for a
+        record that cannot be read."""
         from .task_exchange import restarted  # late, see `_serve`
 
         task = restarted(self, self.runner, record, self.records.now)
@@ -291,7 +297,7 @@ class TaskHost:
         self.runner.start(task.scope)
 
     def _hold(self, task: RequestTask, record: TaskRecord) -> None:
-        """Run ``task``, which has a place, here from now on, until `remove`."""
+        """Count ``task``, for which a place is reserved, as running here, until `remove`."""
         self._has_tasks.set()
         self._live.pending.pop(task.id, None)
         self._live.by_id[task.id] = task
@@ -307,20 +313,20 @@ class TaskHost:
             self._early.append((function, args))
 
     def expire(self, task: RequestTask) -> None:
-        """End a task, since its time to live is over. Synchronous."""
+        """End a task whose time to live is over. Synchronous."""
         self.in_background(self._expire, task)
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        with trio.move_on_after(_SHORT_TIME):  # else when its handler has ended
+        with trio.move_on_after(_SHORT_TIME):  # otherwise it's written when the handler has ended
             await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
     # Changes
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
-        """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.change_with_retries`. A
-        task that runs elsewhere by now, or has ended, is cancelled here."""
+        """Apply ``transition`` to the record of a task that runs here: see `TaskRecords.change_with_retries`. If the
+        record says that the task has ended or runs elsewhere, the task is cancelled here."""
         record = await self.records.change_with_retries(task.id, lambda: task.holder, transition, task.reacquire)
         if record is None or task.accepts(record):
             self._compare(task, record)
@@ -329,7 +335,8 @@ class TaskHost:
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
-        """Cancel a task that has ended, or runs elsewhere, as its record says; give its handler the answers."""
+        """Cancel a task if its record says that it has ended or runs elsewhere. Otherwise give its handler the
+        answers."""
         if record is not None:
             task.reacquire(record)
             if task.client is not None:
@@ -362,20 +369,23 @@ class TaskHost:
             self._reader.wake()
 
     async def _read_hinted(self) -> None:
-        """Read the records of tasks for which there are hints, until cancelled. Most hints are of our own writes, and
-        thousands may come at a time: one question tells which records are others than those that we know."""
+        """Read the records of tasks with change notifications from the store, until cancelled.
+
+        Most notifications are about our own writes, and thousands may arrive together. One request for marks finds the
+        records that differ from what this process knows.
+        """
         while True:
             while not self._hinted:
                 await self._reader.sleep()
             hinted, self._hinted = self._hinted, {}
-            with suppress(Exception):  # the log was told, and the next look comes before long
+            with suppress(Exception):  # already logged, and the store is polled again soon
                 marks = await self.records.store.marks(tuple(hinted))
                 for task_id, is_asked_for in hinted.items():
                     task = self._live.by_id.get(task_id)
                     if task is None or task.has_ended:
                         continue
                     if is_asked_for or marks.get(task_id) != task.mark:
-                        with suppress(UnreadableRecord):  # of this task alone
+                        with suppress(UnreadableRecord):  # affects only this task
                             await self._read(task)
 
     async def _read(self, task: RequestTask) -> None:
@@ -383,18 +393,18 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                break  # otherwise the record may be older than the answer to our own claim
+                break  # otherwise the record read may be older than our own claim: read it again
         else:
             return
         if self._live.by_id.get(task.id) is task:
             self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
-        """Return the marks of all tasks that run here, as known here: another process may answer or cancel each."""
+        """Return the known marks of all tasks that run here. Any other process may answer or cancel them."""
         return {task.id: task.mark for task in self._live}
 
     def _cancel(self, task_id: str, reason: str | None) -> None:
-        """Cancel a task that runs here, though its record cannot be changed before the store works."""
+        """Cancel a task that runs here although its record cannot be changed until the store works again."""
         task = self._live.by_id.get(task_id)
         if task is not None:
             task.cancel(CancelCause.TASK, reason)
@@ -402,8 +412,8 @@ class TaskHost:
     # End
 
     def remove(self, task: RequestTask, *, was_cut_off: bool) -> None:
-        """Note that the handler of ``task`` has ended, with all child tasks. ``was_cut_off``: its outcome was not
-        persisted. Synchronous."""
+        """Remove ``task``, whose handler and child tasks have ended. ``was_cut_off``: its outcome was not persisted.
+        Synchronous."""
         self._live.remove(task)
         self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:
@@ -411,8 +421,11 @@ class TaskHost:
 
 
 class LiveTasks:
-    """The tasks that run here, by their ids. Each has a place, taken before its record is kept, so that tasks that
-    are about to start count for the bounds of ``settings``, too. Counted in ``load``."""
+    """The tasks that run here, by id, counted in ``load``.
+
+    Each task has a place, reserved before its record is stored. So tasks that are about to start also count towards the
+    limits of ``settings``.
+    """
 
     def __init__(self, settings: TaskSettings, load: Load) -> None:
         self._settings = settings
@@ -420,7 +433,7 @@ class LiveTasks:
         self.by_id: dict[str, RequestTask] = {}
         self.pending: dict[str, RequestTask | ClaimedLease] = {}
         """Our tasks that don't run yet, by id: claimed tasks, and new tasks before the answer to the request. Their
-        leases are also renewed."""
+        leases are renewed as well."""
         self._places = 0
         self._callers = Counter[object]()
         self._parts: Counter[Caller] = Counter()
@@ -430,7 +443,7 @@ class LiveTasks:
         return len(self.by_id)
 
     def __iter__(self) -> Iterator[RequestTask]:
-        """Return the present tasks, oldest first."""
+        """Iterate over a snapshot of the tasks, oldest first."""
         return iter(tuple(self.by_id.values()))
 
     def find(self, task_id: str) -> RequestTask | None:
@@ -440,13 +453,16 @@ class LiveTasks:
 
     @property
     def room(self) -> int:
-        """Number of tasks that may still start here."""
+        """How many more tasks may start here."""
         return max(0, self._settings.max_running - self._places)
 
     def admit(self, task: RequestTask, *, alone: bool) -> None:
-        """Take a place for a new ``task``. Unless ``alone``, its caller gets no more places than it leaves for others.
-        A part of a caller gets no more of the caller's places than it leaves for the other parts. Raises `CodedError`
-        (-31000) if no place is free."""
+        """Reserve a place for a new ``task``.
+
+        Unless ``alone``, its caller gets no more places than it leaves free for others. Within a caller, each part
+        (connection or session) gets no more places than it leaves free for the other parts. Raises `CodedError`
+        (-31000) if there is no place.
+        """
         most = self._settings.max_running if alone else self._settings.max_running_of_caller
         held = self._callers[task.caller] + (0 if task.part is None else self._parts[task.part])
         if self._places >= self._settings.max_running or held >= most:
@@ -454,7 +470,7 @@ class LiveTasks:
         self.reserve(task)
 
     def reserve(self, task: RequestTask) -> None:
-        """Take a place for a task that was claimed, within the `room`."""
+        """Reserve a place for a claimed task, within the `room`."""
         self._places += 1
         self._load.tasks += 1
         self._callers[task.caller] += 1
@@ -462,7 +478,7 @@ class LiveTasks:
             self._parts[task.part] += 1
 
     def release(self, task: RequestTask) -> None:
-        """Give back a place."""
+        """Release a reserved place."""
         self._places -= 1
         self._load.tasks -= 1
         self._callers[task.caller] -= 1
@@ -474,14 +490,14 @@ class LiveTasks:
                 del self._parts[task.part]
 
     def remove(self, task: RequestTask) -> None:
-        """Remove a task that has ended here, and give back its place."""
+        """Remove a task that has ended here, and release its place."""
         del self.by_id[task.id]
         self.release(task)
         if not self.by_id:
             self._emptied.unpark_all()
 
     async def emptied(self) -> None:
-        """Wait until no task runs here."""
+        """Wait until no task is running here."""
         while self.by_id:
             await self._emptied.park()
 

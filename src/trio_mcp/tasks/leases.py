@@ -1,4 +1,4 @@
-"""Leases keeps the tasks that run here ours, and takes over tasks without a living holder."""
+"""Leases: renews the leases of tasks that run here, and takes over tasks whose process has died."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _BATCH: Final = 100
-"""Tasks that are claimed at a time."""
+"""How many tasks are claimed at once."""
 _TRY_AGAIN: Final = 1.0
-"""Seconds after which a renewal that failed is tried again."""
+"""Seconds before a failed renewal is tried again."""
 _RELEASE: Final = 2.0
-"""Seconds to release a task that was claimed and isn't run."""
+"""Seconds allowed to release a claimed task that won't run here."""
 _PARTS: Final = 3
-"""Renewals in the length of a lease."""
+"""How often a lease is renewed during its length."""
 _MARGIN: Final = 10
-"""The last part of a lease, in which nothing runs under the lease any more: one of so many."""
+"""Divisor of a lease's length. Nothing runs under the lease in its last part, of that length."""
 
 NOT_RENEWED: Final = "the store of tasks could not be reached, and another process may run the task now"
 
@@ -51,17 +51,20 @@ class ClaimedLease:
 class Leases:
     """The leases of the ``live`` tasks, which run in ``process``, and of tasks that are about to run.
 
-    Three tasks of ours share the work. One renews all leases in one step, several times in the length of a lease, and
-    waits for nothing else. One is the guard, and cancels each task with a lease that is about to run out, counted by
-    trio's clock from the moment before the renewal was sent, so that the next holder cannot begin before; but first,
-    the store is asked once more, for a process that was stopped, or a loop that was late, may have lost nothing. One
-    claims, a bounded number at a time and only while renewals work, tasks of the tools that ``offers`` names.
+    Three background tasks share the work:
 
-    A task runs once under each claim. The guard checks each run that starts. If a claim takes a task that already runs
-    here, no new run starts: the existing run continues under the new claim.
+    - The renewer renews all leases in one step, several times during the length of a lease.
+    - The guard cancels each task whose lease is about to expire, before another process can claim it. The lease is
+      counted by trio's clock from before the renewal was sent. First the guard waits for one more renewal: if this
+      process was suspended, or its event loop was late, the lease may still be valid.
+    - The claimer claims tasks of the tools that ``offers`` names, a limited number at once, and only while renewals
+      work.
 
-    A task that has another holder is cancelled at once. ``run_again`` runs a task that was claimed, until a time, and
-    raises where its record cannot be read. ``ending``: set when nothing more is to be claimed.
+    A task runs once under each claim. If this process claims a task that already runs here, no new run starts: the
+    existing run continues under the new claim. A task that has another holder is cancelled at once.
+
+    ``run_again`` runs a claimed task until a given time, and raises if its record cannot be read. ``ending`` is set
+    when no more tasks must be claimed.
     """
 
     def __init__(
@@ -87,16 +90,16 @@ class Leases:
         self._interval = settings.lease / _PARTS
         self._margin = settings.lease / _MARGIN
         self._pace = min(self._interval, settings.look_interval)
-        """Seconds between two looks for tasks without a living holder."""
+        """Seconds between two searches for abandoned tasks."""
         self._wanted = -math.inf
-        """Time since when a renewal is waited for."""
+        """A renewal is being waited for that must begin at this time or later."""
         self._began = -math.inf
-        """Beginning of the last renewal that has ended."""
+        """When the last completed renewal began."""
         self._works = False
-        """True where that renewal has worked."""
+        """True if the last completed renewal succeeded."""
         self._renewer = Sleeper()
         self._looker = Sleeper()
-        """The guard. It is woken for a run that starts with only part of its lease left."""
+        """Wakes the guard, for a run that starts with only part of its lease left."""
         self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
@@ -112,25 +115,25 @@ class Leases:
         while True:
             await self._renew()
             pause = self._interval if self._works else min(self._interval, _TRY_AGAIN)
-            # Counted from the beginning: under load, a renewal may take as long as the pause.
+            # Counted from the beginning of the renewal: under load, it may take as long as the pause.
             with trio.move_on_at(self._began + pause if self._wanted <= self._began else 0):
                 await self._renewer.sleep()
 
     async def _renew(self) -> None:
         began, works = trio.current_time(), False
-        with suppress(Exception):  # the log was told, and the guard sees to the tasks where that lasts
+        with suppress(Exception):  # already logged; if it keeps failing, the guard cancels the tasks
             with trio.fail_after(self._lease):
                 lost = await self._renew_held(began + self._lease)
                 if await self._reacquire_claimed(lost):
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
-                self._records.changed(task_id)  # has the record read
+                self._records.changed(task_id)  # makes the host read the record
         self._began, self._works = began, works
         self._renewed.unpark_all()
 
     async def _renew_held(self, until: float) -> Collection[str]:
-        """Lengthen all leases, and return the ids of tasks that have another holder."""
+        """Renew all leases, and return the ids of tasks that have another holder."""
         all_held = {**self._live.pending, **{task.id: task for task in self._live if task.needs_lease}}
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease_ms=self._length) if held else ()
@@ -141,13 +144,14 @@ class Leases:
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
-        """Go on with tasks that seem ``lost`` and are ours by a claim, whose answer is on its way, or came while the
-        renewal was on its way: no more than one claim brings. Return whether there are such tasks."""
+        """Continue tasks that seem ``lost`` but belong to this process by a claim. The answer to the claim is still on
+        its way, or arrived during the renewal. Checks at most as many tasks as one claim returns. Returns whether there
+        are such tasks."""
         found = False
         for task_id in tuple(lost)[:_BATCH]:
             try:
                 kept = await self._store.read(None, task_id)
-            except UnreadableRecord:  # of this task alone
+            except UnreadableRecord:  # affects only this task
                 continue
             task = self._live.find(task_id)
             if task is not None and kept is not None:
@@ -155,7 +159,7 @@ class Leases:
         return found
 
     async def _wait_for_renewal(self, since: float) -> None:
-        """Wait for the end of a renewal that has begun at the time ``since``, or later."""
+        """Wait for the end of a renewal that began at the time ``since`` or later."""
         if self._began >= since:
             await trio.lowlevel.checkpoint()
             return
@@ -165,25 +169,27 @@ class Leases:
             await self._renewed.park()
 
     async def _guard(self) -> None:
-        """Cancel each task just before its lease runs out."""
+        """Cancel each task just before its lease expires."""
         margin = self._margin
         while True:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # Where the time is over already, we were stopped, or late: a short while more changes nothing.
+                # If that time is past, this process was suspended or late: waiting longer makes no difference.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)
                 now = trio.current_time()
                 if now > end + margin / 2:
-                    continue  # stopped or late again: an answer may already be here
+                    continue  # suspended or late again: the renewal may have succeeded meanwhile
                 due = self._due(now + margin)
                 for task in due:
                     task.cancel(CancelCause.LEASE, NOT_RENEWED)
                 if due:
                     logger.error("%d tasks are given up here: %s", len(due), NOT_RENEWED)
-            ends = {task.held_until for task in self._live if task.is_at_risk}  # few, since they are renewed together
+            ends = {
+                task.held_until for task in self._live if task.is_at_risk
+            }  # a small set: leases are renewed together
             pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
             with trio.move_on_after(pause):
                 await self._looker.sleep()
@@ -195,13 +201,13 @@ class Leases:
 
     async def _claim_always(self) -> None:
         while True:
-            # First of all, the store hears of us: our own leases may be over, too.
+            # Renew our own leases first: they may have expired as well.
             await self._wait_for_renewal(trio.current_time() - 2 * self._interval)
             if not (self._works and await self._claim()):
                 await trio.sleep(self._pace)
 
     async def _claim(self) -> bool:
-        """Take over some tasks without a living holder. Return whether there may be more."""
+        """Take over some abandoned tasks. Return whether there may be more."""
         most, names = min(self._live.room, _BATCH), self._offers()
         if self._ending.is_set() or not most or not names:
             return False
@@ -209,27 +215,28 @@ class Leases:
         try:
             holder = new_holder(self._process)
             claimed = await self._store.claim(holder, lease_ms=self._length, limit=most, names=names)
-        except Exception:  # the log was told
+        except Exception:  # already logged
             return False
         taken = 0
         for record in claimed:
             try:
                 taken += await self._take_over(record, until)
-            except OSError as error:  # its lease runs out once more
+            except OSError as error:  # its lease will expire again
                 logger.warning("task %s could not be taken over: %s", record.id, error)
-            except Exception:  # left alone as well
+            except Exception:  # also left to expire
                 logger.exception("task %s has lost its process, and cannot be run again", record.id)
         return len(claimed) == most and taken > 0
 
     async def _take_over(self, record: TaskRecord, until: float) -> bool:
         holder, ours = record.holder, self._live.find(record.id)
         if ours is not None and record.epoch <= ours.epoch + 1:
-            # Its lease was over, or it cleans up, and nobody else was quicker. It may have been renewed since.
+            # The lease had expired, or the run is cleaning up, and no other process had claimed the task. The lease may
+            # have been renewed since.
             ours.acquire(record, max(until, ours.held_until))
             if record.attempt < ours.attempt:  # it was released before the claim, and only needs to be cancelled
                 await self._release(record)
             return False
-        if ours is not None:  # what another run has done meanwhile is not known to this one
+        if ours is not None:  # another process ran it in between, and this run doesn't know what it did
             ours.cancel(CancelCause.LEASE, RUNS_ELSEWHERE)
             await self._release(record)
             return False
@@ -240,13 +247,13 @@ class Leases:
             self._live.pending.pop(record.id, None)
 
     async def _run_claimed(self, record: TaskRecord, claimed: ClaimedLease) -> bool:
-        """Run a task that isn't here yet again, or write that it has failed. Return whether that was done."""
+        """Run a claimed task that isn't running here, or record that it has failed. Return whether either was done."""
         change, holder = self._records.change, claimed.holder
         if not await self.has_lease_left(claimed) or self._ending.is_set() or record.name not in self._offers():
             await self._release(record)
             return False
         if record.on_restart != "fail":
-            request_of(record, self._records.now)  # a record that we cannot read is not for us to change
+            request_of(record, self._records.now)  # raises: don't change a record that this version cannot read
         attempt, most = record.attempt + 1, self._settings.max_attempts
         kept = await change(record.id, holder, lambda kept, now: reclaimed(kept, now, attempt, most))
         if kept is None:
@@ -254,7 +261,7 @@ class Leases:
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
-        # The change may have taken longer than the lease.
+        # Writing the change may have taken longer than the lease.
         if not await self.has_lease_left(claimed) or self._ending.is_set():
             await self._release(record, counts=False)
             return False
@@ -262,19 +269,20 @@ class Leases:
         return True
 
     async def _release(self, record: TaskRecord, *, counts: bool = True) -> None:
-        """Release a claimed task, which would otherwise wait for the end of its lease. Also when this process ends."""
+        """Release a claimed task, which otherwise would wait for the end of its lease. Works during shutdown as
+        well."""
         with trio.move_on_after(_RELEASE, shield=True):
             await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
 
     async def has_lease_left(self, held: ClaimedLease | RequestTask) -> bool:
-        """Return whether enough of a lease is left for a run to start. If in doubt, waits for further renewals. The
-        result holds until the next checkpoint."""
+        """Return whether enough of a lease is left to start a run. If in doubt, wait for further renewals. The result
+        is valid until the next checkpoint."""
         until_looked = self._interval + self._margin
         for _ in range(_PARTS):
             if held.held_until - (now := trio.current_time()) >= until_looked + self._margin:
                 break
             await self._wait_for_renewal(now)
         left = held.held_until - trio.current_time()
-        if left < until_looked:  # the guard may sleep for longer
+        if left < until_looked:  # the guard may be asleep for longer
             self._looker.wake()
         return left >= 2 * self._margin

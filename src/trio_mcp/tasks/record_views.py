@@ -1,7 +1,7 @@
-"""A record of a task as each protocol sends it, and outcomes.
+"""Task records in the form that each protocol version sends, and task outcomes.
 
-Each protocol has its own statuses. The text of an outcome goes into a reply as it is. An outcome is made up where a
-request has none.
+Each protocol version has its own statuses. The JSON text of an outcome is copied into a response unchanged. A task that
+ends without a response gets a generated outcome.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RUNNING: Final[dict[TaskPhase, TaskStatus]] = {
 
 
 def _time(milliseconds: int) -> str:
-    """Return a time in ISO 8601."""
+    """Return a time as an ISO 8601 string."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -37,7 +37,8 @@ def _time(milliseconds: int) -> str:
 def _common_members(
     record: TaskRecord, *, results_fail: bool
 ) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
-    """Return what both protocols tell of a task. ``results_fail``: a tool result with isError makes the task fail."""
+    """Return the members that both protocol versions share. ``results_fail``: a result with isError makes the task
+    fail."""
     outcome, status = record.outcome, _RUNNING.get(record.phase, "completed")
     if outcome is not None and (outcome.is_error or (results_fail and outcome.tells_failure)):
         status = "failed"
@@ -57,14 +58,14 @@ def core_created(record: TaskRecord) -> CreateTaskResult:
 
 
 def extension_created(record: TaskRecord) -> CreatedTask:
-    """Return the result of a call that goes on as a task."""
-    # extension tasks, Task Status: failed MUST NOT be used for anything but errors of JSON-RPC.
+    """Return the result of a call that continues as a task."""
+    # extension tasks, Task Status: failed MUST NOT be used for anything except JSON-RPC errors.
     return CreatedTask(*_common_members(record, results_fail=False))
 
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result of a call that ended with ``outcome``, in the terms of ``revision``, as the call itself would
-    have been answered. Its members are text, where the terms are those of the call."""
+    """Return the result of a call that ended with ``outcome``, in the form of ``revision``, as if the call had been
+    answered directly. If the call has the same revision, its members stay JSON text."""
     if record.revision == revision.name:
         result = decode_members(outcome.json)
     else:
@@ -75,7 +76,7 @@ def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONO
 
 
 def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result of ``tasks/result``. Raises the error of the request as `CodedError`."""
+    """Return the result for ``tasks/result``. If the task's request failed, raises its error as `CodedError`."""
     if outcome.is_error:
         raise raised(outcome)
     result = result_in(record, outcome, revision)
@@ -103,7 +104,8 @@ def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
 
 
 TASK_LOST: Final = -31002
-"""A code of ours: the task was not run to its end. Its effects may have taken place, wholly or in part."""
+"""Our error code for a task that did not run to completion. Its effects may have happened completely, partly or not at
+all."""
 
 SERVER_STOPPED: Final = "the server was shut down while the task was running"
 SERVER_RESTARTED: Final = "the server was restarted while the task was running"
@@ -114,30 +116,31 @@ _LONGEST_WORDS: Final = 1000
 
 
 def failure(code: int, message: str) -> Outcome:
-    """Return the outcome of a task that failed with an error of JSON-RPC."""
+    """Return the outcome of a task that failed with a JSON-RPC error."""
     return Outcome(encode_value({"code": code, "message": message}), is_error=True)
 
 
 def store_unreachable() -> CodedError:
-    """Return the error for a request that needs the store of tasks, while the store fails."""
+    """Return the error for a request that needs the task store while the store fails."""
     return CodedError(TOO_BUSY, "The store of tasks cannot be reached at present; try again later")
 
 
 def bounded(outcome: Outcome, limit: int) -> Outcome:
-    """Return ``outcome``, or the failure in its place where it has more than ``limit`` bytes."""
+    """Return ``outcome``, or a failure if it has more than ``limit`` bytes."""
     if len(outcome.json) > limit:
         return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {limit} bytes that are kept")
     return outcome
 
 
 def raised(outcome: Outcome) -> CodedError:
-    """Return the error of an outcome that is one, as the request itself would have been answered."""
+    """Return the error of a failed outcome, as the request itself would have been answered."""
     error: dict[str, Any] = decode_value(outcome.json)
     return CodedError(error["code"], error["message"], error.get("data"))
 
 
 def error_text(outcome: Outcome) -> str | None:
-    """Return the words for people on a failure; `None` for anything else (2025-11-25 tasks, Task Execution Errors)."""
+    """Return the message for people about a failure; `None` for anything else (2025-11-25 tasks, Task Execution
+    Errors)."""
     if not (outcome.is_error or outcome.tells_failure):
         return None
     value: dict[str, Any] = decode_value(outcome.json)

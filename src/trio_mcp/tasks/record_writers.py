@@ -1,5 +1,7 @@
-"""OutcomeWriter and MessageWriter write into records how tasks end, and the words that tasks tell of their state.
-`OutcomeReplies` makes the text of an outcome, in place of a reply."""
+"""OutcomeWriter and MessageWriter write the outcomes and status messages of tasks into their records.
+
+`OutcomeReplies` encodes an outcome instead of a response.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _LAST_WRITES: Final = 2.0
-"""Seconds for the ends of all tasks that are cancelled by the end of the server."""
+"""Seconds allowed to write the outcomes of all tasks that are cancelled by the end of the server."""
 
 _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 
 class OutcomeReplies(Replies):
-    """Writes the results and errors of tasks as the JSON text of an `Outcome`, in place of the line of a reply: without
-    the parts of each reply that tells of the result, and without its envelope."""
+    """Encodes the results and errors of tasks as the JSON text of an `Outcome` instead of a response. It leaves out the
+    response's envelope, and the members that each response with this result will add."""
 
     def __init__(self, *, expose_errors: bool = False) -> None:
         super().__init__({}, expose_errors=expose_errors)
@@ -52,7 +54,7 @@ class OutcomeReplies(Replies):
             if meta := {key: each for key, each in meta.items() if key != SERVER_INFO}:
                 data["_meta"] = meta
         request.failed = data.get("isError") is True
-        return encode_readable(data, 1 if revision.tasks == "core" else 2)  # inside the reply to tasks/get
+        return encode_readable(data, 1 if revision.tasks == "core" else 2)  # levels around it in the response
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
         code = request.revision.renamed_errors.get(error.code, error.code)
@@ -65,9 +67,12 @@ class OutcomeReplies(Replies):
 
 
 class OutcomeWriter:
-    """Writes how tasks end, once each, also under cancellation: again and again, as long as the store fails, the
-    process lives and the task is its own. When the server ends, in a bounded time; where that fails, the lease of the
-    task runs out, and the task is lost or run again as after a crash. ``ending`` is set when the server ends."""
+    """Writes the outcomes of tasks, once each, even under cancellation.
+
+    While the store fails, it retries as long as the process lives and the task belongs to it. When the server ends
+    (``ending`` is set), the time is limited. If the write fails then, the task's lease expires, and the task is lost or
+    runs again, as after a crash.
+    """
 
     def __init__(self, records: TaskRecords, ending: trio.Event) -> None:
         self._records = records
@@ -76,17 +81,17 @@ class OutcomeWriter:
         self._writing = set[trio.CancelScope]()
 
     def limit_time(self, drain_timeout: float) -> None:
-        """Write no longer than need be, since the server ends after ``drain_timeout``. The earliest end counts."""
+        """Limit the time of writes, since the server ends after ``drain_timeout``. The earliest limit applies."""
         self._last_moment = min(self._last_moment, trio.current_time() + drain_timeout + _LAST_WRITES)
         for scope in self._writing:
             scope.deadline = self._last_moment
 
     def goes_on_elsewhere(self, task: RequestTask) -> bool:
-        """Return whether another process may run ``task`` from here on."""
+        """Return whether another process may now run ``task``."""
         return task.on_restart != "fail" and self._records.settings.store is not None
 
     async def persist(self, task: RequestTask, outcome: Outcome | None) -> None:
-        """Persist the ``outcome`` of ``task``; `None`: the task was cancelled."""
+        """Write the ``outcome`` of ``task``; `None` means that the task was cancelled."""
         with trio.CancelScope(deadline=self._last_moment, shield=True) as scope:
             self._writing.add(scope)
             try:
@@ -98,12 +103,12 @@ class OutcomeWriter:
             logger.error("the end of task %s was not kept in time", task.id)
 
     async def write_cut_off(self, tasks: Iterable[RequestTask]) -> None:
-        """Write the ends of ``tasks``, which were cut off by the end of the server."""
+        """Write the outcomes of ``tasks`` that the end of the server interrupted."""
         self.limit_time(0.0)
         if self._records.settings.store is None:
-            return  # the records end with the server
+            return  # the records aren't kept after the server ends
         with trio.CancelScope(deadline=self._last_moment, shield=True):
-            async with trio.open_nursery() as nursery:  # stores write waiting changes together
+            async with trio.open_nursery() as nursery:  # in parallel: stores batch pending changes
                 for task in tasks:
                     nursery.start_soon(self._write, task, None)
 
@@ -121,22 +126,22 @@ class OutcomeWriter:
             task.client.notify(record)
 
     def _cut_off(self, task: RequestTask) -> Transition | Outcome:
-        """Return the end of a task that was cancelled before its end, for where its record does not say so."""
+        """Return the transition for a task that was cancelled before its end and whose record doesn't say so."""
         cancellation = task.scope.cancellation
         cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
         if is_given_up and self.goes_on_elsewhere(task):
-            # Runs that end with a shutdown in good order do not count, or a few deployments would end each long task;
-            # nor does a run that ends since the store cannot be reached.
+            # Runs that a graceful shutdown ends don't count: otherwise a few deployments would fail every long task.
+            # Runs that end because the store is unavailable don't count either.
             return lambda record, _: released(record, counts=False)
-        if cause is CancelCause.TASK and cancellation is not None:  # whoever cancelled could not write so
+        if cause is CancelCause.TASK and cancellation is not None:  # the cancelling call could not write it
             return lambda record, now: cancelled(record, now, cancellation.reason)
         words = SERVER_STOPPED if cancellation is None else cancellation.text
         return failure(TASK_LOST, f"the task was not run to its end: {words}")
 
 
 class MessageWriter:
-    """Writes the latest words of each task, at most once in ``interval`` seconds, so that no handler waits."""
+    """Writes the latest status message of each task, at most once in ``interval`` seconds, so that no handler waits."""
 
     def __init__(self, records: TaskRecords, interval: float) -> None:
         self._records = records
@@ -145,7 +150,7 @@ class MessageWriter:
         self._sleeper = Sleeper()
 
     def write_soon(self, task: RequestTask) -> None:
-        """Have the message of ``task`` written before long. Synchronous."""
+        """Schedule the message of ``task`` to be written. Synchronous."""
         self.unwritten[task.id] = task
         self._sleeper.wake()
 
@@ -163,11 +168,11 @@ class MessageWriter:
         message = task.message
         if message is None:
             return
-        with suppress(Exception):  # the log was told, and the next message comes before long
+        with suppress(Exception):  # already logged, and the next message follows soon
             await self._records.change(
                 task.id, task.holder, lambda record, now: _with_own_message(record, now, message)
             )
 
 
 def _with_own_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
-    return None if record.is_external else with_message(record, now, message)  # others tell how their work goes
+    return None if record.is_external else with_message(record, now, message)  # its messages are set elsewhere

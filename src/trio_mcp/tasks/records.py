@@ -1,4 +1,4 @@
-"""TaskRecords is the door to the records of tasks: for reading, for changing, and for waiting for a change."""
+"""TaskRecords: reads and changes the records of tasks, and waits for changes."""
 
 from __future__ import annotations
 
@@ -25,62 +25,62 @@ from .transitions import answered, cancelled, with_outcome
 logger = logging.getLogger("trio_mcp")
 
 Transition: TypeAlias = Callable[[TaskRecord, int], TaskRecord | None]
-"""Function from a record and the time to the next record; `None`: nothing changes."""
+"""Function that takes a record and the time, and returns the next record; `None` if nothing changes."""
 
 _RETRY: Final = 1.0
 _AGAIN: Final = 0.5
 _SWEEP: Final = 10.0
-"""Seconds between two deletions of old records."""
+"""Seconds between two deletions of expired records."""
 _MOST_DELETED: Final = 1000
-"""Records that are deleted at a time."""
+"""How many records are deleted at once."""
 _TRIES: Final = 3
-"""Tries of a write that may have been kept."""
+"""How often an uncertain write is tried."""
 _LONGEST_PLACE: Final = 18
 
 
 @frozen
 class RecordPage:
-    """A page of records. ``next_cursor`` leads to the next page; `None` at the end."""
+    """A page of records. Pass ``next_cursor`` to get the next page; it is `None` on the last page."""
 
     records: Sequence[TaskRecord]
     next_cursor: str | None
 
 
 class TaskRecords:
-    """The records in the store of ``settings``.
+    """The task records in the store of ``settings``.
 
-    Callers name the ``scope`` of a task: the principal, or nothing where the transport knows no principal.
-    Records are read from the store each time, since other processes may change them. Any method raises `OSError` when
-    the store fails, which the log has been told then.
+    Callers pass the ``scope`` of a task: the principal, or an empty string without authentication. Records are read
+    from the store each time, since other processes may change them. Any method raises `OSError` if the store fails;
+    that has then been logged.
     """
 
     def __init__(self, settings: TaskSettings, load: Load | None = None) -> None:
         self.settings = settings
         self.load = load or Load()
-        """The counts of the server."""
+        """The server's counters."""
         self.store = LoggedStore(MemoryTaskStore() if settings.store is None else settings.store)
         self._observers: dict[str, set[Callable[[str], None]]] = {}
         self._ends: dict[str, int] = {}
-        """Ends of the times to live of tasks that are observed."""
+        """When the time to live of each observed task ends."""
         self.on_change: Callable[[str, TaskRecord | None], None] | None = None
-        """Function that is told the ids of tasks that may have changed, with the record where this process knows it."""
+        """Called with the id of a task that may have changed, and its record if this process has it."""
         self.on_hint: Callable[[str], None] | None = None
-        """Function that is told the ids for which the store gives hints, also after each write of this process."""
+        """Called with each task id that the store reports as changed, also after writes of this process."""
         self.held_marks: Callable[[], Mapping[str, bytes]] = dict
-        """Function that returns the ids and marks of records that are watched besides."""
+        """Returns the ids and marks of further records to watch."""
         self.on_unsaved_cancel: Callable[[str, str | None], None] | None = None
-        """Function that is told the id and the reason where a cancel cannot be written."""
+        """Called with the id and the reason if a cancel cannot be written."""
         self._clock_offset: float | None = None
-        """Milliseconds that the clock of the store is ahead of trio's; `None` until the store has told."""
+        """Milliseconds by which the store's clock is ahead of trio's; `None` until the store first answers."""
         self._hints_lost = trio.Event()
 
     @property
     def now(self) -> int:
-        """The present of the store, in milliseconds since the epoch, as far as its last answer tells."""
+        """The current time of the store, in milliseconds since the epoch, derived from its last answer."""
         return int(trio.current_time() * 1000 + (self._clock_offset or 0.0))
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
-        """Return the record; `None` where there is none for ``scope``, or the record need be kept no longer."""
+        """Return the record; `None` if ``scope`` has no such record, or it has expired."""
         kept = await self.store.read(scope, task_id)
         if kept is None:
             return None
@@ -92,12 +92,15 @@ class TaskRecords:
             self._ends[task_id] = record.expires_at
         is_overdue = record.expires_at is not None and record.expires_at <= kept.now and record.leased_until < kept.now
         if is_overdue and not record.phase.is_final:
-            return await self.change(task_id, None, _expired)  # nobody runs the task, so nobody else says so
+            return await self.change(task_id, None, _expired)  # no process runs the task, so none else will record it
         return record
 
     async def page(self, scope: str, cursor: str | None, limit: int) -> RecordPage:
-        """Return a page of the records of ``scope``, oldest first. ``cursor``: the one of the page before, which stays
-        good when its records are gone. Raises `CodedError` (-32602) for a text that is no cursor."""
+        """Return a page of the records of ``scope``, oldest first.
+
+        ``cursor`` is the `RecordPage.next_cursor` of the previous page. It stays valid when that page's records are
+        gone. Raises `CodedError` (-32602) if it isn't a cursor.
+        """
         found = await self.store.page(scope, None if cursor is None else _position(cursor), limit + 1)
         page, records = found[:limit], list[TaskRecord]()
         for record in page:
@@ -111,7 +114,7 @@ class TaskRecords:
     # Changes
 
     async def create(self, new: TaskRecord, ttl_ms: int | None) -> TaskRecord:
-        """Keep a new record, within the bounds of the settings, and return the record. See `TaskStore.create`."""
+        """Store a new record within the limits of the settings, and return it. See `TaskStore.create`."""
         settings = self.settings
         create = partial(
             self.store.create,
@@ -132,29 +135,30 @@ class TaskRecords:
         return record
 
     async def discard(self, task_id: str) -> None:
-        """Delete a record that nobody has learned of, or see that no such record is kept later; try again as long as
-        the store fails."""
+        """Delete a record whose id no client has, or make sure that it isn't stored later. Retries while the store
+        fails."""
         keep = int((self.settings.retention + self.settings.lease) * 1000)
         while True:
-            with suppress(Exception):  # the log was told
+            with suppress(Exception):  # already logged
                 await self.store.discard(task_id, retention_ms=keep)
                 return
             await trio.sleep(_AGAIN)
 
     async def delete_expired(self) -> None:
-        """Delete the records that need be kept no longer, from time to time, until cancelled."""
+        """Delete expired records periodically, until cancelled."""
         while True:
             await trio.sleep(_SWEEP)
-            with suppress(Exception):  # the log was told
+            with suppress(Exception):  # already logged
                 while await self.store.expire(limit=_MOST_DELETED) == _MOST_DELETED:
                     pass
 
     async def change(self, task_id: str, holder: str | None, transition: Transition) -> TaskRecord | None:
-        """Carry out ``transition`` on the kept record, and return the record that is kept then; `None` where there is
-        none (any more), or, where a ``holder`` is given, the task has not ended and another one has it. A transition
-        that changes nothing leaves the record alone. Atomic under cancellation.
+        """Apply ``transition`` to the stored record, and return the new record. Atomic under cancellation.
 
-        Raises `Uncertain` where the store has told several times that nobody knows the kept record.
+        A transition that changes nothing leaves the record unchanged. Returns `None` if there is no record (any more),
+        or if a ``holder`` is given, and a task that hasn't ended has another holder.
+
+        Raises `Uncertain` if the store repeatedly reported that the write may or may not have happened.
         """
         following, tries = None, 0
         while True:
@@ -190,20 +194,22 @@ class TaskRecords:
         transition: Transition,
         reacquire: Callable[[TaskRecord], bool],
     ) -> TaskRecord | None:
-        """Do as `change`, and try again as long as the store fails. ``holder``: function that returns the holder.
-        ``reacquire``: function that goes on under another holder of the same process, which the record has, and returns
-        whether it does."""
+        """Like `change`, but retry while the store fails.
+
+        ``holder`` returns the current holder. ``reacquire`` is called if the record has another holder of the same
+        process. It continues the task under that holder, if possible, and returns whether it does.
+        """
         has_failed = False
         while True:
             ours = holder()
             try:
                 record = await self.change(task_id, ours, transition)
-            except OSError:  # the log was told
+            except OSError:  # already logged
                 await trio.sleep(_AGAIN)
-            except Exception as error:  # a bug in the store must not lose results either
+            except Exception as error:  # even a bug in the store must not lose results
                 if not has_failed:
                     words = "a change of task %s cannot be kept; trying again every %g s: %r"
-                    # Log the traceback of a failing store once for all waiting tasks.
+                    # Log the traceback of a failing store only once for all waiting tasks.
                     logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failing_methods)
                 has_failed = True
                 await trio.sleep(_AGAIN)
@@ -214,33 +220,33 @@ class TaskRecords:
                     return None  # otherwise our own claim was answered meanwhile
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
-        """Give ``reacquire`` the record that is kept. Return false where another process has the task, or where there
-        is none."""
-        with suppress(OSError):  # the log was told
+        """Call ``reacquire`` with the stored record. Return false if another process has the task, or there is no
+        record."""
+        with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
-        return True  # nobody can say: the change, which waits for the store, will
+        return True  # unknown while the store fails: retrying the change will find out
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Add answers to questions of a task, and return its record; `None` where there is none for ``scope``. Answers
-        to anything else than a question without an answer are ignored. Raises `CodedError` (-32602) for answers that
-        are too long to be kept."""
+        """Add answers to a task's questions, and return its record; `None` if ``scope`` has no such task. Keys that
+        aren't open questions are ignored. Raises `CodedError` (-32602) if the answers are too long."""
         if await self.read(scope, task_id) is None:
             return None
         if sum(map(len, answers.values())) > (most := self.settings.max_record_bytes):
-            raise CodedError(
-                INVALID_PARAMS, f"Invalid params: the answers have more than the {most} bytes that are kept"
-            )
+            raise CodedError(INVALID_PARAMS, f"Invalid params: the answers may have at most {most} bytes")
         return await self.add_answers(task_id, answers)
 
     async def add_answers(self, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Add answers of somebody who was asked for the task: see `answer`."""
+        """Add answers from a client that was asked on behalf of the task: see `answer`."""
         return await self.change(task_id, None, lambda record, now: answered(record, now, answers))
 
     async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
-        """Cancel a task, and return its record, and whether this call has cancelled the task; `None` where there is no
-        record for ``scope``. A task that has ended does not change. Where the record cannot be written, a handler that
-        runs here is cancelled all the same before `OSError` is raised, and the record says so once the store works."""
+        """Cancel a task. Return its record, and whether this call has cancelled it; `None` if ``scope`` has no such
+        task.
+
+        A task that has ended doesn't change. If the record cannot be written, a handler that runs here is cancelled
+        anyway before `OSError` is raised, and the record is updated once the store works.
+        """
         if await self.read(scope, task_id) is None:
             return None
         is_first = False
@@ -260,14 +266,14 @@ class TaskRecords:
         return None if record is None else (record, is_first)
 
     def close(self) -> None:
-        """Drop the functions that tell others: tasks end here."""
+        """Drop the callbacks, because the task host is ending."""
         self.on_change = self.on_hint = self.on_unsaved_cancel = None
         self.held_marks = dict
 
     # Waiting for changes
 
     def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
-        """Wake the readers that wait for a change of a task, which may have come; to ``record``, where it is known.
+        """Wake the readers that wait for a change of a task: to ``record``, or to a record that isn't known here.
         Synchronous."""
         for tell in tuple(self._observers.get(task_id, ())):
             tell(task_id)
@@ -275,11 +281,11 @@ class TaskRecords:
             self.on_change(task_id, record)
 
     def observe(self, task_id: str, callback: Callable[[str], None]) -> None:
-        """Have ``callback`` called with the id after each change of the task, and perhaps without a change."""
+        """Call ``callback`` with the id after each change of the task, and sometimes without a change."""
         self._observers.setdefault(task_id, set()).add(callback)
 
     def unobserve(self, task_id: str, callback: Callable[[str], None]) -> None:
-        """End `observe`."""
+        """Undo `observe`."""
         observers = self._observers[task_id]
         observers.discard(callback)
         if not observers:
@@ -287,8 +293,11 @@ class TaskRecords:
             self._ends.pop(task_id, None)
 
     async def poll(self) -> None:
-        """Look from time to time whether a task has changed that somebody observes, since hints may be lost, and nobody
-        tells the end of a time to live; until cancelled. One question to the store is enough for all."""
+        """Check periodically whether observed tasks have changed, until cancelled.
+
+        Change notifications may be lost, and there is none for the end of a time to live. One request to the store
+        checks all tasks.
+        """
         seen: dict[str, bytes | None] = {}
         while True:
             with trio.move_on_after(self.settings.look_interval):
@@ -298,7 +307,7 @@ class TaskRecords:
             asked = dict.fromkeys((*self._observers, *held))
             if not asked:
                 continue
-            with suppress(Exception):  # the log was told
+            with suppress(Exception):  # already logged
                 marks = await self.store.marks(tuple(asked))
                 now, before, seen = self.now, seen, {}
                 for task_id in tuple(self._observers):
@@ -312,7 +321,7 @@ class TaskRecords:
 
     @contextmanager
     def change_signal(self, task_id: str) -> Generator[ChangeSignal]:
-        """Give the `ChangeSignal` of a reader of one task, who reads again after each `ChangeSignal.next_poll`."""
+        """Yield a `ChangeSignal` for one task. Read the task again after each `ChangeSignal.next_poll`."""
         watch = ChangeSignal(self.settings.look_interval)
         self.observe(task_id, watch.notify)
         try:
@@ -321,7 +330,8 @@ class TaskRecords:
             self.unobserve(task_id, watch.notify)
 
     async def watch(self) -> None:
-        """Pass the hints of the store on, until cancelled. A store that fails is watched again after a while."""
+        """Forward the store's change notifications, until cancelled. If the store fails, watch it again after a
+        while."""
         has_failed = False
         while True:
             try:

@@ -1,6 +1,6 @@
-"""RemoteTask is a task that a peer runs for us, seen by its requestor.
+"""RemoteTask: a task that a peer runs for us, seen from the requestor's side.
 
-`CoreRemoteTask` is one in the form of 2025-11-25, whichever side we are.
+`CoreRemoteTask` is a task in the form of 2025-11-25, whether we are the client or the server.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .task_state import TaskCancelled, TaskState, state_of
 T = TypeVar("T")
 
 Ask: TypeAlias = Callable[[str, JSONObject], Awaitable[Any]]
-"""Sends a request of this method with these parameters, and returns its result, plain data."""
+"""Sends a request with this method and these parameters, and returns its result as plain data."""
 SendCancel: TypeAlias = Callable[[str], None]
-"""Sends ``tasks/cancel`` for the task with this id, without waiting for the reply."""
+"""Sends ``tasks/cancel`` for the task with this id, without waiting for the response."""
 OnState: TypeAlias = Callable[[TaskState], Awaitable[None]]
-"""Gets each state that the receiver tells."""
+"""Called with each state that the receiver reports."""
 
 _USUAL_INTERVAL: Final = 1.0
 _SHORTEST_INTERVAL: Final = 0.1
@@ -39,45 +39,46 @@ _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQ
 
 
 class RemoteTask(ABC):
-    """A task that a peer runs for us. ``ask`` and ``forget`` send the requests about the task."""
+    """A task that a peer runs for us. ``ask`` and ``forget`` send requests about the task."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel) -> None:
         self.id = task_id
         self._ask = ask
         self._forget = forget
         self.is_over = False
-        """True once the peer needs no cancel for the task: the task has ended, is unknown, or was cancelled by us."""
+        """True once the peer needs no cancel: the task has ended, is unknown, or was cancelled by us."""
 
     @abstractmethod
     async def get(self) -> TaskState:
-        """Ask how the task is. Raises the error of the request, -32602 for an unknown task."""
+        """Request the state of the task. Raises the error of the request, for example -32602 for an unknown task."""
 
     @abstractmethod
     async def cancel(self) -> None:
-        """Ask for the cancel of the task. A task that has ended does not change; raises the error of the request."""
+        """Request that the task be cancelled. A task that has ended doesn't change. Raises the error of the request."""
 
     async def result(self, on_state: OnState, *, cancels: bool) -> Any:
-        """Wait for the end of the task, have its questions answered, and return its result, plain data.
+        """Wait for the end of the task, and return its result as plain data. Meanwhile, its questions are answered.
 
-        ``on_state`` gets each state. ``cancels``: leaving the wait before the end of the task, for any reason, is a
-        `abandon`. Raises `PeerError` for a task that failed, `TaskCancelled` for a task that was cancelled,
-        `ProtocolViolation`, and the error of a request that fails for good.
+        ``on_state`` is called with each state. With ``cancels``, leaving the wait before the end of the task, for any
+        reason, calls `abandon`.
+
+        Raises `PeerError` if the task failed, `TaskCancelled` if it was cancelled, `ProtocolViolation`, and the error
+        of a request that fails permanently.
         """
         async with open_service_nursery("nobody waits for the task any more") as nursery:
             try:
                 return await self._poll_until_done(nursery, on_state)
             except BaseException:
-                if cancels:  # here, ahead of the cleanup of those who answer its questions
+                if cancels:  # here, before the cleanup of the functions that answer its questions
                     self.abandon()
                 raise
 
     @abstractmethod
     async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> Any:
-        """Do as `result`, with helping tasks in ``nursery``."""
+        """Implements `result`, with background tasks in ``nursery``."""
 
     def abandon(self) -> None:
-        """Tell the peer, unless the task is over, that nobody waits for the task any more. Waits for nothing, so also a
-        task of trio's that is cancelled can call this."""
+        """Cancel the task at the peer, unless it is over. Never waits, so a cancelled trio task can call this."""
         if not self.is_over:
             self.is_over = True
             self._forget(self.id)
@@ -88,11 +89,11 @@ class RemoteTask(ABC):
             return structure_result("tasks/get", await self._ask("tasks/get", {"taskId": self.id}), result_type)
         except PeerError as error:
             if error.code == INVALID_PARAMS:
-                self.is_over = True  # there is no such task: it was forgotten after its time
+                self.is_over = True  # the peer has deleted the task after its time to live
             raise
 
     def _check(self, state: TaskState) -> TaskState:
-        """Return ``state`` of this task. Raises `ProtocolViolation` for that of another one."""
+        """Return ``state``, which must be of this task. Raises `ProtocolViolation` for another task's state."""
         if state.id != self.id:
             raise ProtocolViolation(f"tasks/get: the answer is about another task: {state.id[:100]!r}")
         self.is_over = self.is_over or state.is_final
@@ -102,8 +103,8 @@ class RemoteTask(ABC):
 def created_state(
     method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: SendCancel
 ) -> TaskState:
-    """Return the state of the task that ``result``, the answer to a request of ``method``, tells of. Raises
-    `ProtocolViolation` for an answer that makes no sense, and cancels the task if the answer names one."""
+    """Return the state of the task in ``result``, the answer to a request of ``method``. Raises `ProtocolViolation` for
+    an invalid answer, and cancels the task if the answer names one."""
     try:
         made = structure_result(method, result, kind)
     except ProtocolViolation:
@@ -115,20 +116,20 @@ def created_state(
 
 
 def task_params(ttl: float | None) -> JSONObject:
-    """Return the wish for a task that a request of 2025-11-25 carries: for one that is kept for ``ttl`` seconds, or as
-    long as the receiver likes. Raises `ValueError` for a time that is not positive and finite."""
+    """Return the ``task`` parameter of a 2025-11-25 request. It asks the receiver to keep the task for ``ttl`` seconds,
+    or as long as it chooses. Raises `ValueError` unless the time is positive and finite."""
     if ttl is None:
         return {}
     if not 0 < ttl < inf:
-        raise ValueError(f"a time to live is a positive number of seconds, not {ttl!r}")
+        raise ValueError(f"a time to live must be a positive number of seconds, not {ttl!r}")
     return {"ttl": ceil(ttl * 1000)}
 
 
 class PollSchedule:
-    """The times to look after a task: at the pace that its receiver wishes, within bounds of ours.
+    """When to poll a task: at the interval that its receiver requests, within our own bounds.
 
-    Where the receiver cannot be reached for a while, or is too busy, the next look comes later each time; the sixth
-    look in a row that fails ends the wait with its error, half a minute after the first at the usual pace.
+    While the receiver is unavailable or too busy, the interval grows. The sixth failed poll in a row raises its error.
+    At the usual interval, that is half a minute after the first failure.
     """
 
     def __init__(self) -> None:
@@ -139,14 +140,14 @@ class PollSchedule:
         self._is_woken = False
 
     def update(self, state: TaskState) -> None:
-        """Take the wish of the receiver, and count the time to the next look from now."""
+        """Use the interval that the receiver requests, counted from now."""
         self._failures = 0
         wish = _USUAL_INTERVAL if state.poll_interval is None else state.poll_interval
         self._pause = min(max(wish, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
         self._due = trio.current_time() + self._pause
 
     def record_failure(self, error: MCPError) -> None:
-        """Look again later, after a look that failed. Raises ``error`` if another look is of no use."""
+        """Poll again later after a failed poll. Raises ``error`` if polling again is useless."""
         self._failures += 1
         if not _is_transient(error) or self._failures > _FAILED_POLLS_LIMIT:
             raise error
@@ -155,16 +156,16 @@ class PollSchedule:
         )
 
     def poll_now(self) -> None:
-        """Look now."""
+        """Make the next poll due now."""
         self._due = -inf
 
     def wake(self) -> None:
-        """End the wait before its time, since there is something to do."""
+        """Interrupt the wait, since there is something to do."""
         self._is_woken = True
         self._waiting.wake()
 
     async def wait_until_due(self) -> bool:
-        """Wait for the time of the next look. Return false where `wake` was called before that time."""
+        """Wait until the next poll is due. Return false if `wake` interrupted the wait."""
         with trio.move_on_at(self._due):
             if not self._is_woken:
                 await self._waiting.sleep()
@@ -173,9 +174,9 @@ class PollSchedule:
 
 
 def _is_transient(error: MCPError) -> bool:
-    """Return whether ``error`` says nothing of the same request at another time."""
+    """Return whether the same request may succeed later in spite of ``error``."""
     if isinstance(error, HTTPError):
-        if error.session_lost:  # the next look goes into a new session, and a task outlives that of its call
+        if error.session_lost:  # the next poll uses a new session, and a task outlives the session of its call
             return True
         status = error.status
         return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
@@ -183,17 +184,16 @@ def _is_transient(error: MCPError) -> bool:
 
 
 class CoreRemoteTask(RemoteTask):
-    """A task of a peer in the form of 2025-11-25. Its questions come as requests of the peer."""
+    """A task of a peer in the form of 2025-11-25. Its questions arrive as requests of the peer."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel, known: TaskState | None = None) -> None:
         super().__init__(task_id, ask, forget)
         self._known = known
-        """The state in the answer that made the task, until `result` has told it."""
+        """The state in the answer that created the task, until `result` has reported it."""
 
     @classmethod
     def created(cls, method: str, result: Any, ask: Ask, forget: SendCancel) -> CoreRemoteTask:
-        """Return the task that ``result``, the answer to a request of ``method``, tells of. Raises
-        `ProtocolViolation`."""
+        """Return the task in ``result``, the answer to a request of ``method``. Raises `ProtocolViolation`."""
         state = created_state(method, result, CreateTaskResult, forget)
         return cls(state.id, ask, forget, state)
 
@@ -204,14 +204,14 @@ class CoreRemoteTask(RemoteTask):
         try:
             await self._ask("tasks/cancel", {"taskId": self.id})
         except PeerError as error:
-            # 2025-11-25 tasks, Task Cancellation 1: receivers MUST reject the cancel of a task that has ended.
+            # 2025-11-25 tasks, Task Cancellation 1: receivers MUST reject cancelling a task that has ended.
             if error.code != INVALID_PARAMS or not (await self.get()).is_final:
                 raise
         self.is_over = True
 
     def _raise_failure(self, state: TaskState) -> None:
-        """Raise the error of a task with an empty result. The results of mcp 1.x are empty for each task that was
-        cancelled, or failed by an error."""
+        """Raise the error of a task with an empty result. In mcp 1.x, each task that was cancelled, or failed with an
+        error, has an empty result."""
         if state.status == "cancelled":
             raise TaskCancelled(self.id, state.message)
         if state.status == "failed":
@@ -230,8 +230,8 @@ class CoreRemoteTask(RemoteTask):
                     raise TaskCancelled(self.id, state.message)
                 is_final = state.is_final
                 if is_final or state.status == "input_required":
-                    # 2025-11-25 tasks, Input Required Status: the requestor SHOULD call tasks/result, in the course of
-                    # which the receiver asks.
+                    # 2025-11-25 tasks, Input Required Status: the requestor SHOULD call tasks/result, during
+                    # which the receiver sends its questions.
                     fetch.start(nursery)
             state = None
             try:
@@ -254,7 +254,7 @@ class CoreRemoteTask(RemoteTask):
 
 
 class _ResultCall:
-    """Calls ``tasks/result``, which blocks until the end of the task, while ``looks`` go on."""
+    """Calls ``tasks/result``, which blocks until the end of the task, while ``looks`` continues to poll."""
 
     def __init__(self, ask: Ask, task_id: str, looks: PollSchedule) -> None:
         self._ask = ask
@@ -267,7 +267,7 @@ class _ResultCall:
         self._error: MCPError | None = None
 
     def start(self, nursery: ServiceNursery) -> None:
-        """Call, unless a call is in flight."""
+        """Start the call, unless one is in flight."""
         if not self._runs:
             self._runs = True
             nursery.start_soon(self._run)
@@ -281,7 +281,8 @@ class _ResultCall:
         self._looks.wake()
 
     def collect(self) -> Any:
-        """Return the result of the call that has ended. Raises its error, and `_TaskFailed`. Another call may begin."""
+        """Return the result of the completed call. Raises its error, or `_TaskFailed`. After that, another call can
+        start."""
         error, self._error = self._error, None
         self._runs, self.ended = False, trio.Event()
         if isinstance(error, PeerError):
@@ -292,8 +293,8 @@ class _ResultCall:
 
 
 class _TaskFailed(Exception):
-    """The peer answered ``tasks/result`` with ``error``: that of the request that the task has run, so that another
-    look is of no use."""
+    """The peer answered ``tasks/result`` with ``error``, the error of the request that the task ran. Polling again is
+    useless."""
 
     def __init__(self, error: PeerError) -> None:
         super().__init__(error)

@@ -1,4 +1,4 @@
-"""RequestTask is the task that a request may become, and then is."""
+"""RequestTask: the task that a request may become."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RUNS_ELSEWHERE: Final = "another process runs the task now"
 
 
 def new_holder(process: str) -> str:
-    """Return a token for tasks that ``process`` creates, or claims in one claim: see `TaskStore`."""
+    """Return a holder token for the tasks that ``process`` creates, or claims in one claim: see `TaskStore`."""
     return f"{process}:{secrets.token_urlsafe(_HOLDER_BYTES)}"
 
 
@@ -50,24 +50,25 @@ def _process_of(holder: str) -> str:
 
 
 class NotStarted(CodedError):
-    """A task could not be started. A call that ends so is answered with the error, and makes no second attempt: that
-    might succeed, and give a client a task which has failed because there could be none."""
+    """A task could not be started. The call is answered with this error, without a second attempt: that might succeed,
+    and give the client a task that failed because it couldn't be created."""
 
 
 @define(eq=False)
 class _StartAttempt:
-    """An attempt to keep the record of a task, which is ``over`` at some time. ``failure`` returns the error where the
-    attempt has failed."""
+    """An attempt to store the record of a task. ``over`` is set when it has finished. ``failure`` returns the error if
+    it has failed."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
     failure: Callable[[], NotStarted] | None = None
 
 
 class RequestTask:
-    """The task of one request that runs in ``host``: until `start` a possibility, from then on kept in the store.
+    """The task of one request that runs in ``host``. It exists only as a possibility until `start`, and in the store
+    after it.
 
-    ``ttl_ms``: milliseconds from the creation; `None`: for ever. ``must_be``: the request is answered with a task in
-    any case. ``record``: the record of a task that runs once more.
+    ``ttl_ms``: milliseconds from creation; `None` for no limit. ``must_be``: the request must be answered with a task.
+    ``record``: the stored record, for a task that runs again.
     """
 
     __slots__ = (
@@ -88,46 +89,46 @@ class RequestTask:
     ) -> None:
         self._host = host
         self.scope = scope
-        # A letter comes first: an id that begins with a hyphen would be an option on a command line.
+        # It begins with a letter: an id with a leading hyphen would be an option on a command line.
         self.id = f"t{secrets.token_urlsafe(_ID_BYTES)}" if record is None else record.id
-        """Unguessable name of the task (2025-11-25 tasks, Task Isolation)."""
+        """The task's id, which cannot be guessed (2025-11-25 tasks, Task Isolation)."""
         self.ttl_ms = ttl_ms
         self.on_restart: OnRestart = on_restart
         self.must_be = must_be
         peer = scope.exchange.peer
         self.caller: object = peer.principal or ("" if record is not None else scope.ticket.caller.whole)
-        """The party that the bounds of running tasks hold for: the principal or, without one, the `Caller`, which does
-        not keep a connection alive."""
+        """The caller, for the limits of running tasks: the principal or, without one, the `Caller`, which doesn't keep
+        a connection alive."""
         caller = scope.ticket.caller
         self.part: Caller | None = None if record is not None or caller.within is None else caller
-        """The part of that party, for example its connection; `None` if there is none, or after a restart."""
+        """The part of the caller, for example its connection; `None` if there is none, or after a restart."""
         self.phase = RunPhase.POSSIBLE if record is None else RunPhase.RUNNING
         self.epoch = 0
         """Number of the claim under which this process runs the task."""
         self.holder: str | None = None
-        """Token under which this process runs the task, as every write of ours says; `None` where no process does."""
+        """Holder token under which this process runs the task, checked by each write; `None` if no process runs it."""
         self.held_until = 0.0
-        """Time, by trio's clock, after which another process may run the task."""
+        """Time on trio's clock after which another process may run the task."""
         self.mark = b""
-        """Mark of the record that was seen last."""
+        """Mark of the record that was read last."""
         self.message: str | None = None
-        """Last words of the handler for people."""
+        """The handler's latest status message for people."""
         self.restored: bytes | None = None if record is None or on_restart != "resume" else record.checkpoint
-        """Checkpoint of the run before; `None` where there is none."""
+        """Checkpoint of the previous run; `None` if there is none."""
         self.checkpoint_before_start: bytes | None = None
-        """Checkpoint to be kept with the new record."""
+        """Checkpoint to store with the new record."""
         self.attempt = 1 if record is None else record.attempt
         self._starting: _StartAttempt | None = None
-        """The attempt to keep the record; `None` in all phases but RECORDING."""
+        """The attempt to store the record; `None` except in the phase RECORDING."""
         self._alarm: Alarm | None = None
         self.client: CoreClient | None = None
-        """The requestor, where the form of the task is that of 2025-11-25, and the requestor is known."""
+        """The requestor, if the task has the form of 2025-11-25 and the requestor is known."""
 
     # Start
 
     @property
     def has_started(self) -> bool:
-        """True once the request was answered with the task."""
+        """True once the request has been answered with the task."""
         return self.phase >= RunPhase.RUNNING
 
     @property
@@ -136,7 +137,7 @@ class RequestTask:
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
-        """Start the task after the grace of the settings, unless the request is answered before. Idempotent."""
+        """Start the task after the settings' grace, unless the request is answered before. Idempotent."""
         if self._alarm is None:
             due = trio.current_time() + self._host.settings.grace
             self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
@@ -148,7 +149,7 @@ class RequestTask:
         if self.scope.sends and self.scope.request is request:
             nursery.start_soon(self._start_where_possible)
         else:
-            self.start_later()  # the client has the questions, and time to answer; or has just come back
+            self.start_later()  # the client is still answering questions, or has just returned
 
     async def _start_where_possible(self) -> None:
         try:
@@ -158,18 +159,19 @@ class RequestTask:
                 raise
 
     def stop_alarm(self) -> None:
-        """Stop the alarm: the request is about to be answered, or the task is over."""
+        """Stop the alarm, because the request is about to be answered or the task is over."""
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None
 
     async def start(self, *, delegated: bool = False) -> None:
-        """Keep the task, and answer the request with the task. Return at once where that was done before.
-        ``delegated``: the work is done elsewhere.
+        """Store the task, and answer the request with it. Returns at once if that was done before. ``delegated``: the
+        work is done elsewhere.
 
-        While the request is answered with questions, wait until its client comes back. Raises `CodedError` (-31000),
-        with nothing started, where there are too many tasks, or the store fails: to all who wait for the same attempt.
-        Under cancellation either the request was answered with a task that is kept, or there is no task.
+        While the client is answering questions sent in the response, this waits until the client returns. Raises
+        `CodedError` (-31000), with nothing started, if there are too many tasks or the store fails. All callers that
+        wait for the same attempt get the error. Under cancellation, either the request was answered with a stored task,
+        or there is no task.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while (starting := self._starting) is not None:
@@ -186,7 +188,7 @@ class RequestTask:
         record: TaskRecord | None = None
         try:
             await self._between_rounds()
-            if scope.sends:  # else the caller gave up
+            if scope.sends:  # otherwise the caller has given up
                 record = await host.create(self, delegated=delegated)
                 await self._between_rounds()
                 if not await host.has_lease_left(self):
@@ -197,7 +199,7 @@ class RequestTask:
                 self.stop_alarm()
                 self.phase = phase_after(self.phase, RunStep.DELEGATE if delegated else RunStep.START)
                 host.adopt(self, record)
-                if self.message != record.message:  # told while the record was written
+                if self.message != record.message:  # set while the record was being written
                     host.message_writer.write_soon(self)
                 return
         except CodedError as error:
@@ -205,7 +207,7 @@ class RequestTask:
             raise starting.failure() from None
         finally:
             try:
-                if record is not None and not self.has_started:  # the requestor never learns of the task
+                if record is not None and not self.has_started:  # the requestor won't get the task's id
                     await host.abandon(self, record)
             finally:
                 if self.phase is RunPhase.RECORDING:
@@ -217,14 +219,16 @@ class RequestTask:
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
 
     def decline(self) -> None:
-        """Do not start: the request is answered with the questions that its handler has returned."""
+        """Don't start: the request is answered with the questions that its handler returned."""
         if not self.has_started:
             self.phase = phase_after(self.phase, RunStep.DECLINE)
 
     async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
-        """Start, if need be, and have the work done elsewhere, within ``ttl_ms`` milliseconds from the creation. The
-        end of the handler is still the end of the task, unless `detach` is called. Return false, with nothing changed,
-        where the work is done elsewhere already. Raises as `start`."""
+        """Start if necessary, and mark the work as done elsewhere, within ``ttl_ms`` milliseconds from creation.
+
+        The end of the handler still ends the task, unless `detach` is called. Returns false, with nothing changed, if
+        the work is already done elsewhere. Raises as `start`.
+        """
         while self._starting is not None:
             await self._starting.over.wait()
         if self.is_delegated:
@@ -240,11 +244,12 @@ class RequestTask:
         return True
 
     def detach(self) -> None:
-        """Let the task go on without its handler, since the work is done elsewhere: the reply is not kept."""
+        """Let the task continue without its handler, since the work is done elsewhere. The handler's result isn't
+        stored."""
         self.phase = phase_after(self.phase, RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
-        """Wait until the request is not answered with questions."""
+        """Wait until the client has returned with answers to the questions sent in the response."""
         while self.scope.rounds is not None and not self.scope.sends and self.scope.from_outside is None:
             await self.scope.rounds.resumed()
             await trio.lowlevel.checkpoint()
@@ -252,18 +257,19 @@ class RequestTask:
     # Questions
 
     def collect_questions(self) -> None:
-        """Have the questions of the handler from now on kept with the task, which tells its client of them."""
+        """From now on, store the handler's questions with the task, which presents them to its client."""
         from .task_questions import TaskQuestions  # late: a server starts faster without
 
         TaskQuestions(self).collect()
 
     @property
     def keeps_answers(self) -> bool:
-        """True where a run after a restart may ask the same questions: see `AnswerLog`."""
+        """Whether answers are kept, so that a run after a restart can ask the same questions again and get them: see
+        `AnswerLog`."""
         return self.on_restart != "fail" and self._host.settings.store is not None
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Give the handler the expected ones of ``answers``."""
+        """Pass those of ``answers`` to the handler that it waits for."""
         rounds = self.scope.rounds
         if rounds is not None:
             rounds.deliver({key: decode_answer(text) for key, text in answers.items() if rounds.waits_for(key)})
@@ -273,25 +279,25 @@ class RequestTask:
         return self.scope.rounds is not None and self.scope.rounds.waits_for(key)
 
     async def change(self, transition: Transition) -> None:
-        """Carry out ``transition`` on the record: see `TaskHost.change`. Raises `CodedError` for one that has ended."""
+        """Apply ``transition`` to the record: see `TaskHost.change`. Raises `CodedError` if the task has ended."""
         record = await self._host.change(self, transition)
         if record is None or record.phase.is_final:
-            # The handler is cancelled, and does not go on as if the change were kept.
+            # The handler is cancelled, so that it doesn't continue as if the change were stored.
             await trio.lowlevel.checkpoint()
-            raise CodedError(TASK_LOST, "the task has ended, or is run elsewhere, and nothing was kept")
+            raise CodedError(TASK_LOST, "the task has ended, or runs elsewhere; nothing was stored")
 
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a request of the handler that is no question: see `RequestScope.ask`."""
+        """Send a request of the handler that isn't a question: see `RequestScope.ask`."""
         if self.client is None:
-            raise NoBackChannel("the client of this task is not known")
+            raise NoBackChannel("the client of this task is unknown")
         return self.client.ask(method, params, on_progress)
 
     # Telling
 
     def report_progress(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Make progress the message of the task, since there are no notifications of progress (extension tasks, Task
+        """Show progress as the task's status message, since tasks have no progress notifications (extension tasks, Task
         Status Notifications)."""
         if (report := reportable(progress, total, message)) is None:
             return False
@@ -300,23 +306,25 @@ class RequestTask:
         return True
 
     def set_message(self, message: str) -> None:
-        """Make ``message`` the words for people on the present state, written before long: the last message wins."""
+        """Set the status message for people. It is written soon afterwards, and the last message wins."""
         self.message = message
         if self.has_started:
             self.scope.runner.trio_run.call_soon(self._host.message_writer.write_soon, self)
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep ``value``, which `encode_value` can write, for a later run. Waits while the store fails. Raises
-        `ValueError` for a value that is too long, and `CodedError` (-31002) in a shielded scope of a task that has
-        ended, or runs elsewhere, by now; elsewhere, its handler is cancelled here."""
+        """Store ``value``, which `encode_value` must be able to encode, for a later run. Waits while the store fails.
+
+        Raises `ValueError` if the value is too long. If the task has ended or runs elsewhere, its handler is cancelled
+        here; in a shielded scope, raises `CodedError` (-31002).
+        """
         text, most = encode_value(value), self._host.settings.max_record_bytes
         if len(text) > most:
-            raise ValueError(f"a checkpoint of {len(text)} bytes is longer than the {most} bytes that are kept")
+            raise ValueError(f"a checkpoint may have at most {most} bytes, not {len(text)}")
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._starting is not None:
             await self._starting.over.wait()
         if self.on_restart == "resume" and self.scope.rounds is not None:
-            self.scope.rounds.forget()  # a further run starts from here
+            self.scope.rounds.forget()  # a further run starts from this checkpoint
         if self.has_started:
             await self.change(lambda record, _: checkpointed(record, text, self.awaits))
         else:
@@ -326,55 +334,55 @@ class RequestTask:
 
     @property
     def is_at_risk(self) -> bool:
-        """True while the handler runs, if no other process may run it at the same time. A handler that is never run
-        again continues after its lease: another process can only write that the task has failed."""
+        """True while the handler runs and another process must not run it at the same time. A handler that is never run
+        again may continue after its lease: another process can only record that the task has failed."""
         return self.phase is RunPhase.RUNNING and self.on_restart != "fail"
 
     @property
     def needs_lease(self) -> bool:
-        """True while the handler runs, and until its outcome is persisted; but not once the record has ended, or is
-        ours no more."""
+        """True while the handler runs, and until its outcome is persisted. False once the record has ended or has
+        another holder."""
         return self.phase is RunPhase.RUNNING or self.phase is RunPhase.PERSISTING
 
     @property
     def has_ended(self) -> bool:
-        """True from the moment when the outcome begins to be persisted."""
+        """True from the moment when persisting the outcome begins."""
         return self.phase >= RunPhase.PERSISTING
 
     def acquire(self, record: TaskRecord, until: float) -> None:
-        """Run the task from now on as its ``record`` says, which nobody else may do before ``until``."""
+        """Run the task under the claim in its ``record``. No other process may run it before ``until``."""
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
-        """Go on under a claim of this process that its ``record`` has, where no other process has run the task in
-        between, and the answer to the claim is on its way, or was lost. Return whether that is so."""
+        """Continue the run under a newer claim of this process, found in ``record``, whose answer is on its way or was
+        lost. Possible only if no other process has run the task in between. Return whether it was possible."""
         if self.holder is None or record.holder is None or record.epoch != self.epoch + 1:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
             return False
-        self.acquire(record, self.held_until)  # a renewal will lengthen the lease
+        self.acquire(record, self.held_until)  # a renewal will extend the lease
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
-        """Return whether ``record`` says that this process runs the task, or has run the task to its end."""
+        """Return whether ``record`` says that this process runs the task, or has run it to its end."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def accepts(self, record: TaskRecord) -> bool:
-        """Return whether to act on a ``record`` that was stored during this run. A record that isn't ours may be older
-        than our own claim, whose answer was faster. Then the record must be read again."""
+        """Return whether to act on a ``record`` that was stored during this run. A record with another holder may be
+        older than our own claim, which was answered first; then the record must be read again."""
         return record.phase.is_final or self.reacquire(record) or self.is_of(record)
 
     async def persist(self, outcome: Outcome | None) -> None:
-        """Persist the outcome of the request; `None`: the request was cancelled."""
+        """Persist the outcome of the request; `None` means that the request was cancelled."""
         is_detached = self.phase is RunPhase.DETACHED
         self.phase = phase_after(self.phase, RunStep.END)
         if not is_detached:
             await self._host.outcome_writer.persist(self, outcome)
 
     def close(self) -> None:
-        """Forget the task, whose handler has ended here, with all child tasks."""
+        """Close the task: its handler and all child tasks have ended here."""
         self.stop_alarm()
-        was_cut_off = not self.has_ended  # its nursery was cancelled from outside, or a defect came between
+        was_cut_off = not self.has_ended  # its nursery was cancelled from outside, or by a bug
         self.phase = phase_after(self.phase, RunStep.CLOSE)
         self._host.remove(self, was_cut_off=was_cut_off)
 
@@ -384,7 +392,7 @@ class RequestTask:
         self._alarm = self._host.alarms.set(due, partial(self._host.expire, self))
 
     def cancel(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel the handler, and all its child tasks, unless all have ended."""
+        """Cancel the handler and all its child tasks, unless they have ended."""
         if not self.has_ended:
             if cause in (CancelCause.LEASE, CancelCause.TASK) and self.phase in (RunPhase.RUNNING, RunPhase.DELEGATED):
                 self.phase = phase_after(self.phase, RunStep.LOSE)

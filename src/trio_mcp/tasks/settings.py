@@ -1,4 +1,4 @@
-"""TaskSettings: how a server or a client runs tasks, and within which bounds."""
+"""TaskSettings: the store and the limits of a server's or client's tasks."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ if TYPE_CHECKING:
 
 @frozen(kw_only=True)
 class TaskSettings:
-    """The store and the bounds of tasks. Times are in seconds."""
+    """The store and the limits of tasks. Times are in seconds."""
 
     store: TaskStore | None = None
-    """Place of the records. `None`: a `MemoryTaskStore`, which ends with the server."""
+    """Where records are stored. `None` uses a `MemoryTaskStore`, which is lost when the server ends."""
     grace: float = attrs.field(default=1.0, validator=not_negative)
-    """Time that a call may take before it becomes a task, where the server decides on that: a call that ends before is
-    answered like any call, and a question that comes before is a question of the call. `RequestContext.task` can start
-    the task earlier."""
+    """Time after which a call becomes a task, if the server decides that. A call that ends earlier is answered like any
+    call; a question asked earlier is a question of the call. `RequestContext.task` can start the task sooner."""
     ttl: float = attrs.field(default=3600.0, validator=positive)
-    """Time from its creation for which a task exists, unless the requestor asks for another. A task that has not ended
-    by then is cancelled and fails. ``math.inf``: for ever."""
+    """Time to live of a task from its creation, unless the requestor asks for another. A task that hasn't ended by then
+    is cancelled and fails. ``math.inf`` means no limit."""
     max_ttl: float = attrs.field(default=86_400.0, validator=positive)
-    """Longest such time that a requestor may ask for; a longer one is shortened."""
+    """Maximum time to live that a requestor can ask for. A longer one is shortened."""
     retention: float = attrs.field(default=60.0, validator=not_negative)
-    """Time after ``ttl`` for which a record can still be read."""
+    """Time after ``ttl`` for which the record can still be read."""
     poll_interval: float = attrs.field(default=1.0, validator=positive)
-    """Time that clients are advised to wait between two looks at a task."""
+    """Recommended time between two polls by a client."""
     max_running: int = attrs.field(default=10_000, validator=positive)
-    """Tasks that run at the same time here. One more call that has to be a task is answered with error -31000; one that
-    need not be is answered as an ordinary call."""
+    """Maximum number of tasks that run concurrently in this process. Beyond it, a call that must be a task gets error
+    -31000; any other call is answered as an ordinary call."""
     max_running_of_caller: int = attrs.field(default=1000, validator=positive)
-    """Tasks that run concurrently for one caller: a principal, otherwise an address; see `Limits`. One connection or
-    session of a caller gets no more of them than it leaves for the others. The only client of a server on stdio may
-    have ``max_running``."""
+    """Maximum number of tasks that run concurrently for one caller: a principal, or without one an address (see
+    `Limits`). One connection or session of a caller gets no more of them than it leaves free for the others. The only
+    client of a server on stdio may use all of ``max_running``."""
     max_kept: int = attrs.field(default=100_000, validator=positive)
-    """Records in the store, including the records of ended tasks. Beyond as for ``max_running``."""
+    """Maximum number of records in the store, including ended tasks. Beyond it, calls are answered as for
+    ``max_running``."""
     max_kept_of_caller: int = attrs.field(default=20_000, validator=positive)
-    """Records of one principal; all clients without a principal count as one."""
+    """Maximum number of records of one principal. All clients without a principal count as one."""
     max_record_bytes: int = attrs.field(default=4 * 1024 * 1024, validator=positive)
-    """Bytes of the parameters of a task, of its outcome, of a checkpoint and of the answers that come at a time, each.
-    A task with a larger outcome fails."""
+    """Maximum bytes of a task's parameters, of its outcome, of a checkpoint, and of the answers sent at once, each. A
+    task with a larger outcome fails."""
     max_attempts: int = attrs.field(default=3, validator=positive)
-    """Times that a task may be run, if its tool is declared safe to run again, until the task fails. Runs that a server
-    gives up while shutting down in good order do not count."""
+    """How often a task can be run before it fails, if its tool is declared safe to run again. Runs that a graceful
+    shutdown ends don't count."""
     lease: float = attrs.field(default=30.0, validator=positive)
-    """Time without a sign of life after which a process is taken for dead, and its tasks are taken over."""
+    """Time without a renewal after which a process is considered dead, and its tasks are taken over."""
     look_interval: float = attrs.field(default=5.0, validator=positive)
-    """Time after which a change is noticed at the latest, even if the hint of the store was lost."""
+    """Maximum time until a change is noticed, even if the store's notification was lost."""
 
 
 DEFAULT_TASKS = TaskSettings()

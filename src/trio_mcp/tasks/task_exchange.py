@@ -1,6 +1,6 @@
-"""The exchange and the record of a request that has become a task, and how the task runs once more from its record.
+"""The exchange and the record of a request that has become a task, and how a task runs again from its record.
 
-The lines of the request go to the `TaskExchange`, in place of its connection, and its reply is kept as the outcome.
+The request's messages go to its `TaskExchange` instead of its connection, and its response is stored as the outcome.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 
 class TaskExchange(Exchange):
-    """The exchange of one ``task``, which is on no connection: nothing but a cancel or the end of the server ends the
-    task, and its reply is kept. Notifications go to ``outbox``, and name ``related_task``. What belongs to the
-    ``connection`` of its first request belongs to the task, too."""
+    """The exchange of one ``task``, which belongs to no connection.
+
+    Only a cancel or the end of the server ends the task, and its response is stored. Notifications go to ``outbox``,
+    and name ``related_task``. The data of the first request's ``connection`` belongs to the task as well.
+    """
 
     __slots__ = ("_connection", "related_task", "task")
 
@@ -53,13 +55,13 @@ class TaskExchange(Exchange):
         related_task: str | None = None,
         connection: trio.Event | None = None,
     ) -> None:
-        # Nothing of an exchange that holds many requests is needed here: there may be ten thousand tasks.
+        # Doesn't call the base class, whose tables are for many requests: there may be ten thousand tasks.
         self.state = state
         self.outbox = outbox
         self.peer = peer
         self.ending = host.ending
         self.task: RequestTask | None = None
-        """The task that keeps the reply and learns of the end, until its end."""
+        """The task that stores the response and is notified of the end, until its end."""
         self.related_task = related_task
         self._connection = connection
 
@@ -72,7 +74,7 @@ class TaskExchange(Exchange):
         return self.task is not None and self.task.has_ended
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Do nothing: the task has the scope of its request."""
+        """Do nothing: the task holds the scope of its request."""
 
     def release(self, request: InboundRequest) -> None:
         if self.task is not None:
@@ -83,21 +85,21 @@ class TaskExchange(Exchange):
         return None if self.task is None else self.task.scope
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Persist ``line``, which `OutcomeReplies` has written."""
+        """Persist ``line``, as encoded by `OutcomeReplies`."""
         assert self.task is not None, "it was told before the handler ran"
         is_error, scope = request.error is not None, self.task.scope
-        if scope.is_overdue:  # the handler may end before the alarm rings
+        if scope.is_overdue:  # the handler may end before the alarm fires
             scope.expire()
             line = None
         outcome = None if line is None else Outcome(line, is_error, request.failed and not is_error)
         await self.task.persist(outcome)
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Do nothing: the outcome is kept."""
+        """Do nothing: the outcome is stored."""
 
 
 class _RestartedExchange(TaskExchange):
-    """The exchange of a task that runs once more."""
+    """The exchange of a task that runs again."""
 
     __slots__ = ()
 
@@ -105,7 +107,7 @@ class _RestartedExchange(TaskExchange):
 
 
 def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
-    """Return the exchange in which the request of ``task`` goes on as a task of ``host``."""
+    """Return the exchange in which the request of ``task`` continues as a task of ``host``."""
     scope = task.scope
     here = scope.exchange
     if scope.request.revision.tasks == "core":
@@ -119,13 +121,16 @@ def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
 
 
 def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, before: TaskRecord | None) -> TaskRecord:
-    """Return the record of ``task``, which ``holder`` runs; `None`: the work is done elsewhere. The store fills in the
-    times. The capabilities, where they are the same, are shared with the record made ``before``: thousands may wait.
-    Raises `CodedError` (-31000) for parameters that are too long to be kept."""
+    """Return a record for ``task``, run by ``holder``; `None` if the work is done elsewhere. The store fills in the
+    times.
+
+    Equal capabilities are shared with the record created ``before``, since thousands of records may exist. Raises
+    `CodedError` (-31000) if the parameters are too long to store.
+    """
     request = task.scope.request
     params = encode_value(request.params)
     if len(params) > settings.max_record_bytes:
-        raise CodedError(TOO_BUSY, "Too busy: the arguments are too long to be kept with a task")
+        raise CodedError(TOO_BUSY, "Too busy: the arguments are too long for a task")
     capabilities = encode_value(unstructure(request.capabilities, request.revision))
     if before is not None and before.capabilities == capabilities:
         capabilities = before.capabilities
@@ -134,7 +139,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
         id=task.id,
         scope=scope_of(task.scope),
         method=request.method.name,
-        name=sys.intern(str(request.params.get("name", ""))),  # of a tool, and the same in thousands of records
+        name=sys.intern(str(request.params.get("name", ""))),  # a tool's name, the same in thousands of records
         params=params,
         revision=request.revision.name,
         capabilities=capabilities,
@@ -152,7 +157,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
 
 
 def _continuation(task: RequestTask) -> bytes | None:
-    """Return the rounds before the task, as far as a further run from the top is to know."""
+    """Return the rounds before the task, as far as a further run from the top needs them."""
     before = task.scope.request.continuation
     starts_later = task.on_restart == "resume" and task.checkpoint_before_start is not None
     if before is None or starts_later or not task.keeps_answers:
@@ -161,11 +166,10 @@ def _continuation(task: RequestTask) -> bytes | None:
 
 
 def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: int) -> RequestTask:
-    """Return the task of ``record``, which is to be given to ``runner``. Raises `LookupError` and `ValueError` for a
-    record that cannot be read.
+    """Return the task of ``record``, to be run by ``runner``.
 
-    The handler gets the arguments, capabilities and the principal of the first run, and the answers given so far to
-    the same questions.
+    The handler gets the arguments, capabilities and the principal of the first run, and the answers that were already
+    given to the same questions. Raises `LookupError` and `ValueError` for a record that cannot be read.
     """
     request = request_of(record, now)
     principal = PrincipalId.from_json(record.scope) if record.scope else None
@@ -179,11 +183,11 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
 
 
 def request_of(record: TaskRecord, now: int) -> InboundRequest:
-    """Return the request that a task runs once more. Raises as `restarted`."""
+    """Return the request of a task that runs again. Raises as `restarted`."""
     revision = REVISIONS[record.revision]
     params: dict[str, Any] = decode_value(record.params)
     meta: dict[str, Any] = params.get("_meta") or {}
-    if type(remaining := meta.get(REMAINING_MS)) is int:  # as told at the first arrival
+    if type(remaining := meta.get(REMAINING_MS)) is int:  # as received with the first request
         meta[REMAINING_MS] = max(0, remaining - (now - record.created_at))
     return InboundRequest(
         id=record.id,

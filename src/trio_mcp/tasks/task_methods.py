@@ -1,7 +1,7 @@
-"""The methods of tasks, in the extension ``io.modelcontextprotocol/tasks`` and in 2025-11-25.
+"""The protocol methods on tasks, of the extension ``io.modelcontextprotocol/tasks`` and of 2025-11-25.
 
-2025-11-25 has lists of tasks, for which `OwnTasks` knows the tasks that a connection without a principal has made, and
-times to live that requestors ask for.
+Only 2025-11-25 has listings of tasks and times to live that requestors choose. For listings, `OwnTasks` records which
+tasks a connection without a principal has created.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ T = TypeVar("T")
 
 
 def scope_of(scope: RequestScope) -> str:
-    """Return the scope of the tasks that the caller of a request may see: the principal as JSON, or nothing."""
+    """Return the scope of the tasks that a request's caller may see: the principal as JSON, or an empty string."""
     principal = scope.exchange.peer.principal
     return "" if principal is None else principal.to_json()
 
 
 def unknown_task() -> CodedError:
-    """Return the error for a task that does not exist, or not for this caller."""
+    """Return the error for a task that doesn't exist, or doesn't exist for this caller."""
     return CodedError(INVALID_PARAMS, "Invalid params: unknown task: there was none, or it is kept no longer")
 
 
 def _known(found: T | None) -> T:
-    """Return what was found of a task. Raises `CodedError` where there is none."""
+    """Return what was found for a task. Raises `CodedError` if nothing was found."""
     if found is None:
         raise unknown_task()
     return found
 
 
 def _store_error(error: OSError) -> Exception:
-    """Return the error for a requestor where the store fails, which the log was told of."""
-    if isinstance(error, UnknownForm):  # while an upgrade is under way
+    """Return the error for a requestor if the store fails. The failure has been logged."""
+    if isinstance(error, UnknownForm):  # during a rolling upgrade
         logger.warning("a task cannot be read here: %s", error)
         return CodedError(TOO_BUSY, "Another version of this server has the task, or has one of these; try again")
     if isinstance(error, UnreadableRecord):
@@ -76,8 +76,8 @@ class ExtensionMethods:
         self._records = records
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Answer a request. Raises `CapabilityMissing` where the request does not declare the extension, and
-        `CodedError`."""
+        """Answer a request. Raises `CodedError`, and `CapabilityMissing` if the request doesn't declare the
+        extension."""
         request = scope.request
         if missing := request.missing((TASKS_CAPABILITY,)):
             raise CapabilityMissing(missing, request.revision)
@@ -90,7 +90,7 @@ class ExtensionMethods:
                     return await self._update(scope)
                 case "tasks/cancel":
                     _known(await self._records.cancel(scope_of(scope), _task_id(scope), None))
-                    return _DONE  # also for a task that has ended (extension tasks, Task Cancellation)
+                    return _DONE  # also if the task has ended (extension tasks, Task Cancellation)
                 case name:
                     raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
         except OSError as error:
@@ -100,7 +100,7 @@ class ExtensionMethods:
         params = structure_params(scope.request.params, UpdateTaskParams, scope.request.revision)
         for key, response in params.input_responses.items():
             if not isinstance(response, dict):
-                raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses[{key[:100]!r}] is an object")
+                raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses[{key[:100]!r}] must be an object")
         answers = {key: encode_value(response) for key, response in params.input_responses.items()}
         _known(await self._records.answer(scope_of(scope), params.task_id, answers))
         return _DONE
@@ -120,7 +120,8 @@ def _may_see_all(_: RequestScope, __: TaskRecord) -> bool:
 @frozen(eq=False)
 class CoreMethods:
     """Answers ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` from the ``records``. While a client
-    waits for a result, ``questions`` asks there. Lists show the tasks that the caller ``may_see``."""
+    waits for a result, ``questions`` sends it the task's questions. Lists contain only tasks that the caller
+    ``may_see``."""
 
     _records: TaskRecords
     _questions: CoreQuestions
@@ -162,7 +163,7 @@ class CoreMethods:
         return ListTasksResult(tasks, page.next_cursor)
 
     async def _list_own(self, scope: RequestScope, cursor: str | None) -> ListTasksResult:
-        """List the tasks that the connection itself has made: the other tasks in the store may be anybody's."""
+        """List only the tasks that this connection created: the other tasks in the store may belong to any client."""
         tasks = list[Task]()
         for task_id, behind in self._own.after(scope, cursor):
             record = await self._records.read(scope_of(scope), task_id)
@@ -179,7 +180,7 @@ class CoreMethods:
         task = core_task(record)
         if not is_first:
             # 2025-11-25 tasks, Task Cancellation 1: MUST be rejected.
-            raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {task.status} already")
+            raise CodedError(INVALID_PARAMS, f"Invalid params: the task is already {task.status}")
         return task
 
 
@@ -187,30 +188,30 @@ _CURSOR: Final = lazy_pattern(r"own\.([0-9]{1,15})")
 
 
 class OwnTasks:
-    """The tasks of each connection to a server with a shared store (2025-11-25 tasks, Task Isolation): without a
-    principal, a record in the store may belong to any client of any process."""
+    """The tasks that each connection created, on a server with a shared store (2025-11-25 tasks, Task Isolation).
+    Without authentication, a record in the store may belong to any client of any process."""
 
     def __init__(self, settings: TaskSettings) -> None:
         self._is_shared = settings.store is not None
         self._limit = settings.max_kept_of_caller
         self._made: WeakKeyDictionary[Owner, BoundedDict[str, int]] = WeakKeyDictionary()
-        """Ids of tasks with their numbers, in the order of their making, by connection."""
+        """Task ids with their numbers, in order of creation, by connection."""
         self._numbers = count(1)
 
     def are_all_of(self, scope: RequestScope) -> bool:
-        """Return whether the caller of a request may list no other tasks: else the store has the list."""
+        """Return whether a request's caller may list only these tasks. Otherwise the store has the list."""
         peer = scope.exchange.peer
         return self._is_shared and peer.principal is None and peer.is_distinguishable
 
     def add(self, scope: RequestScope, task_id: str) -> None:
-        """Note that a request has made a task."""
+        """Record that a request created a task."""
         if self.are_all_of(scope):
             made = self._made.setdefault(scope.exchange.at_once, BoundedDict(self._limit))
             made[task_id] = next(self._numbers)
 
     def after(self, scope: RequestScope, cursor: str | None) -> Iterator[tuple[str, str]]:
-        """Iterate over the ids of the tasks of a caller behind ``cursor``, oldest first, each with the cursor for the
-        tasks behind. Raises `CodedError` (-32602) for a cursor that is none."""
+        """Iterate over the ids of a caller's tasks after ``cursor``, oldest first, each with the cursor for the tasks
+        after it. Raises `CodedError` (-32602) for an invalid cursor."""
         match = _CURSOR.fullmatch("own.0" if cursor is None else cursor)
         if match is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor")
@@ -219,7 +220,7 @@ class OwnTasks:
         return iter([(task_id, f"own.{number}") for task_id, number in made.items() if number > start])
 
     def remove(self, scope: RequestScope, task_id: str) -> None:
-        """Forget a task whose record is gone."""
+        """Remove a task whose record is gone."""
         self._made.get(scope.exchange.at_once, dict[str, int]()).pop(task_id, None)
 
 
@@ -227,16 +228,16 @@ _MILLISECONDS: Final = 1000
 
 
 def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
-    """Return the milliseconds for which the task of this request, whose parameters were checked, exists; `None`: for
-    ever. Raises `CodedError` (-32602) for a time that makes no sense."""
+    """Return the time to live of this request's task in milliseconds; `None` for no limit. The parameters have been
+    validated. Raises `CodedError` (-32602) unless the time is positive."""
     asked = scope.request.params["task"].get("ttl", settings.ttl * _MILLISECONDS)
     if asked is None:
         return milliseconds(settings.max_ttl)
     if not asked > 0:
-        raise CodedError(INVALID_PARAMS, "Invalid params: task.ttl is greater than 0")
+        raise CodedError(INVALID_PARAMS, f"Invalid params: task.ttl must be greater than 0, not {asked!r}")
     return milliseconds(min(asked / _MILLISECONDS, settings.max_ttl))  # 2025-11-25 tasks, TTL 3: MAY be overridden
 
 
 def milliseconds(seconds: float) -> int | None:
-    """Return a time to live in milliseconds, at least one; `None` for ever."""
+    """Return a time to live in milliseconds, at least 1; `None` for no limit."""
     return None if seconds == math.inf else max(1, int(seconds * _MILLISECONDS))

@@ -1,4 +1,4 @@
-"""TaskQuestions are the questions of the handler of a task, kept in its record, as are the answers."""
+"""TaskQuestions: the questions and answers of a task's handler, stored in its record."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from .request_task import RequestTask
 
 _IN_THE_RECORD: Final = InputRequest("roots/list")
-"""Stands for the words of all questions that are kept: ten thousand tasks may wait."""
+"""Placeholder for the texts of all stored questions, which saves memory: ten thousand tasks may wait."""
 _RUN: Final = 8
-"""Characters that tell the runs of a task from each other, since each claim has a token of its own."""
+"""How many characters of a claim's token distinguish the runs of a task."""
 
 
 def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
-    """Return the questions and answers so far, for the record of ``task`` that is about to be made. None are kept if
-    the answers have more than ``limit`` bytes."""
+    """Return the questions and answers so far, for the new record of ``task``. Returns none if the answers have more
+    than ``limit`` bytes."""
     log = _log_of_run(task)
     if log is None:
         return EMPTY_LOG
@@ -38,7 +38,7 @@ def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
 
 
 def _log_of_run(task: RequestTask) -> AnswerLog | None:
-    """Return the log of a task that may run again."""
+    """Return the answer log of a task that may run again, otherwise `None`."""
     rounds = task.scope.rounds
     return rounds.log if rounds is not None and keeps_answers(task.scope) else None
 
@@ -52,12 +52,13 @@ class TaskQuestions:
         self._task = task
 
     def collect(self) -> None:
-        """Have questions kept in the record from now on, also questions that were not sent yet."""
+        """From now on, store questions in the record, including questions that haven't been sent yet."""
         if self._task.scope.rounds is not None:
             self._task.scope.rounds.redirect(self._send, self._given_up)
 
     def replay(self, record: TaskRecord) -> None:
-        """Have questions kept in the ``record`` of a run before, which has answers to the same questions."""
+        """From now on, store questions in the ``record`` of an earlier run, which already has answers to the same
+        questions."""
         self._task.scope.rounds = Rounds(self._task.scope, self._send, None, _log_in(record))
         self.collect()
 
@@ -77,7 +78,7 @@ class TaskQuestions:
         if log is None:
             await self._task.change(lambda record, now: asked(record, now, texts))
         else:
-            # All in one write: a later question is not kept without its past.
+            # All in one write, so that a later question isn't stored without the earlier ones.
             noted, given_up, forgotten = log.drain(), log.given_up, log.take_forgotten()
             await self._task.change(
                 lambda record, now: asked(record, now, texts, _log_entries(noted), given_up, forgotten)
@@ -102,7 +103,7 @@ class TaskQuestions:
 
 
 def _log_entries(questions: Sequence[Question]) -> QuestionLog:
-    """Return the part of ``questions`` that a record keeps for a further run, as things are now."""
+    """Return the current entries for ``questions`` in the record's answer log, for a further run."""
     kept = {each.key: each for each in questions if each.beside is not None}
     return QuestionLog(
         {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},
@@ -111,7 +112,7 @@ def _log_entries(questions: Sequence[Question]) -> QuestionLog:
 
 
 def _log_in(record: TaskRecord) -> AnswerLog:
-    """Return the log of a run that starts from ``record``."""
+    """Return the answer log of a run that starts from ``record``."""
     before = [
         AskedBefore(
             key,

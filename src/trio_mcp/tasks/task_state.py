@@ -1,4 +1,4 @@
-"""TaskState: the word of a receiver on its task, in one form for both protocols."""
+"""TaskState: the state of a task as its receiver reports it, in one form for both protocol versions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ _LONGEST_MS: Final = 10**15
 
 @value
 class TaskState:
-    """The state of a task. ``created_at`` and ``updated_at`` are ISO 8601, as received; ``ttl`` is the life of the
-    task in seconds from its creation, `None` for ever; ``poll_interval`` the seconds from one look to the next that the
-    receiver wishes for, `None` without a wish."""
+    """The state of a task.
+
+    ``created_at`` and ``updated_at`` are ISO 8601 times, as received. ``ttl`` is the task's time to live in seconds
+    from its creation; `None` for no limit. ``poll_interval`` is the time between polls, in seconds, that the receiver
+    requests; `None` if it doesn't.
+    """
 
     id: str
     """Id of the task."""
     status: TaskStatus
     """Status of the task."""
     message: str | None
-    """Text for people on the present status."""
+    """Text for people on the current status."""
     created_at: str
     updated_at: str
     ttl: float | None
@@ -32,12 +35,12 @@ class TaskState:
 
     @property
     def is_final(self) -> bool:
-        """True for a task that has ended: its status changes no more."""
+        """True if the task has ended, so that its status cannot change any more."""
         return self.status in FINAL
 
 
 class TaskCancelled(MCPError):
-    """The task was cancelled, by somebody else: there is no result. ``message`` is the last message of the task."""
+    """The task was cancelled by the other side, so it has no result. ``message`` is the task's last message."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
         super().__init__(task_id, message)
@@ -49,7 +52,7 @@ class TaskCancelled(MCPError):
 
 
 def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
-    """Return the state that ``task`` tells, in either protocol."""
+    """Return the state in ``task``, which may be of either protocol version."""
     ttl, interval = (task.ttl, task.poll_interval) if isinstance(task, Task) else (task.ttl_ms, task.poll_interval_ms)
     return TaskState(
         task.task_id,
@@ -63,5 +66,5 @@ def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """Return a time in seconds. Bounded, since no float holds all integers of JSON."""
+    """Return a time in seconds. It is bounded, since a float cannot hold every integer in JSON."""
     return None if milliseconds is None else max(0, min(milliseconds, _LONGEST_MS)) / 1000

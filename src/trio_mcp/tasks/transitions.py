@@ -1,5 +1,6 @@
-"""Transitions are the steps in the life of a task, from one record to the next, and in the process that runs the task
-(`RunPhase`). No trio, no clock, no store.
+"""Transitions: the steps of a task between records, and its phases in the process that runs it (`RunPhase`).
+
+This module uses no trio, no clock and no store.
 
 ============== ============== ============== ============== ==========
 phase          asked          answered       ended          cancelled
@@ -11,8 +12,8 @@ CANCELLED
 ============== ============== ============== ============== ==========
 
 An empty cell is a step that changes nothing: the function returns `None`. So each record ends once, and a cancelled
-task stays cancelled (2025-11-25 tasks, Task Cancellation 3). A step that is applied to its own result changes nothing,
-so that it can be repeated when nobody knows whether it was kept. ``now`` is in milliseconds since the epoch.
+task stays cancelled (2025-11-25 tasks, Task Cancellation 3). Applying a step to its own result changes nothing, so it
+can be repeated if it's unknown whether it was stored. ``now`` is in milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ T = TypeVar("T")
 
 @frozen
 class QuestionLog:
-    """Questions that a handler has asked, as a record keeps them for a further run: see `TaskRecord.asked`."""
+    """Questions that a handler has asked, in the form in which a record keeps them for a further run: see
+    `TaskRecord.asked`."""
 
     asked: Mapping[str, Sequence[str]]
     answers: Mapping[str, bytes]
-    """Answers that came before the task had a record."""
+    """Answers that arrived before the task had a record."""
 
 
 EMPTY_LOG: Final = QuestionLog(MappingProxyType({}), MappingProxyType({}))
@@ -56,9 +58,11 @@ def asked(
     given_up: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
-    """Return the record with further questions, by their keys. Questions that the record has already, or that were
-    answered before, are passed over: the handler runs once more, and asks again. ``log``: their entries
-    for `TaskRecord.asked`, and entries of others. ``given_up`` and ``forgotten``: see `withdrawn`."""
+    """Return the record with further questions, by key. Questions that are already in the record, or were answered
+    before, are skipped: the handler is running again, and asks again.
+
+    ``log`` has the new entries for `TaskRecord.asked`. ``given_up`` and ``forgotten``: see `withdrawn`.
+    """
     further = {
         key: each for key, each in questions.items() if key not in record.questions and key not in record.answers
     }
@@ -78,8 +82,8 @@ def asked(
 
 
 def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> TaskRecord | None:
-    """Return the record with the answers that are to a question without an answer. All others are ignored: unknown
-    keys, and keys that were answered before (extension tasks, Task Update Requests)."""
+    """Return the record with answers to its open questions. Unknown keys, and keys that were answered before, are
+    ignored (extension tasks, Task Update Requests)."""
     if record.phase.is_final:
         return None
     taken = {key: answer for key, answer in answers.items() if key in record.questions}
@@ -91,8 +95,8 @@ def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> Task
 def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
-    """Return the record without the questions that the handler has ``given_up``, answered meanwhile or not, by their
-    keys; and without questions of a run before that the present run goes past, which are ``forgotten``."""
+    """Return the record without the questions, by key, that the handler has ``given_up``, even if they were answered
+    meanwhile. Also remove the ``forgotten`` questions of an earlier run that the current run doesn't ask."""
     gone = {*given_up, *forgotten}
     if record.phase.is_final or (gone.isdisjoint(record.questions) and gone.isdisjoint(record.answers)):
         return None
@@ -108,7 +112,7 @@ def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mappi
 
 
 def _excluding(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
-    """Return ``values`` without ``keys``: the same object where nothing goes, since there may be many tasks."""
+    """Return ``values`` without ``keys``; the same object if nothing is removed, to save memory."""
     if not any(key in values for key in keys):
         return values
     return {key: each for key, each in values.items() if key not in keys}
@@ -126,8 +130,8 @@ def with_message(record: TaskRecord, now: int, message: str) -> TaskRecord | Non
 
 
 def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]) -> TaskRecord | None:
-    """Return the record with another checkpoint. Of a task that resumes there, no answer before the checkpoint is kept
-    but those that the handler, which ``awaits`` them, may not have yet."""
+    """Return the record with a new checkpoint. If the task resumes there, answers from before the checkpoint are
+    dropped, except those that the handler may still be waiting for, according to ``awaits``."""
     changes: dict[str, Any] = {"checkpoint": value}
     if record.on_restart == "resume":
         answers = {key: each for key, each in record.answers.items() if awaits(key)}
@@ -137,22 +141,22 @@ def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]
 
 
 def with_outcome(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
-    """Return the record with its ``outcome``, and a last ``message``; by default, the message stays."""
+    """Return the record with its ``outcome`` and a last ``message``. Without ``message``, the current message stays."""
     if record.phase.is_final:
         return None
     return _final(record, now, phase=TaskPhase.ENDED, outcome=outcome, message=message or record.message)
 
 
 def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | None:
-    """Return the record of a task that was cancelled, with the ``reason`` of the cancelling party."""
+    """Return the record of a cancelled task, with the ``reason`` for the cancel."""
     if record.phase.is_final:
         return None
     return _final(record, now, phase=TaskPhase.CANCELLED, cancel_reason=reason, message=reason or record.message)
 
 
 def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
-    """Return the record at its end, without all that only another run would need: clients could fill the store with
-    their arguments and answers."""
+    """Return the final record, without everything that only another run would need. Otherwise clients could fill the
+    store with arguments and answers."""
     return _next(
         record,
         params=b"{}",
@@ -172,8 +176,8 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
 def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a task for work that is done elsewhere from now on, within ``ttl_ms`` from the creation: no
-    process runs or claims the task. The record is kept for ``keep_ms`` longer."""
+    """Return the record of a task whose work is done elsewhere from now on, within ``ttl_ms`` from its creation. No
+    process runs or claims such a task. The record is kept for ``keep_ms`` longer."""
     if record.phase.is_final or record.is_external:
         return None
     expires = None if ttl_ms is None else record.created_at + ttl_ms
@@ -190,16 +194,16 @@ def made_external(
 
 
 def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
-    """Return the record of a task that no process runs any more, and that any may claim. ``counts``: whether the run
-    until now is one of the attempts."""
+    """Return the record of a task that no process runs any more, and any process may claim. ``counts``: whether the run
+    so far counts as an attempt."""
     if record.phase.is_final or record.holder is None:
         return None
     return _next(record, holder=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
 
 
 def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) -> TaskRecord | None:
-    """Return the record of a claimed task, which a process before has run: with the outcome where the task cannot be
-    run again, else with the number of the next ``attempt``."""
+    """Return the record of a claimed task that an earlier process was running. It has an outcome if the task cannot run
+    again, otherwise the number of the next ``attempt``."""
     if record.phase.is_final:
         return None
     if record.expires_at is not None and record.expires_at <= now:
@@ -210,7 +214,7 @@ def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) ->
         return with_outcome(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
     if record.attempt == attempt:
         return None
-    # Questions before the checkpoint that this run starts from are asked by nobody any more.
+    # Questions before the checkpoint where this run starts will not be asked again.
     questions = {key: each for key, each in record.questions.items() if key in record.asked}
     answers = {key: each for key, each in record.answers.items() if key in record.asked}
     phase = TaskPhase.INPUT_REQUIRED if questions else TaskPhase.WORKING
@@ -218,7 +222,7 @@ def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) ->
 
 
 class RunPhase(IntEnum):
-    """The phases in the life of a task in the process that runs the task.
+    """The phases of a task in the process that runs it.
 
     ========== ========== ========== ========== ========== ========== ========== ========== ========== ==========
     phase      RECORD     START      DELEGATE   FAIL       DECLINE    DETACH     LOSE       END        CLOSE
@@ -235,53 +239,52 @@ class RunPhase(IntEnum):
     OVER
     ========== ========== ========== ========== ========== ========== ========== ========== ========== ==========
 
-    The columns are steps, and an empty cell is a step that cannot be taken. A task that runs once more starts in
-    `RUNNING`.
+    The columns are steps. An empty cell is a step that isn't possible. A task that runs again starts in `RUNNING`.
     """
 
     POSSIBLE = 0
     """The request may become a task."""
     RECORDING = 1
-    """The store is about to keep the record."""
+    """The record is being stored."""
     DECLINED = 2
-    """The request never becomes a task: the questions of its handler are the answer."""
+    """The request will not become a task: it is answered with its handler's questions."""
     RUNNING = 3
-    """The request was answered with the task, and its handler runs here, under a lease."""
+    """The request was answered with the task, and its handler runs here under a lease."""
     DELEGATED = 4
-    """The work is done elsewhere: see `TaskRecord.is_external`. The end of the handler is the end of the task."""
+    """The work is done elsewhere (see `TaskRecord.is_external`), but the end of the handler still ends the task."""
     DETACHED = 5
-    """The work is done elsewhere, and the end of the handler means nothing."""
+    """The work is done elsewhere, and the end of the handler doesn't end the task."""
     LOST = 6
-    """The handler is cancelled, because its record has ended or is not ours any more."""
+    """The handler is cancelled, because its record has ended or has another holder."""
     PERSISTING = 7
-    """The handler has ended, and its outcome is about to be persisted, under the lease."""
+    """The handler has ended, and its outcome is being persisted under the lease."""
     CLOSING = 8
     """The handler has ended without a lease."""
     OVER = 9
-    """The handler, all its tasks and its cleanup have ended, and the outcome is persisted, as far as possible."""
+    """The handler, all its tasks and its cleanup have ended. The outcome is persisted, if possible."""
 
 
 class RunStep(IntEnum):
-    """The steps from phase to phase."""
+    """The steps between phases."""
 
     RECORD = 0
     """The task starts."""
     START = 1
-    """The record is kept, and the request was answered with the task."""
+    """The record is stored, and the request was answered with the task."""
     DELEGATE = 2
-    """The work is to be done elsewhere."""
+    """The work will be done elsewhere."""
     FAIL = 3
-    """The task did not start, and may start later."""
+    """The task could not start, but may start later."""
     DECLINE = 4
-    """The handler has returned its questions."""
+    """The handler has returned questions."""
     DETACH = 5
-    """The handler has left the task to others."""
+    """The handler has handed the task over to other code."""
     LOSE = 6
-    """The record has ended, or is not ours any more."""
+    """The record has ended, or has another holder."""
     END = 7
     """The handler has ended."""
     CLOSE = 8
-    """Everything has ended, or was cut off by the end of the server."""
+    """Everything has ended, or was interrupted by the end of the server."""
 
 
 _P, _S = RunPhase, RunStep
@@ -295,12 +298,12 @@ _PHASE_AFTER: Final = {
     _P.PERSISTING: {_S.CLOSE: _P.OVER},
     _P.CLOSING: {_S.CLOSE: _P.OVER},
 }
-"""Phase after each step, by the phase before."""
+"""The phase after each step, by the phase before it."""
 
 
 def phase_after(phase: RunPhase, step: RunStep) -> RunPhase:
-    """Return the phase that follows by ``step``. Raises `IllegalStep` where the table has no such step."""
+    """Return the phase after ``step``. Raises `IllegalStep` if the table has no such step."""
     after = _PHASE_AFTER.get(phase, {}).get(step)
     if after is None:
-        raise IllegalStep(f"{step.name} is no step of a task that is {phase.name}")
+        raise IllegalStep(f"the step {step.name} is not possible for a task in phase {phase.name}")
     return after
