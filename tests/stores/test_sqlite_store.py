@@ -179,7 +179,7 @@ async def test_file_of_a_newer_version_is_left_alone(path: Path):
     execute(path, "PRAGMA user_version = 3")
     before = content(path)
     async with SQLiteTaskStore(path) as store:
-        with pytest.raises(OSError, match=r"is of version 3: a newer trio-mcp has made it, and this one knows 2"):
+        with pytest.raises(OSError, match=r"has version 3, written by a newer trio-mcp; this one supports version 2"):
             await create(store, record("two"))
         with pytest.raises(OSError, match="is of version 3"):
             await store.read("ann", "one")
@@ -192,7 +192,7 @@ async def test_file_of_before_the_first_release_is_refused_with_words_and_left_a
     execute(path, "PRAGMA user_version = 1")
     before = content(path)
     async with SQLiteTaskStore(path) as store:
-        with pytest.raises(StoreDown, match=r"is of version 1, .* move the file away, and a new one is made"):
+        with pytest.raises(StoreDown, match=r"has version 1, .* move the file away, and a new one is created"):
             await create(store, record("two"))
     assert content(path) == before
 
@@ -220,7 +220,7 @@ async def test_database_of_something_else_is_left_alone(path: Path, statement: s
     execute(path, statement)
     before = content(path)
     async with SQLiteTaskStore(path) as store:
-        with pytest.raises(OSError, match="is no store of tasks, but a database of something else"):
+        with pytest.raises(OSError, match="is not a store of tasks, but another kind of database"):
             await create(store, record("one"))
     assert content(path) == before
 
@@ -246,7 +246,7 @@ async def test_old_library_is_told(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     monkeypatch.setattr(sqlite3, "sqlite_version", "3.34.1")
     async with SQLiteTaskStore(path) as store:
-        with pytest.raises(OSError, match=r"SQLite is 3\.34\.1: 3\.35 or newer is needed"):
+        with pytest.raises(OSError, match=r"SQLite must be 3\.35 or newer, not 3\.34\.1"):
             await create(store, record("one"))
 
 
@@ -396,7 +396,7 @@ async def test_rows_cannot_be_swapped(path: Path):
         await create(store, record("bobs", scope="bob"))
         rows = dict(execute(path, "SELECT CAST(id AS TEXT), hex(body) FROM tasks"))
         execute(path, f"UPDATE tasks SET body = x'{rows['anns']}' WHERE id = CAST('bobs' AS BLOB)")
-        with pytest.raises(UnreadableRecord, match="changed by somebody without the secret"):
+        with pytest.raises(UnreadableRecord, match="modified without the secret"):
             await store.read("bob", "bobs")
 
 

@@ -1,4 +1,4 @@
-"""MemoryTaskStore keeps the records of tasks in this process."""
+"""MemoryTaskStore: stores task records in this process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FEW: Final = 64
 
 
 class TrioClock:
-    """Trio's clock, told in milliseconds since the epoch, from run to run. The first time is the time of day, and
-    trio's time goes on from there."""
+    """Trio's clock in milliseconds since the epoch, also across runs of trio. It starts with the time of day, and then
+    follows trio's clock."""
 
     def __init__(self) -> None:
         self._clock: trio.abc.Clock | None = None
@@ -37,21 +37,22 @@ class TrioClock:
 
 
 class MemoryTaskStore:
-    """A `TaskStore` for one process: the records are gone with the process. Its clock is trio's. No method waits."""
+    """A `TaskStore` for one process. Records are lost when the process ends. Uses trio's clock. No method waits."""
 
     def __init__(self) -> None:
         self._records: dict[str, TaskRecord] = {}
         self._open: dict[str, None] = {}
-        """Ids of the tasks that may be claimed once their leases are over, in the order of their creation."""
+        """Ids of the tasks that can be claimed once their leases have expired, in order of creation."""
         self._leases: dict[str, int] = {}
-        """Ends of leases that the records do not show yet, since renewals are many and make no other record."""
+        """Ends of renewed leases that aren't in the records yet: renewals are frequent, and don't replace the
+        record."""
         self._order: dict[str, list[TaskCursor]] = {}
         """Positions of the records of each scope, sorted."""
         self._expiry: list[tuple[int, str]] = []
-        """Heap of the times until which records are kept. An entry of a record that is gone, or is kept for another
-        time by now, is passed over."""
+        """Heap of the times until which records are kept. Entries of deleted records, or with an outdated time, are
+        skipped."""
         self._discarded: dict[str, int] = {}
-        """Ids that no record may have, each with the time until which that holds."""
+        """Ids that no new record may have, each with the time until which it is blocked."""
         self._hint_queues = HintQueues[str]()
         self._now = TrioClock()
 
@@ -61,12 +62,12 @@ class MemoryTaskStore:
     async def create(
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
-        """Keep a new record. See `TaskStore.create`."""
+        """Store a new record. See `TaskStore.create`."""
         now, order = self._now(), self._order.get(new.scope, [])
         if len(self._records) >= limit or len(order) >= scope_limit:
             raise StoreFull
         if new.id in self._records or self._discarded.get(new.id, now) > now:
-            raise ValueError("there is a record with this id, or its creation was given up")
+            raise ValueError("a record with this id exists, or its creation was abandoned")
         record = created_record(
             new, now, order[-1][0] if order else 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms
         )
@@ -94,14 +95,14 @@ class MemoryTaskStore:
             heapq.heapify(self._expiry)
 
     def _find(self, task_id: str) -> TaskRecord | None:
-        """Return the record, with its lease."""
+        """Return the record, with its current lease."""
         record, leased_until = self._records.get(task_id), self._leases.pop(task_id, None)
         if record is not None and leased_until is not None:
             record = self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
         return record
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a record, or refuse its creation. See `TaskStore.discard`."""
+        """Delete a record, or block its creation. See `TaskStore.discard`."""
         record, now = self._records.get(task_id), self._now()
         if record is None:
             self._discarded = {each: until for each, until in self._discarded.items() if until > now}
@@ -123,7 +124,7 @@ class MemoryTaskStore:
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Keep ``record`` in place of the one before. See `TaskStore.change`."""
+        """Replace the stored record by ``record``. See `TaskStore.change`."""
         kept = self._find(record.id)
         if kept is None or kept.mark != expected_mark or (holder is not None and kept.holder != holder):
             return False
@@ -153,7 +154,7 @@ class MemoryTaskStore:
         return page
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Give tasks without a living holder to another. See `TaskStore.claim`."""
+        """Claim tasks without a living holder. See `TaskStore.claim`."""
         now, free = self._now(), list[tuple[int, str]]()
         for task_id in self._open:
             record = self._records[task_id]
@@ -177,7 +178,7 @@ class MemoryTaskStore:
         return claimed
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Lengthen the leases of tasks. See `TaskStore.renew`."""
+        """Renew the leases of tasks. See `TaskStore.renew`."""
         lost, until = set[str](), self._now() + lease_ms
         for task_id, holder in held.items():
             record = self._records.get(task_id)
@@ -188,7 +189,7 @@ class MemoryTaskStore:
         return lost
 
     async def expire(self, *, limit: int) -> int:
-        """Delete records that need be kept no longer. See `TaskStore.expire`."""
+        """Delete expired records. See `TaskStore.expire`."""
         now, deleted = self._now(), 0
         while deleted < limit and self._expiry and self._expiry[0][0] < now:
             until, task_id = heapq.heappop(self._expiry)
@@ -210,6 +211,6 @@ class MemoryTaskStore:
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
-        """Open a stream of hints. See `TaskStore.watch`."""
+        """Open a stream of change notifications. See `TaskStore.watch`."""
         with self._hint_queues.watch() as hints:
             yield hints

@@ -1,4 +1,4 @@
-"""`MemorySessionDirectory` keeps what belongs to sessions or callers in this process, and `Expiring` has entries that
+"""`MemorySessionDirectory`: stores session or caller data in this process. `Expiring`: a mapping whose entries
 expire."""
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _FEW: Final = 64
 
 
 class Expiring(Generic[K, V]):
-    """Values by their keys, each of which is gone when its time is over. ``now``: the time in milliseconds."""
+    """A mapping whose entries expire. ``now`` returns the time in milliseconds."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         self._entries: dict[K, tuple[int, V]] = {}
         self._ends: list[tuple[int, K]] = []
-        """Heap of the ends of the entries. One of an entry that is gone, or lasts longer by now, is passed over."""
+        """Heap of expiry times. Outdated times, of removed or extended entries, are skipped."""
 
     def __len__(self) -> int:
         self._drop_past()
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``; `None` where there is none, or none any more."""
+        """Return the value of ``key``; `None` if it has none, or it has expired."""
         self._drop_past()
         entry = self._entries.get(key)
         return None if entry is None else entry[1]
 
     def put(self, key: K, value: V, length: int) -> None:
-        """Keep ``value`` for ``length`` milliseconds from now, in place of the value before."""
+        """Set the value of ``key``, which expires ``length`` milliseconds from now."""
         self._drop_past()
         until = self._now() + length
         self._entries[key] = until, value
@@ -50,7 +50,7 @@ class Expiring(Generic[K, V]):
             heapq.heapify(self._ends)
 
     def pop(self, key: K) -> V | None:
-        """Forget the value of ``key``, and return the value; `None` where there is none, or none any more."""
+        """Remove the entry of ``key``, and return its value; `None` if it has none, or it has expired."""
         self._drop_past()
         return self._drop(key) if key in self._entries else None
 
@@ -108,7 +108,7 @@ class MemorySessionDirectory(WatchedByHints[str]):
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
         if self._sessions.get(session_id) is not None:
-            raise ValueError("there is a session with this id")
+            raise ValueError("a session with this id already exists")
         count, ended = len(self._sessions), None
         if not leaves_enough(len(self._sessions.held.get(caller, ())), limit - count):
             ended = self._session_to_evict(caller) if count <= limit else None
@@ -119,7 +119,7 @@ class MemorySessionDirectory(WatchedByHints[str]):
         return ended
 
     def _session_to_evict(self, caller: bytes) -> str | None:
-        """Return the session to end for a new session of ``caller``. See `SessionDirectory.open`."""
+        """Return the session to evict for a new session of ``caller``. See `SessionDirectory.open`."""
         biggest = max(self._sessions.held.values(), key=len, default=dict[str, _MemorySession]())
         if caller in self._sessions.held or len(biggest) < 2:
             held = [self._sessions.held[caller]] if caller in self._sessions.held else self._sessions.held.values()

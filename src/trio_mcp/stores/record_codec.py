@@ -1,8 +1,8 @@
-"""RecordCodec turns records of tasks into rows of bytes and numbers, sealed if so wished, and back.
+"""RecordCodec: encodes task records as rows of bytes and numbers, optionally encrypted, and decodes them.
 
-Each failure of decoding raises `UnreadableRecord`. Anyone who can write to the storage chooses the bytes, and decoders
-raise more exceptions than they document: msgspec also raises `UnicodeDecodeError` and `RecursionError`, and a value of
-another type raises `TypeError`.
+Every decoding failure raises `UnreadableRecord`. The bytes are untrusted, since anyone who can write to the storage
+chooses them. Decoders raise more exceptions than they document: msgspec also raises `UnicodeDecodeError` and
+`RecursionError`, and a value of another type raises `TypeError`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 SESSION: Final = tuple[bytes, bytes]
-"""Types of the columns of a session: facts and mark."""
+"""Types of a session's columns: state and mark."""
 STREAM: Final = tuple[bytes, bytes, int, int, bytes, int]
-"""Types of the columns of a stream: holder, request id, last and dropped number, note, end time."""
+"""Types of a stream's columns: holder, request id, last and dropped number, note, end time."""
 LINES: Final = list[bytes]
 """Type of the events of a stream."""
 _MAX_REASON_LENGTH: Final = 200
 
 
 def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
-    """Return ``decode(data)``. Raises `UnreadableRecord` for any failure, with ``what`` as the name of the data."""
+    """Return ``decode(data)``. Any failure raises `UnreadableRecord`, with ``what`` as the name of the data."""
     try:
         return decode(data)
     except UnreadableRecord:
@@ -44,23 +44,24 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
 
 
 def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
-    """Return ``row``, a sequence of values, as a tuple of the type ``kinds``. Raises `UnreadableRecord` for other
-    values: SQLite keeps values of any type in any column, and a hash in Redis may lack fields."""
+    """Return ``row``, a sequence of values, as a tuple of the type ``kinds``. Raises `UnreadableRecord` for values of
+    other types: SQLite stores values of any type in any column, and a Redis hash may lack fields."""
     return decode_stored(what, partial(msgspec.convert, type=kinds), row)
 
 
 _FORMAT: Final = b"\x01"
-"""Version of `_Content`. A field at its end, with a default, needs no other version: an older process, which does not
-know the field, puts the default in its place when the record changes. Each other change needs another version, and the
-versions before stay readable."""
+"""Version of `_Content`. A new field at its end, with a default, needs no new version: an older process that doesn't
+know the field replaces it with the default when the record changes. Every other change needs a new version, and earlier
+versions must stay readable."""
 _PURPOSE: Final = b"trio-mcp task record 1 "
 _FINGERPRINT: Final = 8
-"""Bytes that tell one key from another, and nothing of the key."""
+"""Length of the fingerprint that tells keys apart and reveals nothing about them."""
 
 
 @frozen
 class StoredRecord:
-    """The row that keeps a record: columns for all that a store searches, or changes by itself, and a ``body``."""
+    """The row of a record: columns for everything that a store searches or changes itself, and a ``body`` for the
+    rest."""
 
     id: bytes
     """Bytes of `TaskRecord.id`."""
@@ -73,11 +74,11 @@ class StoredRecord:
     kept_until: int | None
     """`TaskRecord.kept_until`."""
     is_open: bool
-    """True while the task may be claimed once its lease is over."""
+    """True while the task can be claimed once its lease has expired."""
     holder: str | None
     """`TaskRecord.holder`."""
     leased_until: int
-    """End of the lease, in milliseconds since the epoch; 0 without a holder."""
+    """End of the lease in milliseconds since the epoch; 0 without a holder."""
     epoch: int
     """`TaskRecord.epoch`."""
     version: int
@@ -85,13 +86,13 @@ class StoredRecord:
     mark: bytes
     """`TaskRecord.mark`."""
     form: bytes
-    """Version and secret by which ``body`` is written: one of `RecordCodec.forms`, if this codec can read the row."""
+    """Version and secret of the ``body``. If this codec can read the row, it is one of `RecordCodec.forms`."""
     body: bytes = attrs.field(repr=False)
-    """The rest of the record, sealed where the codec has secrets."""
+    """The rest of the record, encrypted if the codec has secrets."""
 
 
 class _Content(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a record that is in the body."""
+    """The part of a record that is stored in the body."""
 
     scope: str
     method: str
@@ -121,13 +122,13 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
 _Numbers: Final = tuple[int, int, int, int]
 _Claim: Final = tuple[str | None, bytes]
 
-# Made here: two threads that prepare the reading of a class at the same moment end the process (msgspec 0.22).
+# Not created lazily: two threads that create a decoder for one class at the same time crash (msgspec 0.22).
 _contents: Final = msgspec.msgpack.Decoder(_Content)
 
 
 @frozen
 class _SecretKeys:
-    """The keys that are derived from one secret."""
+    """The keys derived from one secret."""
 
     seal: SealingKey
     scope: bytes = attrs.field(repr=False)
@@ -135,13 +136,16 @@ class _SecretKeys:
 
 
 class RecordCodec:
-    """Writes records as rows, and reads such rows.
+    """Encodes records as rows, and decodes such rows.
 
-    With ``secrets`` the body is sealed with AES-256-GCM, and the scope and the name are hashed with keys; the id, the
-    times, the holder and the numbers stay readable. The first secret seals, and each opens, so that a new secret can be
-    put in front. A row that is not sealed is then refused like one that was changed: a writer to the storage who has no
-    secret can delete records, or change their holders, but can make no record, nor put one in the place of another.
-    Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for text.
+    With ``secrets``, the body is encrypted with AES-256-GCM, and the scope and the name are replaced by keyed hashes.
+    The id, the times, the holder and the numbers stay readable. The first secret encrypts, and all secrets decrypt. To
+    rotate, put a new secret first.
+
+    With secrets, an unencrypted row is rejected like a modified one. Someone who can write to the storage but has no
+    secret can delete records and change their holders, but cannot create a record or replace one by another.
+
+    Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for `str`.
     """
 
     def __init__(self, secrets: Sequence[bytes] = ()) -> None:
@@ -162,25 +166,25 @@ class RecordCodec:
 
     @property
     def forms(self) -> Sequence[bytes]:
-        """The forms that this codec can read; the first is the one that is written."""
+        """The forms that this codec can decode. New rows have the first."""
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
-        """Return the keys by which rows of ``scope`` are found; new rows have the first."""
+        """Return the keys under which rows of ``scope`` are stored. New rows have the first."""
         name = encoded(scope)
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
     def name_keys(self, name: str) -> Sequence[str]:
-        """Return the keys by which rows with a `TaskRecord.name` are found; new rows have the first."""
+        """Return the keys under which rows with a `TaskRecord.name` are stored. New rows have the first."""
         text = encoded(name)
         return [
             (text if keys is None else hmac.digest(keys.name, text, "sha256")).hex() for keys in self._forms.values()
         ]
 
     def encode(self, record: TaskRecord) -> StoredRecord:
-        """Return the row of ``record``. Raises `ValueError` for text that is no Unicode."""
+        """Return the row of ``record``. Raises `ValueError` if a string isn't valid Unicode."""
         values = [getattr(record, name) for name in _Content.__struct_fields__]
-        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # a mapping of any kind is written as a dict
+        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # any mapping is encoded as a dict
         form, keys = next(iter(self._forms.items()))
         task_id = encoded(record.id)
         return StoredRecord(
@@ -200,15 +204,15 @@ class RecordCodec:
         )
 
     def decode(self, row: StoredRecord) -> TaskRecord:
-        """Return the record of ``row``. Raises `UnreadableRecord`, and `UnknownForm` where another process may read the
-        row."""
+        """Return the record of ``row``. Raises `UnreadableRecord`, or `UnknownForm` if another process may be able to
+        decode it."""
         return decode_stored("a record", self._decode, row)
 
     def _decode(self, row: StoredRecord) -> TaskRecord:
         content = _contents.decode(self._unseal(row))
-        # Of the columns, these are for searching alone. Another scope would give the task to somebody else.
+        # These columns are only for searching. A wrong scope would give the task to another principal.
         if row.scope not in self.scope_keys(content.scope):
-            raise UnreadableRecord("a record is of another scope than its row says")
+            raise UnreadableRecord("the scope of a record differs from that of its row")
         numbers = (row.place, row.epoch, row.leased_until, row.version)
         place, epoch, leased_until, version = decode_columns("a record", numbers, _Numbers)
         holder, mark = decode_columns("a record", (row.holder, row.mark), _Claim)
@@ -225,7 +229,7 @@ class RecordCodec:
 
     def _unseal(self, row: StoredRecord) -> bytes:
         if row.form not in self._forms:
-            is_unsealed = row.form == _FORMAT  # as whoever has no secret can make it
+            is_unsealed = row.form == _FORMAT  # which anyone can create without a secret
             raise (UnreadableRecord if is_unsealed else UnknownForm)(self._unknown_form_reason(row.form))
         keys = self._forms[row.form]
         if keys is None:
@@ -233,7 +237,7 @@ class RecordCodec:
         try:
             return keys.seal.open(row.body, row.form + row.id)
         except BadSeal:
-            raise UnreadableRecord("a record was changed by somebody without the secret, or damaged") from None
+            raise UnreadableRecord("a record was modified without the secret, or damaged") from None
 
     def _unknown_form_reason(self, form: bytes) -> str:
         if form[:1] != _FORMAT:
@@ -246,12 +250,12 @@ class RecordCodec:
 
 
 def encoded(text: str) -> bytes:
-    """Return any text as bytes, in the same order as the text: a peer may ask for text that is no Unicode."""
+    """Return any string as bytes that sort in the same order. A peer may send strings that aren't valid Unicode."""
     return text.encode(errors="surrogatepass")
 
 
 def decoded(name: bytes) -> str:
-    """Return the text that was `encoded`. Raises `UnreadableRecord`."""
+    """Return the string that was `encoded`. Raises `UnreadableRecord`."""
     return decode_stored("a name", _decoded, name)
 
 

@@ -1,4 +1,5 @@
-"""SealingKey seals bytes that somebody else keeps: only a process with the same secret can read or change the bytes."""
+"""SealingKey: encrypts bytes that are stored elsewhere, so that only a process with the same secret can read or change
+them."""
 
 from __future__ import annotations
 
@@ -12,25 +13,25 @@ _NONCE: Final = 12
 
 
 class BadSeal(ValueError):
-    """Bytes that were changed since the sealing, are about something else, or were sealed with another key."""
+    """Sealed bytes that were modified, are for another purpose, or have another key."""
 
 
 def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return the secrets. Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for text."""
+    """Return the secrets. Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for `str` or a single
+    `bytes`."""
     for secret in shared:
-        # Text comes from a variable of the environment, for example; and bytes are a sequence of integers.
+        # A secret from an environment variable is a str; and a single bytes object is a sequence of integers.
         if isinstance(secret, (str, int)):
-            raise TypeError("secrets are bytes, in a list: secrets=[bytes.fromhex(os.environ['SECRET'])]")
+            raise TypeError("secrets must be a list of bytes: secrets=[bytes.fromhex(os.environ['SECRET'])]")
         size = memoryview(secret).nbytes
         if size < _MIN_SECRET_BYTES:
-            raise ValueError(f"a secret has at least {_MIN_SECRET_BYTES} bytes, not {size}")
+            raise ValueError(f"a secret must have at least {_MIN_SECRET_BYTES} bytes, not {size}")
     return tuple(shared)
 
 
 def derived_key(secret: bytes, purpose: bytes) -> bytes:
     """Return a key of 32 bytes for one ``purpose`` (HKDF with SHA-256)."""
-    # Imported at the first use, here and below: most servers never need the cipher, and its import would double the
-    # time of a start.
+    # Lazy import, here and below: most servers never need the cipher, and its import would double their start time.
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -38,7 +39,7 @@ def derived_key(secret: bytes, purpose: bytes) -> bytes:
 
 
 class SealingKey:
-    """Seals and opens bytes with AES-256-GCM, under the key that is derived from ``secret`` for ``purpose``."""
+    """Encrypts and decrypts bytes with AES-256-GCM, under the key derived from ``secret`` for ``purpose``."""
 
     def __init__(self, secret: bytes, purpose: bytes) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -46,33 +47,34 @@ class SealingKey:
         self._cipher = AESGCM(derived_key(secret, purpose))
 
     def seal(self, content: bytes, about: bytes) -> bytes:
-        """Return ``content`` sealed; ``about`` is not contained, and has to be given again for opening."""
+        """Return ``content`` encrypted. ``about`` isn't included, and must be passed again to decrypt."""
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._cipher.encrypt(nonce, content, about)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """Return the content that was sealed. Raises `BadSeal`."""
+        """Return the decrypted content. Raises `BadSeal`."""
         from cryptography.exceptions import InvalidTag
 
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], about)
         except (InvalidTag, ValueError):
-            raise BadSeal("changed, or sealed with another key") from None
+            raise BadSeal("modified, or encrypted with another key") from None
 
 
 class KeyRing:
-    """Keys for one purpose: the first key seals, and each key opens, so that secrets can be replaced one by one."""
+    """Keys for one purpose. The first key encrypts, and all keys decrypt, so that secrets can be replaced one by
+    one."""
 
     def __init__(self, secrets: Sequence[bytes], purpose: bytes) -> None:
         self._keys = [SealingKey(secret, purpose) for secret in secrets]
 
     def seal(self, content: bytes, about: bytes) -> bytes:
-        """Return ``content`` sealed with the first key. See `SealingKey.seal`."""
+        """Return ``content`` encrypted with the first key. See `SealingKey.seal`."""
         return self._keys[0].seal(content, about)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """Return the content that was sealed with one of the keys. Raises `BadSeal`."""
+        """Return the content, decrypted with whichever key fits. Raises `BadSeal`."""
         for key in self._keys:
             with suppress(BadSeal):
                 return key.open(sealed, about)
-        raise BadSeal("changed, or sealed with none of the keys")
+        raise BadSeal("modified, or encrypted with none of the keys")

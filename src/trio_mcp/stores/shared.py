@@ -1,18 +1,21 @@
-"""The storage that the replicas of one server share, each part behind a small protocol of its own.
+"""The storage shared by the replicas of one server: one small protocol for each part.
 
-A *replica* is one running server process. `SharedStorage` is the storage that several replicas use, and `Replica` is
-the part that one replica has of the storage while running. `MemoryStorage`, `SQLiteStorage` and `RedisStorage` are such
-storages.
+A *replica* is one running server process. `SharedStorage` is a storage that several replicas use; `Replica` is one
+replica's view of it while the replica runs. Implementations are `MemoryStorage`, `SQLiteStorage` and `RedisStorage`.
 
-The protocols keep the rules of `TaskStore`. Lengths of time are given in milliseconds, 1 at least, and the storage has
-one clock. Ids, names, holders and things are any text; no holder is the empty one. A call ends in one of three ways:
-the call **returns**, and all of the change is kept, as safely as the storage can; or raises `StoreDown`, and nothing
-has changed, nor will; or raises `Uncertain`, and the change may have happened, or may happen later. `StoreFull` and
-`ValueError` mean that nothing has changed. A cancel before a call is sent leaves everything alone; a call that was sent
-is waited for, within the limit of the storage, and the cancel goes on then.
+The protocols follow the rules of `TaskStore`. Durations are in milliseconds, at least 1, and the storage has one clock.
+Ids, names, holders and things are arbitrary strings. An empty string means that there is no holder. A call ends in one
+of three ways:
 
-Hints say "look again". Hints may come late, twice or not at all, and never decide. `HINTS_LOST` says that hints may
-have been lost.
+- It **returns**: the whole change is stored, as durably as the storage can.
+- It raises `StoreDown`: nothing has changed, or will change.
+- It raises `Uncertain`: the change may have happened, or may happen later.
+
+`StoreFull` and `ValueError` mean that nothing has changed. If a call is cancelled before it is sent, nothing happens. A
+call that was sent is completed first, within the storage's time limit.
+
+Change notifications (hints) say "look again". They may arrive late, twice or not at all, so nothing may depend on them.
+`HINTS_LOST` says that notifications may have been lost.
 """
 
 from __future__ import annotations
@@ -35,123 +38,128 @@ _ID_BYTES: Final = 6
 SECRET_BYTES: Final = 32
 """Length of `Replica.secret`."""
 FINISHED_STREAMS_LIMIT: Final = 1000
-"""Number of the finished streams of a session that are kept."""
+"""How many finished streams of a session are kept."""
 CHANGES_LIMIT: Final = 10_000
-"""Number of the things of which a log of changes knows the last change."""
+"""How many things a change log can track."""
 MAX_MESSAGE_BYTES: Final = 64 * 2**20
-"""Bytes of the longest message."""
+"""Maximum size of a message in bytes."""
 
 
 def new_replica_id() -> str:
-    """Return the id of a replica that starts: eight characters, which never come back and tell clients nothing."""
+    """Return an id for a starting replica: eight characters, which are never reused and reveal nothing to clients."""
     return secrets.token_urlsafe(_ID_BYTES)
 
 
 @frozen
 class StoredSession:
-    """A legacy session, as kept."""
+    """A legacy session as stored."""
 
     state: bytes = attrs.field(repr=False)
-    """The facts that replicas have to know of the session, in the form that replicas write."""
+    """The data that replicas need about the session, in the replicas' own encoding."""
     mark: bytes
-    """The mark of the last write, which no other write has."""
+    """The mark of the last write. No two writes have the same mark."""
 
 
 class SessionDirectory(Protocol):
-    """The legacy sessions of all replicas, each with its facts, as compare-and-set."""
+    """The legacy sessions of all replicas. Each session's data is changed by compare-and-set."""
 
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
-        """Store a new session of ``caller``, any bytes. The session ends when it is neither read nor changed for
-        ``idle_ms``. Raises `ValueError` if the id exists, even if the directory is full.
+        """Store a new session of ``caller``, any bytes. It expires if it is neither read nor changed for ``idle_ms``.
+        Raises `ValueError` if the id exists, even if the directory is full.
 
-        All callers together have at most ``limit`` sessions, and one caller gets at most as many as it leaves for
-        others. Beyond that, another session is ended for the new one, and its id is returned. A session that was never
-        read or changed ends first, then the session with the least time left. The candidates are:
+        All callers together have at most ``limit`` sessions, and one caller gets at most as many as it leaves free for
+        others. Beyond that, another session is evicted for the new one, and its id is returned. A session that was
+        never read or changed is evicted first, then the session with the least time left. The candidates are:
 
         - the caller's own sessions that were never read or changed, if the caller has any session;
         - otherwise the sessions of the caller that has the most, if it has two or more;
         - otherwise all sessions that were never read or changed.
 
         Raises `StoreFull`, with nothing changed, if there is no candidate, or if there are already more than ``limit``
-        sessions. Sessions that have ended don't count."""
+        sessions. Sessions that have ended don't count.
+        """
         ...
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return the session, which lasts for ``idle_ms`` from now; `None` where there is none, for any text."""
+        """Return the session, which then lasts for ``idle_ms`` from now; `None` if there is none. ``session_id`` may be
+        any string."""
         ...
 
     async def exists(self, session_id: str) -> bool:
-        """Return whether there is a session with this id, for any text. The session lasts no longer by this, and
-        doesn't count as read."""
+        """Return whether there is a session with this id, which may be any string. This doesn't extend the session, and
+        doesn't count as reading it."""
         ...
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        """Keep ``state`` under a new ``mark`` in place of the facts under the mark ``expected_mark``. Return false,
-        with nothing changed, where the session has another mark or has ended."""
+        """Replace the session's data by ``state``, with a new ``mark``, if its mark is still ``expected_mark``. Return
+        false, with nothing changed, if it has another mark or the session has ended."""
         ...
 
     async def delete(self, session_id: str) -> bool:
-        """Forget the session. Return whether there was one."""
+        """Delete the session. Return whether there was one."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
-        """Open a stream of the ids of sessions that are changed or ended from then on, by any replica. Nobody is told
-        of a session that ends because its time is over. See `Hint` and `TaskStore.watch`: the stream has no end, and
-        raises nothing."""
+        """Open a stream of the ids of sessions that any replica changes or ends from now on. Sessions that expire are
+        not reported. See `Hint` and `TaskStore.watch`: the stream never ends and never raises."""
         ...
 
 
 @frozen
 class StoredStream:
-    """One stream of server-sent events of a session, as kept."""
+    """One server-sent event stream of a session, as stored."""
 
     name: str
-    """Name of the stream, among those of the session."""
+    """Name of the stream, unique in the session."""
     holder: str
-    """The holder that may append. `EventLog.take_over` names another one; empty after `EventLog.finish_dead`: nobody
-    may."""
+    """The only holder that may append; `EventLog.take_over` sets another one. Empty after `EventLog.finish_dead`, when
+    no holder may append."""
     request_id: bytes
     """JSON text of the id of the request that the stream answers; empty for the session's own stream."""
     last: int
-    """Number of the last event; 0 before the first."""
+    """Number of the last event; 0 if there is none yet."""
     dropped: int
-    """Number of the last event that is not kept any more; 0 while all are."""
+    """Number of the last event that was dropped; 0 if none was."""
     note: bytes
-    """The note of the last append that had one; empty before."""
+    """The note of the last append that set one; empty if none did."""
     is_finished: bool
-    """True when no event follows."""
+    """True if no more events will follow."""
 
 
 @frozen
 class StoredEvents:
-    """Events of a stream behind a number, in order: the first has the next number, or the one behind
+    """The events of a stream that follow a given number, in order. The first has the next number, or the number after
     `StoredStream.dropped`, whichever is greater."""
 
     stream: StoredStream
-    """The stream, as kept."""
+    """The stream as stored."""
     first: int
-    """Number of the first of ``lines``."""
+    """Number of the first event in ``lines``."""
     lines: Sequence[bytes] = attrs.field(repr=False)
     """The events, in order."""
 
 
 class EventLog(Protocol):
-    """The events of all legacy sessions, for clients that come back to any replica. Of a session at most ``limit``
-    bytes of lines are kept: its oldest go first, of whatever stream, but the newest event of each stream, which goes
-    when nothing else is left to go. A finished stream is forgotten ``retention_ms`` after its end, or when 1,000 others
-    have been finished since. A session is forgotten ``retention_ms`` after its last `open`, `take_over`, `append`,
-    `finish_dead` or `read_after` that returned something else than false or `None`; numbers begin anew then."""
+    """The events of all legacy sessions, so that clients can reconnect to any replica.
+
+    At most ``limit`` bytes of events are kept for a session. Beyond that, its oldest events are dropped, whatever their
+    stream; the newest event of each stream is dropped last. A finished stream is deleted ``retention_ms`` after its
+    end, or when 1,000 others have finished since.
+
+    A session's streams are deleted ``retention_ms`` after its last use: an `open`, `take_over`, `append`, `finish_dead`
+    or `read_after` that returned something other than false or `None`. Numbers start from the beginning then.
+    """
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Begin a stream, for ``holder`` to append to. Raises `ValueError` where there is one with this name, unless
-        that is as this call would make one: a call that ended with `Uncertain` can be made again."""
+        """Create a stream that ``holder`` may append to. Raises `ValueError` if one with this name exists, unless it is
+        exactly what this call would create. So a call that ended with `Uncertain` can be repeated."""
         ...
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Make ``holder`` the one who may append to the stream, in place of another, and return the stream. A stream
-        that is not there is begun, with an empty ``request_id``; one that is finished is returned unchanged."""
+        """Make ``holder`` the only one that may append to the stream, and return the stream. If it doesn't exist, it is
+        created with an empty ``request_id``. If it is finished, it is returned unchanged."""
         ...
 
     async def append(
@@ -167,55 +175,59 @@ class EventLog(Protocol):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append ``lines``, of which the first has the number ``first``, and put ``note`` on the stream; `None` leaves
-        the note. With ``finish``, no event follows. Without lines, ``first`` is the number of the event that would be
-        next.
+        """Append ``lines``, the first of which has the number ``first``, and set the stream's ``note``; `None` leaves
+        the note unchanged. With ``finish``, no events can follow. Without lines, ``first`` is the number of the next
+        event.
 
-        Return false, with nothing changed, where the stream has another holder, is finished or gone. Raises
-        `ValueError`, otherwise, for a number that is too high: events between would be missing.
+        Returns false, with nothing changed, if the stream has another holder, is finished or doesn't exist. Otherwise
+        raises `ValueError` if the number is too high, so that events would be missing.
 
-        A call that ended with `Uncertain` can be made again: lines with numbers that are there already are dropped; a
-        call with numbers that others follow already changes nothing, whatever its note, and returns true; and so does
-        one with ``finish`` for a stream which the same holder has finished with the same last number."""
+        A call that ended with `Uncertain` can be repeated:
+
+        - Lines whose numbers are already stored are ignored.
+        - If later numbers are already stored, the call changes nothing, not even the note, and returns true.
+        - The same applies to a call with ``finish`` if the same holder has already finished the stream with that last
+          number.
+        """
         ...
 
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Append ``line`` and finish the stream, if ``dead_holder`` is its holder still and the stream is not finished.
-        Nobody is its holder then. Return whether that was so: of several who try, one succeeds."""
+        """Append ``line`` and finish the stream, if ``dead_holder`` is still its holder and it isn't finished. The
+        stream then has no holder. Return whether this call did so: if several try, exactly one succeeds."""
         ...
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return the stream, with the events behind ``number`` that are kept; `None` where there is no such stream. A
-        number beyond the last is behind all events. Numbers are less than 10**18."""
+        """Return the stream, with its stored events after ``number``; `None` if there is no such stream. A number
+        beyond the last event returns no events. Numbers are less than 10**18."""
         ...
 
     async def delete(self, session_id: str) -> None:
-        """Forget all streams of the session, if there are any."""
+        """Delete all streams of the session, if there are any."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of sessions and streams that were appended to, taken or finished from then on, by any
-        replica. Nobody is told of forgotten ones."""
+        """Open a stream of the sessions and streams that any replica appends to, takes over or finishes from now on.
+        Deletions are not reported."""
         ...
 
 
 class WatchedByHints(Generic[T]):
-    """A part of a storage whose hints are in ``hint_queues``."""
+    """A part of a storage whose change notifications are in ``hint_queues``."""
 
     def __init__(self, hint_queues: HintQueues[T]) -> None:
         self._hint_queues = hint_queues
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[T | HintsLost]]:
-        """Watch for hints: see `SessionDirectory.watch`."""
+        """Watch for change notifications: see `SessionDirectory.watch`."""
         with self._hint_queues.watch() as hints:
             yield hints
 
 
 ChangeCursor: TypeAlias = str
-"""A reader's position in the log of changes. Its text means something to the log alone."""
+"""A reader's position in the change log. Only the log itself can interpret it."""
 
 
 @frozen
@@ -225,15 +237,15 @@ class ChangesSince:
     cursor: ChangeCursor
     """The position after these changes."""
     changed: Collection[str]
-    """The things that have changed, each once; none where everything may have."""
+    """The things that have changed, each once. Empty if ``everything`` may have changed."""
     everything: bool = False
-    """True where the log cannot tell: everything may have changed."""
+    """True if the log cannot tell what changed, so that everything may have."""
 
 
 @frozen
 class ChangeHint:
-    """A hint with its contents: between the positions ``previous`` and ``cursor`` nothing else than ``changed`` has
-    changed, so a reader at ``previous`` need not ask."""
+    """A change notification with contents: between the positions ``previous`` and ``cursor``, only ``changed`` has
+    changed. So a reader at ``previous`` need not read the log."""
 
     previous: ChangeCursor
     cursor: ChangeCursor
@@ -241,130 +253,139 @@ class ChangeHint:
 
 
 class ChangeLog(Protocol):
-    """The changes of the offers of a server, which happen on any replica. Things have names, such as ``tools`` or
-    ``resource:<uri>``. Beyond 10,000 things, the ones that were changed longest ago are forgotten, and readers behind
-    these are told that everything may have changed."""
+    """Changes to what a server offers, made on any replica.
+
+    Things have names such as ``tools`` or ``resource:<uri>``. Beyond 10,000 things, those that changed longest ago are
+    dropped. Readers that have not read these changes yet are told that everything may have changed.
+    """
 
     async def record(self, changed: Collection[str]) -> None:
-        """Note that things have changed. Each reader is told at least once. Nothing happens without things."""
+        """Record that things have changed. Each reader gets the change at least once. Does nothing without things."""
         ...
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes behind ``cursor``; for `None`, the present position and no changes.
-        `ChangesSince.everything` is true for a position that is too long ago, is ahead, or was in a log that was lost
-        since, and for any other text."""
+        """Return the changes after ``cursor``. For `None`, return the current position and no changes.
+
+        `ChangesSince.everything` is true if the position is too old, is ahead of the log, belongs to a log that was
+        lost, or isn't a position at all.
+        """
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of all notes from then on, by any replica. In place of a hint that would be long there may
-        be a gap."""
+        """Open a stream of everything that any replica records from now on. A notification that would be long may be
+        replaced by `HINTS_LOST`."""
         ...
 
 
 class Courier(Protocol):
-    """Carries messages between replicas, and knows which replicas are alive. A message may be lost, come late or come
-    twice: `Messenger` makes of that a service to rely on."""
+    """Carries messages between replicas, and tracks which replicas are alive. A message may be lost, or arrive late or
+    twice; `Messenger` adds reliability."""
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send ``content``, of any length up to 64 MiB, to a replica: any text, for replicas that never were. Nothing
-        is told about an arrival; `ValueError` for a longer one. What this replica sends with one ``number`` is one
-        message, sent again: of its copies, the storage needs to keep one."""
+        """Send ``content``, of at most 64 MiB, to a replica, which may be any string. Raises `ValueError` if it is
+        longer. Arrival isn't confirmed. Messages that this replica sends with the same ``number`` are copies of one
+        message, of which the storage needs to keep only one."""
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | HintsLost]]:
-        """Open the stream of the messages that are sent to this replica from then on. Unread ones are lost beyond
-        1,000 messages, and `HINTS_LOST` is in their place. Raises `RuntimeError` while another such stream is open."""
+        """Open the stream of messages sent to this replica from now on. If more than 1,000 are unread, messages are
+        lost, and replaced by `HINTS_LOST`. Raises `RuntimeError` while another such stream is open."""
         ...
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Count as alive for ``lease_ms`` from now. Return false where this replica was not alive until now, so that
-        others may have acted on its death: at first, after `leave`, or because the lease was over."""
+        """Count as alive for ``lease_ms`` from now. Return false if this replica wasn't alive before, so that others
+        may have acted on its death: at the first call, after `leave`, or if the lease had expired."""
         ...
 
     async def leave(self) -> None:
-        """Count as dead from now on: the end of a replica in good order. The end of `SharedStorage.join` does not do
-        that, as the death of a process does not: then the lease has to end."""
+        """Count as dead from now on, after a graceful shutdown. Leaving `SharedStorage.join` doesn't have this effect,
+        and neither does the death of a process: the lease must expire then."""
         ...
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return the ``replicas`` that are not alive: with leases that are over, or which have left, or never were."""
+        """Return those ``replicas`` that aren't alive: their lease has expired, they have left, or they never
+        existed."""
         ...
 
 
 class ReplayGuard(Protocol):
-    """Values that may be used once, on whichever replica: proofs of possession, for example."""
+    """Values that may be used only once, on any replica; for example, proofs of possession."""
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Remember ``digest``, of 32 bytes, for ``ttl_ms``. Return false, with nothing changed, where the digest is
-        remembered already: of several who try, one succeeds. After `Uncertain`, the value counts as used."""
+        """Store ``digest``, of 32 bytes, for ``ttl_ms``. Return false, with nothing changed, if it is already stored.
+        If several try, exactly one succeeds. After `Uncertain`, the value counts as used."""
         ...
 
 
 class RateLimits(Protocol):
-    """Token buckets that all replicas take from. All that is kept of a bucket is the time at which the bucket is
-    full again."""
+    """Token buckets for rate limits that all replicas share. Only the time at which a bucket is full again is
+    stored."""
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token of the bucket ``key``, and return 0; or take none, and return the milliseconds until there is
-        one, rounded up. A bucket has ``burst`` tokens at most and at first, and gets ``limit`` in the time
-        ``period_ms``, one after the other. One that is full is forgotten."""
+        """Take a token from the bucket ``key``, and return 0. If there is none, return the milliseconds until there is
+        one, rounded up.
+
+        A bucket starts full, with ``burst`` tokens, and gets ``limit`` tokens per ``period_ms``, evenly spaced, up to
+        ``burst``. A full bucket isn't stored.
+        """
         ...
 
 
 class StorageCounters(Protocol):
-    """The counts of a way to a storage that is reached over the network: of all events so far, and of this moment."""
+    """Metrics of the connection to a storage that is reached over the network."""
 
     @property
     def is_up(self) -> bool:
-        """True while the storage can be used, as far as is known."""
+        """True while the storage seems to be available."""
         ...
 
     @property
     def round_trips(self) -> int:
-        """Number of questions to the storage, of which several may have gone out together as one."""
+        """How many requests were sent to the storage. Several may have been sent together as one."""
         ...
 
     @property
     def reconnects(self) -> int:
-        """Number of times that the storage could be used again, after a time in which that was not so."""
+        """How often the storage became available again after an outage."""
         ...
 
     @property
     def hints_lost(self) -> int:
-        """Number of times that readers got `HINTS_LOST` in place of hints or messages."""
+        """How often readers got `HINTS_LOST` instead of notifications or messages."""
         ...
 
     @property
     def uncertain(self) -> int:
-        """Number of calls that ended with `Uncertain`."""
+        """How many calls ended with `Uncertain`."""
         ...
 
 
 @frozen(eq=False)
 class Replica:
-    """One running server process, among others that share a storage with it."""
+    """One running server process, with its view of the storage that it shares with others."""
 
     id: str
-    """A name of the process that is new with each start, and that clients may see."""
+    """An id of the process, new at each start. Clients may see it."""
     secret: bytes = attrs.field(repr=False)
-    """A secret of 32 bytes that all replicas have, for all that clients carry from one to another. Who can read the
-    storage can read the secret: records of tasks are sealed by secrets of the author's alone."""
+    """A secret of 32 bytes that all replicas share, for everything that clients carry from one replica to another.
+    Anyone who can read the storage can read this secret. Task records are encrypted only with the author's own
+    secrets."""
     tasks: TaskStore
-    """The records of tasks."""
+    """The task records."""
     sessions: SessionDirectory
     """The legacy sessions."""
     events: EventLog
     """The events of legacy sessions."""
     changes: ChangeLog
-    """The changes of offers."""
+    """The changes to what the server offers."""
     courier: Courier
     """Carries messages to other replicas."""
     replay_guard: ReplayGuard
-    """The values that were used."""
+    """The values that were already used."""
     rate_limits: RateLimits
-    """The limits of rates that hold for all replicas together."""
+    """The rate limits of all replicas together."""
     state: SessionDirectory | None = None
-    """The state of callers (`RequestContext.state`), one entry for each: a directory that has nothing in common with
-    ``sessions``. `None`: the storage keeps no state."""
+    """The state of callers (`RequestContext.state`), one entry for each caller, separate from ``sessions``. `None` if
+    the storage keeps no state."""
     counts: StorageCounters | None = None
-    """The counts of the way to the storage; `None` where there is no way, since the storage is on this machine."""
+    """Metrics of the connection to the storage; `None` if the storage is on this machine."""

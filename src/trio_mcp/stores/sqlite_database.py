@@ -1,7 +1,7 @@
-"""Database runs functions in threads, on two connections to one file: one that writes, and one that reads.
+"""Database: runs functions in threads on two connections to one SQLite file, one that writes and one that reads.
 
-Behind the functions are the schema of the file and the way a connection is opened, the transaction in which a function
-writes, and the write-ahead log of the file, which is kept short however many processes read and write.
+This module also has the schema of the file, how a connection is opened, the transaction in which a function writes, and
+the write-ahead log, which is kept short however many processes read and write.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from .task_store import StoreDown, Uncertain, UnreadableRecord
 T = TypeVar("T")
 
 _UNREADABLE: Final = (AttributeError, OverflowError, TypeError, UnicodeError)
-"""Exceptions of functions that read a value of a type that no replica writes."""
+"""Exceptions of functions that read a value whose type no replica writes."""
 _CLOSING: Final = 10.0
-"""Seconds for calls that have begun."""
+"""Seconds allowed for calls that have begun."""
 _BATCH_LIMIT: Final = 100
-"""Maximum functions in one batch. Others, lease renewals in particular, wait for the end of the batch."""
+"""Maximum number of functions in one batch. Others, in particular lease renewals, wait for the end of the batch."""
 
 
 class Database:
-    """A file of SQLite, opened at the first use.
+    """An SQLite file, opened when first used.
 
-    A function that has begun is waited for, however the task is cancelled: a cancelled call has not begun, and changes
-    nothing. `sqlite3.Error`, and a file that was deleted or replaced under our hands, become `StoreDown`.
+    Once a function has begun, it is completed even if its task is cancelled; a cancelled call has not begun, and
+    changes nothing. `sqlite3.Error` becomes `StoreDown`, as does a file that was deleted or replaced while in use.
     """
 
     def __init__(self, location: Location) -> None:
         self.path = location.path
         self.now = Clock(location.schema)
-        """The clock of the file, for functions of `write` and `read`."""
+        """The clock of the file, for functions passed to `write` and `read`."""
         self._writing = _ThreadedConnection(location, self.now)
         self._reading = _ThreadedConnection(location, self.now)
         self._log = WriteAheadLog(location.path)
@@ -53,9 +53,9 @@ class Database:
         self._reads = _Batcher(self._reading, _read_all)
 
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
-        """Call ``change``, commit it, and return its result. If ``change`` raises, nothing changes. Changes waiting at
-        the same time are written in one transaction. ``first``: run before all other writes of this process that
-        haven't begun."""
+        """Call ``change``, commit it, and return its result. If ``change`` raises, nothing changes. Changes that wait
+        at the same time are written in one transaction. With ``first``, it runs before all other writes of this process
+        that haven't begun."""
         if first:
             alone = _QueuedCall(change)
             await self._writing.run(partial(self._write_all, lambda: [alone]))
@@ -71,27 +71,27 @@ class Database:
                 else:
                     _call_in_savepoint(call, connection)
                 if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
-                    raise call.error  # some failures end the transaction, so nothing is kept
+                    raise call.error  # some failures end the transaction, so that nothing is stored
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the result of ``look``, which changes nothing."""
+        """Return the result of ``look``, which must not change anything."""
         return await self._reads.run(look)
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that change with the file: see `WriteAheadLog.state`."""
+        """Return numbers that differ after each change of the file: see `WriteAheadLog.state`."""
         return self._log.state()
 
     async def aclose(self) -> None:
-        """Close the file, which the next use opens again."""
+        """Close the file. The next use opens it again."""
         with trio.move_on_after(_CLOSING, shield=True):
             await self._reading.aclose()
-            await self._writing.aclose()  # the last one tidies the log up
+            await self._writing.aclose()  # closing the last connection empties the log
 
 
 @define(eq=False)
 class _QueuedCall(Generic[T]):
-    """A function that waits for its turn, and then has a result or an error."""
+    """A function that waits for its turn, then has a result or an error."""
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None
@@ -177,15 +177,17 @@ class _Batcher:
         try:
             await self._access.run(partial(self._call_all, self._start_batch))
         except Exception as error:
-            if not self._batch:  # all waited for the same file, which is locked or gone
+            if not self._batch:  # all functions waited for the same file, which is locked or gone
                 self._batch.extend(self._waiting)
                 self._waiting.clear()
             for each in self._batch:
-                if each.error is not error:  # raise a copy for each caller, since an exception collects its traceback
+                if (
+                    each.error is not error
+                ):  # raise a copy for each caller, because a raised exception accumulates its traceback
                     each.error = type(error)(*error.args) if isinstance(error, OSError) else error
                     each.error.__cause__ = error.__cause__
         finally:
-            self._remove(call)  # if it was cancelled
+            self._remove(call)  # in case it was cancelled
             self._finish_batch()
             for each in self._batch:
                 if each is not call and each.task is not None:
@@ -211,7 +213,8 @@ class _Batcher:
 
 
 class _ThreadedConnection:
-    """One connection, used by one thread at a time. The threads are no handlers', which may wait for tasks."""
+    """One connection, used by one thread at a time. The threads are separate from those of handlers, which may wait for
+    tasks."""
 
     def __init__(self, location: Location, clock: Clock) -> None:
         self._location = location
@@ -219,8 +222,8 @@ class _ThreadedConnection:
         self._limiter = trio.CapacityLimiter(1)
         self._opened = list[sqlite3.Connection]()
         self._file: tuple[int, int] | None = None
-        """Numbers of the file that is open, which no other file has."""
-        weakref.finalize(self, _close, self._opened)  # where nobody closes, the end of the process included
+        """Numbers that identify the open file."""
+        weakref.finalize(self, _close, self._opened)  # also closes it at the end of the process
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await trio.to_thread.run_sync(self._work, work, limiter=self._limiter)
@@ -232,12 +235,12 @@ class _ThreadedConnection:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> Exception:
-        """Return the error to raise to callers for ``error``."""
+        """Return the error that callers get for ``error``."""
         title = f"the {self._location.schema.title} in {self._location.path}"
         if isinstance(error, sqlite3.Error):
             is_database = getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB
             return StoreDown(errno.EIO if is_database else errno.EINVAL, f"{title} failed: {error}")
-        # SQLite keeps values of any type in any column, so the file has a wrong value.
+        # SQLite stores values of any type in any column, so the file contains a wrong value.
         return UnreadableRecord(f"{title} contains a value that no replica writes: {error}")
 
     def _connection(self) -> sqlite3.Connection:
@@ -255,9 +258,7 @@ class _ThreadedConnection:
                 raise
         elif _identity(path) != self._file:
             _close(self._opened)
-            raise StoreDown(
-                errno.ESTALE, f"{path} was deleted or replaced while it was in use: what it kept is not known any more"
-            )
+            raise StoreDown(errno.ESTALE, f"{path} was deleted or replaced while it was in use; its contents are lost")
         return self._opened[0]
 
     async def aclose(self) -> None:
@@ -270,7 +271,7 @@ def _close(opened: list[sqlite3.Connection]) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the numbers of the file at ``path``, which no other file has; `None` where there is none."""
+    """Return numbers that identify the file at ``path``; `None` if there is none."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -279,30 +280,30 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 _MIN_SQLITE_VERSION: Final = (3, 35, 0)
-"""The first that has ``RETURNING``."""
+"""The first SQLite version with ``RETURNING``."""
 
 _making: Final = threading.Lock()
-"""Lock held until a new file is closed again: to close any descriptor of a file ends all locks that the process has on
-the file, also for a connection in another thread."""
+"""Lock held while a new file is opened and closed. Closing any descriptor of a file releases all locks that the process
+has on it, even those of a connection in another thread."""
 
 
 @frozen
 class Schema:
-    """The tables of a kind of file, and how such a file is known again."""
+    """The tables of a kind of file, and how to recognize such a file."""
 
     title: str
-    """The words for people about the file."""
+    """Description of the file for people."""
     application: int
-    """Mark of the files of this kind, and of no others."""
+    """Number by which files of this kind are recognized (SQLite's ``application_id``)."""
     version: int
     script: Callable[[], str]
-    """Read the statements that make the tables of this version."""
+    """Returns the statements that create the tables of this version."""
     boot_script: str
-    """Statements for a file that was last used before the machine started: all its processes are dead."""
+    """Statements for a file that was last used before the machine booted, so that all its processes are dead."""
     added_script: Callable[[], str] = str
-    """Read statements that add more tables to a file, which others use without these tables."""
+    """Returns statements that add tables to a file that was created without them."""
     added_table: str = ""
-    """One of these tables: a file that has this table has all of them."""
+    """One of these added tables. A file that has it has all of them."""
 
 
 TASKS: Final = Schema(
@@ -316,7 +317,7 @@ TASKS: Final = Schema(
 
 @frozen
 class Location:
-    """The file, and the demands on each connection to the file."""
+    """The path of the file, and the settings of each connection to it."""
 
     path: Path
     synchronous: str
@@ -325,10 +326,10 @@ class Location:
     schema: Schema = TASKS
 
     def connect(self) -> sqlite3.Connection:
-        """Return a connection, for one thread at a time. Makes the file where there is none, for this user alone.
-        Raises `OSError` for a file that is not ours to use."""
+        """Return a connection, for one thread at a time. If the file doesn't exist, create it, accessible only to this
+        user. Raises `OSError` if the file isn't a database of ours."""
         if sqlite3.sqlite_version_info < _MIN_SQLITE_VERSION:
-            raise OSError(errno.ENOSYS, f"SQLite is {sqlite3.sqlite_version}: 3.35 or newer is needed")
+            raise OSError(errno.ENOSYS, f"SQLite must be 3.35 or newer, not {sqlite3.sqlite_version}")
         with _making, suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         connection = sqlite3.connect(
@@ -350,7 +351,7 @@ class Location:
                 self._make(connection)
 
     def _make(self, connection: sqlite3.Connection) -> None:
-        """Make the tables, unless another process was first."""
+        """Create the tables, unless another process has already done so."""
         if self._check(connection) == 0:
             for statement in _statements(self.schema.script()):
                 connection.execute(statement)
@@ -361,53 +362,53 @@ class Location:
                 connection.execute(statement)
 
     def _has_added(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the file has the tables of `Schema.added_script`, if there are any."""
+        """Return whether the file has the tables of `Schema.added_script`, if the schema has any."""
         name = self.schema.added_table
         found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
         return not name or found is not None
 
     def _check(self, connection: sqlite3.Connection) -> int:
-        """Return the version of the schema; 0 for a new file."""
-        # In one statement: another process may be making the tables.
+        """Return the version of the file's schema; 0 for a new file."""
+        # In one statement, because another process may be creating the tables.
         application, version, tables = connection.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_application_id, pragma_user_version"
         ).fetchone()
         schema = self.schema
         if application != schema.application and (application or version or tables):
-            raise OSError(errno.EINVAL, f"{self.path} is no {schema.title}, but a database of something else")
+            raise OSError(errno.EINVAL, f"{self.path} is not a {schema.title}, but another kind of database")
         if version > schema.version:
             raise OSError(
                 errno.EINVAL,
-                f"{self.path} is of version {version}: a newer trio-mcp has made it, and this one knows"
+                f"{self.path} has version {version}, written by a newer trio-mcp; this one supports version"
                 f" {schema.version}",
             )
         if 0 < version < schema.version:
             raise OSError(
                 errno.EINVAL,
-                f"{self.path} is of version {version}, of before the first release, and this trio-mcp reads"
-                f" {schema.version}: move the file away, and a new one is made",
+                f"{self.path} has version {version}, from before the first release; this trio-mcp supports version"
+                f" {schema.version}: move the file away, and a new one is created",
             )
         return version
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
-        """Switch to the write-ahead log, with which readers and the writer do not wait for each other."""
+        """Switch to the write-ahead log, with which readers and the writer don't wait for each other."""
         end = time.monotonic() + self.busy_timeout
         while True:
             try:
                 (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                # SQLite does not wait here for another process that opens the new file at the same time.
+                # SQLite doesn't wait here if another process opens the new file at the same time.
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
                 time.sleep(0.01)
         if mode != "wal":
-            raise OSError(errno.ENOTSUP, f"{self.path} cannot have a write-ahead log: is it on a disk of this machine?")
+            raise OSError(errno.ENOTSUP, f"{self.path} cannot have a write-ahead log: is it on a local disk?")
 
 
 def _statements(script: str) -> list[str]:
-    """Return the statements of a script, for a transaction, which `executescript` would end."""
+    """Split a script into statements that can run in a transaction, which `executescript` would end."""
     statements, begun = list[str](), ""
     for line in script.splitlines(keepends=True):
         begun += line
@@ -418,7 +419,7 @@ def _statements(script: str) -> list[str]:
 
 
 def time_of_day() -> int:
-    """Return the machine's time of day, in milliseconds since the epoch. This clock may be set."""
+    """Return the machine's time of day in milliseconds since the epoch. This clock can be set."""
     return int(time.time() * 1000)
 
 
@@ -442,11 +443,11 @@ CREATE TABLE IF NOT EXISTS clock (number INTEGER PRIMARY KEY CHECK (number = 1),
 
 
 class Clock:
-    """The clock of a file, in milliseconds since the epoch. It starts with the time of day at the first use of the file
-    since the machine booted, and continues with the steady time. Steps of the time of day change nothing.
+    """The clock of a file, in milliseconds since the epoch. It starts with the time of day when the file is first used
+    after the machine booted, and then follows the steady clock. Setting the machine's clock has no effect.
 
-    The file stores how far its clock is ahead of the steady clock, so that all processes agree, and the boot id. If the
-    system has no boot id, the clock is the time of day. If an earlier version made the file, the table is added.
+    The file stores the boot id, and how far its clock is ahead of the steady clock, so that all processes agree. If the
+    system has no boot id, the clock is the time of day. If an earlier version created the file, the table is added.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -488,14 +489,17 @@ class Clock:
 
 
 _KIND_OF_ERROR: Final = 0xFF
-"""The part of a result code of SQLite that says the kind of an error."""
+"""Mask of the part of an SQLite result code that gives the kind of error."""
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """Keep all that the block changes, or nothing where the block or the commit fails. The only one that writes
-    meanwhile, of all processes. Raises `Uncertain` where the disk fails during the commit: the log may have all of
-    the change, and be read when the file is opened again."""
+    """Commit everything that the block changes, or nothing if the block or the commit fails. No other process writes
+    meanwhile.
+
+    Raises `Uncertain` if the disk fails during the commit: the log may contain the whole change, and be read when the
+    file is opened again.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -506,14 +510,14 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
                 raise Uncertain(errno.EIO, f"the disk failed while a change was written: {error}") from error
             raise
     except BaseException:
-        if connection.in_transaction:  # some failures have ended the transaction already
+        if connection.in_transaction:  # some failures have already ended the transaction
             connection.execute("ROLLBACK")
         raise
 
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Generator[None]:
-    """Let all that the block reads be of one moment."""
+    """Make everything that the block reads consistent, from a single moment."""
     connection.execute("BEGIN")
     try:
         yield
@@ -523,15 +527,15 @@ def snapshot(connection: sqlite3.Connection) -> Generator[None]:
 
 
 _LONG_LOG: Final = 16 * 1024 * 1024
-"""Bytes, four times the length at which SQLite itself begins to empty the log."""
+"""Bytes; four times the length at which SQLite itself begins to empty the log."""
 _PATIENCE_MS: Final = 100
 
 
 class WriteAheadLog:
     """The write-ahead log of the file ``path``.
 
-    SQLite empties the log between two readers. Where several processes read all the time, there is no such moment for
-    long, and the log grows: some writer has to hold off the readers for a few milliseconds.
+    SQLite can empty the log only while no process reads. If several processes read constantly, there may be no such
+    moment for a long time, and the log grows. So a writer occasionally blocks the readers for a few milliseconds.
     """
 
     def __init__(self, path: Path) -> None:
@@ -539,8 +543,8 @@ class WriteAheadLog:
         self._long = _LONG_LOG
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that are others after each write of any process, unless several come within milliseconds.
-        Cheap enough for trio's thread."""
+        """Return numbers that differ after each write of any process, unless several writes happen within milliseconds.
+        Fast enough for trio's thread."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -548,8 +552,8 @@ class WriteAheadLog:
         return found.st_size, found.st_mtime_ns
 
     def keep_short(self, connection: sqlite3.Connection) -> None:
-        """Empty a log that is long. Raises nothing: where a reader stays, a backup for example, the next try is made
-        when the log has grown further."""
+        """Empty the log if it is long. Never raises. If a reader stays, for example a backup, the log is tried again
+        when it has grown further."""
         try:
             length = os.stat(self._path).st_size
             if length < self._long:
@@ -561,5 +565,5 @@ class WriteAheadLog:
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {patience}")
         except (OSError, sqlite3.Error):
-            return  # the change is kept, and the next write tells what is wrong
+            return  # the change is stored, and the next write will report the error
         self._long = length + _LONG_LOG if is_busy else _LONG_LOG

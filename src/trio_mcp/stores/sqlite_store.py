@@ -1,6 +1,6 @@
-"""SQLiteTaskStore keeps the records of tasks in a file, for several processes on one machine.
+"""SQLiteTaskStore: stores task records in a file, for several processes on one machine.
 
-Each change of a task leaves a row in the file, and the watchers of other processes look for new rows.
+Each change of a task adds a row to the file, and the watchers of other processes poll for new rows.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ ORDER BY leased_until LIMIT ?
 _LEASE: Final = "UPDATE leases SET holder = ?, leased_until = ? WHERE number IN ({numbers})"
 _COUNT_CLAIM: Final = "UPDATE tasks SET epoch = epoch + 1, version = version + 1, mark = ? WHERE number IN ({numbers})"
 _CLAIMED: Final = f"{_SELECT} WHERE tasks.number IN ({{numbers}})"
-# For thousands of tasks the statements below run in one go, without a step for each row: after each step, a thread
-# waits for its turn behind all that trio's thread has to do.
+# For thousands of tasks, the statements below run without a step for each row: after each step, the thread would
+# have to wait for trio's thread.
 _RENEW: Final = """
 UPDATE leases SET leased_until = ? WHERE holder = ? AND hex(id) IN (SELECT value FROM json_each(?))
 """
@@ -99,15 +99,18 @@ DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE kept_until < ?
 """
 
 _LOCKED: Final = 3
-"""If a claim waits longer than a lease divided by this, no process could write the file."""
+"""If a claim waits longer than a lease divided by this, no process could write to the file meanwhile."""
 _CLOCK_STEP: Final = 1.0
-"""Seconds by which no clock goes ahead between two claims unless somebody sets the clock."""
+"""If a clock has gained more than this many seconds between two claims, it was set."""
 _BEFORE_ALL: Final = (-(2**63), b"")
 
 
 class DatabaseTaskStore:
-    """The records of tasks in ``database``. ``writer`` is our name in the table of changes, since ``hint_queues`` are
-    notified of our own changes at once."""
+    """The task records in ``database``.
+
+    ``hint_queues`` are notified of this process's own changes at once. ``writer`` marks these in the table of changes,
+    so that they aren't reported twice.
+    """
 
     def __init__(
         self, database: Database, secrets: Sequence[bytes], writer: bytes, hint_queues: HintQueues[str]
@@ -118,15 +121,15 @@ class DatabaseTaskStore:
         self._hint_queues = hint_queues
         self._now: Callable[[], int] = database.now
         self._ahead: float | None = None
-        """Seconds that the clock was ahead of the steady one at the last claim."""
+        """Seconds by which the clock was ahead of the steady clock at the last claim."""
         self._claims_suspended_until = 0.0
-        """Steady time until which expired leases aren't claimed from their holders."""
+        """Steady time until which tasks with expired leases aren't claimed."""
         self._writer = writer
 
     async def create(
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
-        """Keep a new record. See `TaskStore.create`."""
+        """Store a new record. See `TaskStore.create`."""
 
         def create(connection: sqlite3.Connection) -> TaskRecord:
             now, scopes = self._now(), self._codec.scope_keys(new.scope)
@@ -135,13 +138,13 @@ class DatabaseTaskStore:
             if total >= limit or of_scope >= scope_limit:
                 raise StoreFull
             if is_void:
-                raise ValueError("the creation of this record was given up")
+                raise ValueError("the creation of this record was abandoned")
             record = created_record(new, now, last, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms)
             row = self._codec.encode(record)
             try:
                 number = connection.execute(_INSERT, values := attrs.asdict(row)).lastrowid
             except sqlite3.IntegrityError:
-                raise ValueError("there is a record with this id") from None
+                raise ValueError("a record with this id already exists") from None
             if row.is_open:
                 connection.execute(_OPEN, values | {"number": number})
             record_changes(connection, self._writer, [row.id])
@@ -152,7 +155,7 @@ class DatabaseTaskStore:
         return record
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a record, or refuse its creation. See `TaskStore.discard`."""
+        """Delete a record, or block its creation. See `TaskStore.discard`."""
 
         def void(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(task_id)
@@ -193,7 +196,7 @@ class DatabaseTaskStore:
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Keep ``record`` in place of the one before. See `TaskStore.change`."""
+        """Replace the stored record by ``record``. See `TaskStore.change`."""
 
         def change(connection: sqlite3.Connection) -> bool:
             row = self._codec.encode(record)
@@ -226,7 +229,7 @@ class DatabaseTaskStore:
         return await self._database.read(page)
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Give tasks without a living holder to another. See `TaskStore.claim`."""
+        """Claim tasks without a living holder. See `TaskStore.claim`."""
         asked = self._database.now.steady
 
         def take(connection: sqlite3.Connection) -> list[TaskRecord]:
@@ -235,7 +238,7 @@ class DatabaseTaskStore:
             keys = json.dumps([key for name in names for key in self._codec.name_keys(name)])
             free = connection.execute(
                 _FREE.format(forms=_marks(forms)),
-                (keys, *forms, over_before, max(limit, 0)),  # -1 would be all
+                (keys, *forms, over_before, max(limit, 0)),  # a limit of -1 would mean all
             ).fetchall()
             numbers = [number for (number,) in free]
             if not numbers:
@@ -256,31 +259,31 @@ class DatabaseTaskStore:
         return claimed
 
     def _suspend_claims(self, lease_ms: int) -> None:
-        """Don't claim tasks for one lease: their holders may be alive, and have one lease to renew."""
+        """Don't claim tasks for the length of one lease: their holders may be alive, and get that time to renew."""
         self._claims_suspended_until = self._database.now.steady + lease_ms / 1000
 
     def _expired_before(self, now: int, lease_ms: int, asked: float) -> int:
-        """Return a time: tasks whose leases end before it are free. ``asked`` is the steady time at which the claim
-        began. All leases expire while the file is locked, or if the machine's clock is set forward."""
+        """Return a time: tasks whose leases ended before it can be claimed. ``asked`` is the steady time at which the
+        claim began. All leases expire while the file is locked, or when the machine's clock is set forward."""
         steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
         was_set = before is not None and ahead - before > _CLOCK_STEP
         if was_set or steady - asked > lease_ms / 1000 / _LOCKED:
             self._suspend_claims(lease_ms)
-        return 1 if steady < self._claims_suspended_until else now  # a released task has a lease until 0
+        return 1 if steady < self._claims_suspended_until else now  # the lease of a released task ends at 0
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
         for row in rows:
             try:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
-                # The others are claimed all the same. This one has a holder now, so that the next line is written when
-                # the lease is over.
+                # The other tasks are claimed anyway. This one has a holder now, so the next log line is written only
+                # when that lease expires.
                 logger.exception("A task that has lost its process cannot be read, and nobody runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Lengthen the leases of tasks. See `TaskStore.renew`."""
+        """Renew the leases of tasks. See `TaskStore.renew`."""
         of_holders = defaultdict[str, list[str]](list)
         for task_id, holder in held.items():
             of_holders[holder].append(task_id)
@@ -299,7 +302,7 @@ class DatabaseTaskStore:
         return await self._database.write(renew, first=True)
 
     async def expire(self, *, limit: int) -> int:
-        """Delete records that need be kept no longer. See `TaskStore.expire`."""
+        """Delete expired records. See `TaskStore.expire`."""
 
         def expire(connection: sqlite3.Connection) -> list[bytes]:
             rows = connection.execute(_EXPIRE, (self._now(), max(limit, 0))).fetchall()
@@ -313,25 +316,31 @@ class DatabaseTaskStore:
 
 
 class SQLiteTaskStore(DatabaseTaskStore):
-    """A `TaskStore` in the file ``path``, which any number of processes on one machine may use at the same time.
+    """A `TaskStore` in the file ``path``, which any number of processes on one machine can use at the same time.
 
-    The file is opened at the first use and need not be closed; ``async with`` closes the file at the end of the block,
-    and so does `aclose`. A new file can be read by its user alone. The folder must exist, and be on a disk of this
-    machine: the write-ahead log of SQLite works over no network.
+        store = SQLiteTaskStore("tasks.sqlite")
+        server = Server("demo", tasks=TaskSettings(store=store))
 
-    ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
-    in every process, then put in front; a record moves to the first secret with its next change. ``synchronous``: with
-    ``"normal"``, a crash of the machine may lose the changes of the last moments, and a crash of the process loses
-    nothing; with ``"full"``, each change waits for the disk. ``poll_interval``: seconds between two looks for changes
-    of other processes, as long as somebody watches. ``busy_timeout``: seconds for which a change waits for other
-    processes.
+    Args:
+        path: The file. Its folder must exist, and be on a local disk: SQLite's write-ahead log doesn't work over a
+            network. A new file can be read only by its user.
+        secrets: If given, records are encrypted as described in `RecordCodec`. To rotate, first append the new secret
+            in every process, then put it first. A record is encrypted with the first secret at its next change.
+        synchronous: With ``"normal"``, a crash of the machine may lose the changes of the last moments; a crash of the
+            process loses nothing. With ``"full"``, each change waits for the disk.
+        poll_interval: Seconds between two checks for changes of other processes, while something watches.
+        busy_timeout: Seconds for which a change waits for other processes.
 
-    The clock starts with the machine's clock at the first use since the machine booted, and then runs steadily. If you
-    set the machine's clock, nothing changes before the next boot. On systems other than Linux, which have no boot id,
-    the store uses the machine's clock; after a step forward, no task is taken over for one lease. If the file is
-    deleted or replaced while in use, the next call raises `StoreDown`, and then the new file is used. A record that
-    can't be read raises `UnreadableRecord`, an `OSError`. `claim` skips records of other secrets or versions, which
-    another process may read. Each method runs in one of two threads.
+    The file is opened when first used and need not be closed; `aclose`, or the end of ``async with``, closes it. Each
+    method runs in one of two threads.
+
+    The clock starts with the machine's clock at the first use after a boot, and then runs steadily. If you set the
+    machine's clock, nothing changes until the next boot. On systems without a boot id (all except Linux), the store
+    uses the machine's clock; after a step forward, no task is taken over for the length of one lease.
+
+    If the file is deleted or replaced while in use, the next call raises `StoreDown`, and then the new file is used. A
+    record that can't be read raises `UnreadableRecord`, an `OSError`. `claim` skips records with other secrets or
+    versions, which another process may be able to read.
     """
 
     def __init__(
@@ -344,7 +353,7 @@ class SQLiteTaskStore(DatabaseTaskStore):
         busy_timeout: float = 10.0,
     ) -> None:
         if synchronous not in ("normal", "full"):
-            raise ValueError(f'synchronous is "normal" or "full", not {synchronous!r}')
+            raise ValueError(f'synchronous must be "normal" or "full", not {synchronous!r}')
         database = Database(Location(Path(path).absolute(), synchronous, busy_timeout))
         super().__init__(database, secrets, randomness.token_bytes(8), HintQueues[str]())
         self._poll_interval = poll_interval
@@ -358,12 +367,12 @@ class SQLiteTaskStore(DatabaseTaskStore):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the file, which a later use opens again."""
+        """Close the file. The next use opens it again."""
         await self._database.aclose()
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
-        """Open a stream of hints. See `TaskStore.watch`."""
+        """Open a stream of change notifications. See `TaskStore.watch`."""
         with self._hint_queues.watch() as own:
             last = await self._database.read(last_change)
             yield DatabaseHints(own, self._database, self._writer, last, self._poll_interval)
@@ -378,13 +387,14 @@ def _of_scopes(statement: str, scopes: Sequence[bytes]) -> str:
 
 
 _CHANGES_KEPT: Final = 10_000
-"""More than several deletions of expired tasks add between two polls: hints of sessions are in the same table."""
+"""More rows than several deletions of expired tasks add between two polls. Session notifications are in the same
+table."""
 _SWEEP_EVERY: Final = 64
-"""Changes between two deletions of old rows."""
+"""Number of changes between two deletions of old rows."""
 
 
 def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
-    """Leave a row for each task, in the transaction of the change. Rows of long ago are deleted."""
+    """Add a row for each task, in the transaction of the change. Old rows are deleted."""
     for task_id in task_ids:
         number = connection.execute("INSERT INTO changes (id, writer) VALUES (?, ?)", (task_id, writer)).lastrowid
         assert number is not None
@@ -392,7 +402,7 @@ def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iter
 
 
 def sweep_changes(connection: sqlite3.Connection, number: int) -> None:
-    """Delete rows of long ago, now and then: ``number`` is that of the newest row."""
+    """Delete old rows from time to time. ``number`` is that of the newest row."""
     if number % _SWEEP_EVERY == 0:
         connection.execute("DELETE FROM changes WHERE number <= ?", (number - _CHANGES_KEPT,))
 
@@ -404,7 +414,8 @@ def last_change(connection: sqlite3.Connection) -> int:
 
 
 class DatabaseHints(AsyncIterator[Hint]):
-    """The tasks that this process changes, at once, and the tasks of others, when the next look finds their rows."""
+    """Change notifications: this process's own changes at once, and those of other processes when a poll finds their
+    rows."""
 
     def __init__(self, own: HintQueue[str], database: Database, writer: bytes, last: int, interval: float) -> None:
         self._own = own
@@ -421,16 +432,16 @@ class DatabaseHints(AsyncIterator[Hint]):
         while not self._found:
             with trio.move_on_at(self._next_poll):
                 return await anext(self._own)
-            # A look takes a thread, five times a second, for nothing where nobody writes. One more look than there were
-            # changes, since two writes may come so close to each other that the file does not show the second.
+            # A poll uses a thread, five times a second, so skip it while no process writes. Poll once more often than
+            # the file has changed: two writes may be so close together that the file doesn't show the second.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
                 try:
                     self._found.extend(await self._database.read(self._poll))
-                except OSError:  # hints may be lost, and every other method tells
+                except OSError:  # notifications may be lost, and all other methods raise the error
                     self._state = None
-            if (own := self._own.get_nowait()) is not None:  # however short the interval is
+            if (own := self._own.get_nowait()) is not None:  # even if the interval is very short
                 self._found.append(own)
             self._next_poll = trio.current_time() + self._interval
         await trio.lowlevel.checkpoint()
@@ -444,5 +455,5 @@ class DatabaseHints(AsyncIterator[Hint]):
         ).fetchall()
         (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM changes").fetchone()
         found: list[Hint] = [decoded(task_id) for (task_id,) in rows]
-        # Rows of long ago are deleted; and the file may be another one by now.
+        # Old rows may have been deleted, and the file may have been replaced.
         return found if first <= before + 1 and before <= self._last else [HINTS_LOST, *found]

@@ -1,7 +1,7 @@
-"""TaskStore is the interface of a store of tasks, and TaskRecord is all that a store keeps of a task.
+"""TaskStore: the interface of a task store. TaskRecord: everything that a store keeps about a task.
 
-By the record, another process can tell the end of the task, or run the task again. `HintQueues` tell readers in this
-process which tasks have changed, as far as there is room for the hints.
+With the record, another process can report the end of the task, or run it again. `HintQueues` notify readers in this
+process of changed tasks, as far as there is room.
 """
 
 from __future__ import annotations
@@ -30,116 +30,117 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OnRestart: TypeAlias = Literal["fail", "again", "resume"]
-"""Fate of a task after the death of its process: the task fails, runs again from the top, or runs again and is
-given its last checkpoint."""
+"""What happens to a task after the death of its process: it fails, runs again from the top, or runs again and gets its
+last checkpoint."""
 
 _NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})
 _NO_QUESTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 class TaskPhase(StrEnum):
-    """The phases in the life of a task. Each protocol has its own words for the phase and the outcome together."""
+    """The phases of a task. Each protocol version has its own names for the phase and outcome together."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
-    """At least one question has no answer yet. The handler may work on meanwhile."""
+    """At least one question is unanswered. The handler may continue working meanwhile."""
     ENDED = "ended"
-    """The task has an outcome: a result, `isError` or not, or an error."""
+    """The task has an outcome: a result, with or without `isError`, or an error."""
     CANCELLED = "cancelled"
-    """The task was cancelled, and stays so; the end of its handler changes nothing."""
+    """The task was cancelled. This is final: the end of its handler changes nothing."""
 
     @property
     def is_final(self) -> bool:
-        """True when no other phase follows."""
+        """True if no other phase can follow."""
         return self is TaskPhase.ENDED or self is TaskPhase.CANCELLED
 
 
 @frozen
 class Outcome:
-    """The end of the request that a task runs, as JSON text: a result, or the error object of JSON-RPC."""
+    """The outcome of a task's request as JSON text: a result, or a JSON-RPC error object."""
 
     json: bytes
     """The result, or the error object."""
     is_error: bool = False
-    """True for an error of JSON-RPC."""
+    """True for a JSON-RPC error."""
     tells_failure: bool = False
-    """True for the result of a tool with ``isError``."""
+    """True for a tool result with ``isError``."""
 
 
 @frozen(kw_only=True, weakref_slot=False)
 class TaskRecord:
-    """The state of one task. Values are JSON text that was checked on arrival; times are milliseconds since the
-    epoch, by the clock of the store.
+    """The state of one task. JSON text was validated on arrival. Times are milliseconds since the epoch on the store's
+    clock.
 
-    A record is never changed: `attrs.evolve` makes the next one, with the next ``version`` and another ``mark``.
+    Records are immutable: `attrs.evolve` creates the next one, with the next ``version`` and a new ``mark``.
     """
 
     id: str
-    """Unguessable, since without a principal the id alone gives access (2025-11-25 tasks, Task Isolation)."""
+    """Cannot be guessed, since without authentication the id alone gives access (2025-11-25 tasks, Task Isolation)."""
     scope: str
-    """Principal that the task belongs to, as JSON text of issuer and subject; empty where the transport knows no
-    principal."""
+    """Principal that the task belongs to, as JSON text of issuer and subject; empty without authentication."""
     method: str
-    """Method of the request that the task runs."""
+    """Method of the task's request."""
     name: str
     """Name of the tool."""
     params: bytes
-    """Parameters of the request, ``_meta`` included. Empty at the end, as are ``capabilities`` and ``answers``."""
+    """Parameters of the request, including ``_meta``. Emptied when the task ends, like ``capabilities`` and
+    ``answers``."""
     revision: str
-    """Protocol revision of the request; its result is in the terms of that revision."""
+    """Protocol revision of the request, which determines the form of the result."""
     capabilities: bytes
     """Capabilities that the client declared for the request."""
     on_restart: OnRestart = "fail"
-    """Fate of the task after the death of its process."""
+    """What happens to the task after the death of its process."""
     is_external: bool = False
-    """True where the work is done elsewhere, and its outcome is stored from outside: nobody runs or claims the task."""
+    """True if the work is done elsewhere and its outcome is stored from outside. No process runs or claims such a
+    task."""
     created_at: int = 0
-    """Time of the creation, as the store has filled in, like the times that follow."""
+    """Time of creation, set by the store, like the times that follow."""
     position: int = 0
-    """Place in the lists of the scope, which the store fills in: the later a task was created, the greater."""
+    """Position in the listing of the scope, set by the store. Tasks created later have greater positions."""
     updated_at: int = 0
     """Time of the last change of the phase or the message."""
     expires_at: int | None = None
-    """Time at which a task that has not ended fails; `None`: never."""
+    """Time at which the task fails unless it has ended; `None` for no limit."""
     kept_until: int | None = None
-    """Time after which the record may be deleted; `None`: never."""
+    """Time after which the record may be deleted; `None` for no limit."""
     poll_ms: int
-    """Milliseconds that a client is advised to wait between two looks."""
+    """Recommended milliseconds between two polls by a client."""
     phase: TaskPhase = TaskPhase.WORKING
     """Phase of the task."""
     message: str | None = None
-    """Text for people on the present phase."""
+    """Text for people on the current phase."""
     questions: Mapping[str, bytes] = _NOTHING
-    """Questions without an answer, by their keys, in the order of asking."""
+    """Unanswered questions by key, in the order in which they were asked."""
     answers: Mapping[str, bytes] = _NOTHING
-    """Answers so far, by the keys of their questions. No key is used twice."""
+    """Answers so far, by the keys of their questions. Keys are never reused."""
     outcome: Outcome | None = None
-    """The outcome; `None` in all phases but `TaskPhase.ENDED`."""
+    """The outcome; `None` except in the phase `TaskPhase.ENDED`."""
     checkpoint: bytes | None = None
-    """Last value that the handler gave to `checkpoint`."""
+    """Last value that the handler passed to `checkpoint`."""
     cancel_reason: str | None = None
-    """Reason that the cancelling party gave."""
+    """Reason given for the cancel."""
     attempt: int = 1
-    """Number of runs so far, without the runs that were given up in good order."""
+    """Number of runs so far, not counting runs that a graceful shutdown ended."""
     holder: str | None = None
-    """Token of the claim by which a process runs the task, ``<process>:<random>``, which no other claim ever has;
-    `None`: no process runs the task, and any may claim the task."""
+    """Token of the claim under which a process runs the task, ``<process>:<random>``, unique to the claim. `None` if no
+    process runs the task, so that any process may claim it."""
     epoch: int = 0
-    """Number of the claims so far, for people and for logs. The number decides nothing."""
+    """Number of claims so far, for people and logs. Nothing depends on it."""
     leased_until: int = 0
-    """Time after which the holder is taken for dead; 0 without a holder."""
+    """Time after which the holder is considered dead; 0 without a holder."""
     version: int = 0
-    """Number of the changes so far. The number decides nothing: after a loss, equal numbers may stand for different
+    """Number of changes so far. Nothing depends on it: after a loss of data, equal numbers may have different
     contents."""
     mark: bytes = b""
-    """Random bytes that each write puts on the record: equal marks stand for equal records."""
+    """Random bytes set by each write. Records with equal marks are equal."""
     asked: Mapping[str, Sequence[str]] = _NO_QUESTIONS
-    """The questions that a further run may come to, in the order of asking: all that were asked since the start or,
-    for a task that resumes, since the checkpoint. By the key of each, the keys of the earlier ones that were asked
-    beside; a question that is neither in ``questions`` nor in ``answers`` was given up."""
+    """The questions that a further run may ask again, in order: all questions since the start or, for a task that
+    resumes, since the checkpoint. Maps the key of each to the keys of earlier questions that were open at the same
+    time. A question that is in neither ``questions`` nor ``answers`` was withdrawn."""
     continuation: bytes | None = None
-    """Answers and state with which the client came back before the task began, for a handler that returns its
-    questions: an array of the two."""
+    """For a handler that returns its questions: an array of the answers and the state that the client sent before the
+    task began."""
 
     @property
     def size(self) -> int:
@@ -150,41 +151,41 @@ class TaskRecord:
 
     @property
     def is_open(self) -> bool:
-        """True for a task that some process has to run to its end."""
+        """True if a process must run the task to its end."""
         return not (self.phase.is_final or self.is_external)
 
     @property
     def ttl_ms(self) -> int | None:
-        """Milliseconds from the creation until the task expires; `None`: never."""
+        """Milliseconds from creation until the task expires; `None` for no limit."""
         return None if self.expires_at is None else self.expires_at - self.created_at
 
 
 _MARK_BYTES: Final = 8
 
 TaskCursor: TypeAlias = tuple[int, str]
-"""Place in a list of tasks: the `TaskRecord.position` and the id of a record, which may be gone."""
+"""Place in a listing of tasks: the `TaskRecord.position` and id of a record, which may have been deleted."""
 
 
 class StoreFull(Exception):
-    """The store, or the scope, is full: see `TaskStore.create`."""
+    """The store, or one caller's share of it, is full: see `TaskStore.create`."""
 
 
 class StoreDown(OSError):
-    """The store cannot be used now. The call has changed nothing, and will change nothing."""
+    """The store is unavailable. The call has changed nothing, and will change nothing."""
 
 
 class Uncertain(OSError):
-    """The store gave no answer. The change that was asked for may have happened, or may happen later."""
+    """The store didn't reply. The requested change may have happened, or may happen later."""
 
 
 class UnreadableRecord(OSError):
-    """The record is there and cannot be read: another version wrote the record, or sealed by a secret that is not among
-    the secrets, or somebody has changed the bytes since."""
+    """The record exists but cannot be decoded: another version wrote it, it was encrypted with an unknown secret, or it
+    was modified."""
 
 
 class UnknownForm(UnreadableRecord):
-    """The record has a form that this process does not know, and other processes may read it: that of another version,
-    or of another secret."""
+    """The record was written by another version, or with another secret, so that other processes may be able to decode
+    it."""
 
 
 @frozen
@@ -192,122 +193,133 @@ class StoredTask:
     """A record from the store."""
 
     record: TaskRecord
-    """The record as kept."""
+    """The record as stored."""
     now: int
-    """The present of the store, in milliseconds since the epoch."""
+    """The store's current time, in milliseconds since the epoch."""
 
 
 class HintsLost:
-    """The notice in a stream of hints that hints may have been lost: readers look again."""
+    """Appears in a stream of change notifications if some may have been lost, so that readers must look again."""
 
     def __repr__(self) -> str:
         return "GAP"
 
 
 HINTS_LOST: Final = HintsLost()
-"""The notice in a stream of hints that hints may have been lost."""
+"""Appears in a stream of change notifications if some may have been lost."""
 
 Hint: TypeAlias = "str | HintsLost"
 """The id of a task that may have changed, or `HINTS_LOST`."""
 
 
 def new_mark() -> bytes:
-    """Return the mark of the next write: see `TaskRecord.mark`."""
+    """Return a new mark for the next write: see `TaskRecord.mark`."""
     return secrets.token_bytes(_MARK_BYTES)
 
 
 class TaskStore(Protocol):
-    """Keeps records of tasks. Several running servers, in one process or in many, may use one store at the same time.
+    """Stores task records. Several running servers, in one process or in many, may use one store at the same time.
 
-    A call ends in one of three ways. The call **returns**, and all of the change is kept, as safely as the store can.
-    Or `StoreDown`, an `OSError`, is raised: nothing has changed, and nothing will. Or `Uncertain`, another `OSError`,
-    is raised: the change may have happened, or may happen later. `StoreFull`, `ValueError` and any other `OSError` mean
-    that nothing has changed. A cancel before the call is sent leaves everything alone; a call that was sent is waited
-    for, and the cancel goes on then. Methods that change wait for nothing but the store.
+    A call ends in one of three ways:
 
-    The store has one clock. Callers give lengths of time in milliseconds, and no times of day: the store fills in
+    - It **returns**: the whole change is stored, as durably as the store can.
+    - It raises `StoreDown`, an `OSError`: nothing has changed, or will change.
+    - It raises `Uncertain`, an `OSError`: the change may have happened, or may happen later.
+
+    `StoreFull`, `ValueError` and any other `OSError` mean that nothing has changed. If a call is cancelled before it is
+    sent, nothing happens; a call that was sent is completed first. Methods that change something wait only for the
+    store.
+
+    The store has one clock. Callers pass durations in milliseconds, never times of day. The store sets
     `TaskRecord.created_at`, ``position``, ``updated_at``, ``expires_at``, ``kept_until`` and ``leased_until``.
 
-    A *holder* is a token for one claim, or for the tasks that one process creates, and is never used again. A *mark* is
-    made by `new_mark`: each write puts another one on the record. The caller makes both, so that a read after
-    `Uncertain` shows whether the write has happened.
+    A *holder* is a token for one claim, or for the tasks that one process creates. It is never reused. A *mark* comes
+    from `new_mark`, and each write sets a new one. The caller creates both, so that a read after `Uncertain` shows
+    whether the write has happened.
     """
 
     async def create(
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
-        """Keep a new record, and return the record with its times. The task expires after ``ttl_ms``, and its record
-        may be deleted ``retention_ms`` later; `None`: never. With a ``holder``, the lease is over after ``lease_ms``.
-        The place is greater than all places of the scope.
+        """Store a new record, and return it with its times.
 
-        Raises `StoreFull`, and keeps nothing, where the store has ``limit`` records already, or ``scope_limit`` of the
-        record's scope; `ValueError` where a record has the same id, or the id is void."""
+        The task expires after ``ttl_ms``, and its record may be deleted ``retention_ms`` later; `None` means no limit.
+        With a ``holder``, the lease ends after ``lease_ms``. The position is greater than all others in the scope.
+
+        Raises:
+            StoreFull: With nothing stored, if there are already ``limit`` records in the store, or ``scope_limit`` in
+                the record's scope.
+            ValueError: If a record with this id exists, or its creation was blocked by `discard`.
+        """
         ...
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a record that is not wanted, and return true; where there is none, refuse its creation for
-        ``retention_ms``, and return false: a `create` that ended with `Uncertain` may be under way still."""
+        """Delete an unwanted record, and return true. If there is none, block its creation for ``retention_ms``, and
+        return false: a `create` that ended with `Uncertain` may still be in progress."""
         ...
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the record, and the store's present; `None` where there is none of the scope, for any text. ``scope``
-        `None`: of any scope, for the server itself."""
+        """Return the record and the store's current time; `None` if the scope has no such record. ``task_id`` may be
+        any string. With ``scope`` `None`, which is for the server itself, the record may be of any scope."""
         ...
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of the records that are kept, by their ids, in one step: who waits for changes of many
-        compares. A cost that does not depend on the size of the records."""
+        """Return the marks of existing records, by id, in one step. A reader that waits for many changes compares them.
+        The cost doesn't depend on the size of the records."""
         ...
 
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Keep ``record`` in place of the record before, which has the mark ``expected_mark``. ``record`` has a new
-        mark.
+        """Replace the stored record with the mark ``expected_mark`` by ``record``, which has a new mark.
 
-        Return false, with nothing changed, where the kept record has another mark or is gone, and, where a ``holder``
-        is given, where the task has another holder or none: somebody was first. `None` is for writes of anybody: an
-        answer, a cancel, an end from outside.
+        Return false, with nothing changed, if the stored record has another mark or is gone. If a ``holder`` is given,
+        also return false if the task has another holder or none. `None` is for writes that don't come from the holder:
+        an answer, a cancel, an outcome from outside.
 
-        The kept holder, epoch and lease stay, and ``record`` has no say in them; except that ``give_up`` gives up the
-        lease, and that a task which ends, or becomes external, has no holder."""
+        The stored holder, epoch and lease stay, whatever ``record`` contains. There are two exceptions: with
+        ``give_up``, the lease is released; and a task that ends or becomes external has no holder.
+        """
         ...
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return up to ``limit`` records of ``scope`` with a place behind ``cursor``, in the order of their creation;
-        `None`: from the first. Records that may be deleted are left out. A position stays good when its
-        record is gone."""
+        """Return up to ``limit`` records of ``scope`` after ``cursor``, in order of creation; for `None`, from the
+        beginning. Records that may be deleted are omitted. A cursor stays valid when its record is gone."""
         ...
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Give tasks that have not ended, and have no holder or one with a lease that is over, to ``holder``, for
-        ``lease_ms``; at most ``limit``, the longest waiting first. Only tasks with a `TaskRecord.name` in ``names`` are
-        given, and no external ones, which have no holder.
+        """Claim abandoned tasks for ``holder``, for ``lease_ms``: at most ``limit``, those waiting longest first.
 
-        Return the records as kept now: with the holder, the lease, the next epoch and version, and the bytes of the
-        holder as the mark. No task is given to two holders. After `Uncertain`, the tasks are left alone for
-        ``lease_ms``."""
+        A task can be claimed if it hasn't ended, has no holder or one whose lease has expired, and has a
+        `TaskRecord.name` in ``names``. External tasks have no holder, but cannot be claimed.
+
+        Return the records as stored now: with the holder, the lease, the next epoch and version, and the bytes of the
+        holder as the mark. A task is never given to two holders. After `Uncertain`, the tasks are left alone for
+        ``lease_ms``.
+        """
         ...
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Let the leases of tasks last for ``lease_ms`` from now, where the kept holder is still the one that ``held``
-        says, by the id. Return the ids of the others: tasks of a successor, given up, ended or gone. Marks and versions
-        stay. A lease that is over, and was not claimed, is renewed, too. One step for all, with a cost that does not
-        depend on the size of the records."""
+        """Renew leases for ``lease_ms`` from now. ``held`` maps task ids to holders.
+
+        Only tasks that still have this holder are renewed. Return the ids of all others: they were claimed by another
+        process, released, ended or deleted. Marks and versions don't change. A lease that has expired, but was not
+        claimed, is renewed too. One step for all tasks, with a cost that doesn't depend on the size of the records.
+        """
         ...
 
     async def expire(self, *, limit: int) -> int:
-        """Delete up to ``limit`` of the records with a ``kept_until`` that has passed, ended or not, and return their
-        number."""
+        """Delete up to ``limit`` records whose ``kept_until`` has passed, whether or not the task has ended, and return
+        their number."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
-        """Open a stream of the ids of tasks that are created, changed, claimed or deleted from then on, in any process.
+        """Open a stream of the ids of tasks that are created, changed, claimed or deleted from now on, in any process.
 
-        The ids are hints: one may come late, twice or not at all, so who waits for a change also looks from time to
-        time. A reader that is slow loses hints, and holds up nobody; where the store knows that hints were lost, the
-        reader gets `HINTS_LOST` instead. The stream has no end, and raises nothing: a failure of the storage loses
-        hints.
+        Notifications are best effort: one may arrive late, twice or not at all, so a reader that waits for a change
+        must also poll. A slow reader loses notifications, and never blocks the store. If the store knows that some were
+        lost, the reader gets `HINTS_LOST`. The stream never ends and never raises: if the storage fails, notifications
+        are lost.
         """
         ...
 
@@ -316,14 +328,15 @@ _HINTS_LIMIT: Final = 1000
 
 
 class HintQueue(AsyncIterator[T | HintsLost]):
-    """A stream of hints for one reader. Hints for which there is no room are lost, and a gap is told in their place."""
+    """A stream of change notifications for one reader. If there is no room, notifications are replaced by
+    `HINTS_LOST`."""
 
     def __init__(self) -> None:
         self._queue = deque[T | HintsLost]()
         self._sleeper = Sleeper()
 
     def put(self, hint: T | HintsLost) -> None:
-        """Add a hint. Never waits."""
+        """Add a notification. Never waits."""
         if len(self._queue) < _HINTS_LIMIT:
             self._queue.append(hint)
         elif self._queue[-1] is not HINTS_LOST:
@@ -331,7 +344,7 @@ class HintQueue(AsyncIterator[T | HintsLost]):
         self._sleeper.wake()
 
     def get_nowait(self) -> T | HintsLost | None:
-        """Return the next hint; `None` where there is none."""
+        """Return the next notification; `None` if there is none."""
         return self._queue.popleft() if self._queue else None
 
     async def __anext__(self) -> T | HintsLost:
@@ -343,7 +356,7 @@ class HintQueue(AsyncIterator[T | HintsLost]):
 
 
 class HintQueues(Generic[T]):
-    """The streams of hints in this process, each to one who watches the store."""
+    """The streams of change notifications in this process, one for each watcher of the store."""
 
     def __init__(self) -> None:
         self._queues: dict[HintQueue[T], TrioRun | None] = {}
@@ -351,7 +364,7 @@ class HintQueues(Generic[T]):
 
     @contextmanager
     def watch(self) -> Generator[HintQueue[T]]:
-        """Open a stream of the hints of `notify`, from now on."""
+        """Open a stream of the changes passed to `notify` from now on."""
         hints = HintQueue[T]()
         self._queues[hints] = current_run() if trio.lowlevel.in_trio_run() else None
         try:
@@ -370,13 +383,14 @@ class HintQueues(Generic[T]):
 
 
 _FAILURE_MEMORY: Final = 30.0
-"""Seconds after which a failed method is forgotten that is not called again."""
+"""Seconds after which a failed method that isn't called again is dropped."""
 
 
 def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
-    """Return ``new`` as a store keeps the record from ``now`` on, behind the ``last_position`` place of its scope."""
+    """Return ``new`` in the form in which a store keeps it from ``now`` on. Its position is after ``last_position`` in
+    its scope."""
     expires = None if ttl_ms is None else now + ttl_ms
     return attrs.evolve(
         new,
@@ -392,7 +406,7 @@ def created_record(
 def _logged(
     method: Callable[Concatenate[Any, P], Awaitable[T]], kind: str
 ) -> Callable[Concatenate[LoggedStore, P], Awaitable[T]]:
-    """Return the ``method`` of `TaskStore` as `LoggedStore` has it; ``kind``: the work that a failure stops."""
+    """Return `LoggedStore`'s version of a `TaskStore` ``method``. ``kind`` describes the work that a failure stops."""
     name = method.__name__
 
     @wraps(method)
@@ -412,27 +426,29 @@ def _logged(
 
 
 class LoggedStore:
-    """The ``store``, as one process sees the store. All errors are raised; an outage is one line in the log, for any
-    number of calls, and its end is another one. Each method counts by itself, since a full disk can be read; a method
-    that has not been called for a while is forgotten."""
+    """Wraps ``store`` to log outages: one line at the beginning and one at the end, however many calls fail.
+
+    All errors are raised. Methods are tracked separately, since a full disk can still be read. A method that isn't
+    called for a while is dropped.
+    """
 
     def __init__(self, store: TaskStore) -> None:
         self.store = store
         self.failing_methods: dict[str, float] = {}
-        """The methods that have failed last, and when."""
+        """The methods whose last call failed, and when."""
 
     def log_failure(self, method: str, kind: str, error: Exception) -> None:
-        """Note that ``method`` has failed just now."""
+        """Record that ``method`` has just failed, and log it if it is new."""
         if not self.failing_methods:
             words = "the store of tasks cannot be %s; what waits for it is tried again"
-            if isinstance(error, (StoreDown, Uncertain)):  # an outage, in words of the store
+            if isinstance(error, (StoreDown, Uncertain)):  # an outage, described by the store
                 logger.error(f"{words}: %s", kind, error.strerror or error)
             else:
                 logger.error(words, kind, exc_info=error)
         self.failing_methods[method] = trio.current_time()
 
     def log_success(self, method: str) -> None:
-        """Note that ``method`` works again."""
+        """Record that ``method`` works again."""
         self.failing_methods.pop(method, None)
         long_ago = trio.current_time() - _FAILURE_MEMORY
         self.failing_methods = {each: when for each, when in self.failing_methods.items() if when > long_ago}

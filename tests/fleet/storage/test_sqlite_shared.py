@@ -256,7 +256,7 @@ async def test_missing_folder_is_waited_for(path: Path, caplog: pytest.LogCaptur
 
 @pytest.mark.parametrize(
     ("statement", "words"),
-    [("CREATE TABLE notes (text)", "a database of something else"), ("PRAGMA user_version = 9", "something else")],
+    [("CREATE TABLE notes (text)", "another kind of database"), ("PRAGMA user_version = 9", "another kind")],
 )
 async def test_replica_does_not_wait_for_a_file_of_something_else(path: Path, statement: str, words: str):
     execute(path, statement)
@@ -276,7 +276,7 @@ async def test_replica_does_not_wait_for_a_file_of_a_newer_version(path: Path):
     async with SQLiteStorage(path).join("weather"):
         pass
     execute(path, "PRAGMA user_version = 3")
-    with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="a newer trio-mcp has made it"):
+    with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="written by a newer trio-mcp"):
         async with SQLiteStorage(path).join("weather"):
             pass
 
