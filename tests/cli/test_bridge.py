@@ -220,7 +220,7 @@ async def test_a_server_that_is_lost_ends_the_call_and_the_bridge(behind: str, e
     [
         (["no such server"], 2, "no URL, no Python file"),
         (["--tcp", "1", "--unix", "x", "tcp://127.0.0.1:1"], 2, "give one of them"),
-        (["http:///mcp"], 2, "the address of an HTTP server is like"),
+        (["http:///mcp"], 2, "the URL of an HTTP server must be like"),
         (["--", sys.executable, "-c", "raise SystemExit('no server')"], 3, "no server"),
         (["tcp://127.0.0.1:9"], 3, "cannot be reached"),
     ],

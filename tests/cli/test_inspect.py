@@ -187,13 +187,13 @@ async def test_server_that_listens_is_shown_by_its_url(nursery):
     ("target", "words"),
     [
         ("no-such-thing", "there is no command 'no-such-thing'"),
-        ("http:///mcp", "the address of an HTTP server is like"),
-        ("ws:///mcp", "the address of a WebSocket is like"),
+        ("http:///mcp", "the URL of an HTTP server must be like"),
+        ("ws:///mcp", "a WebSocket URL must be like"),
         ("tcp://127.0.0.1", "a TCP address is like"),
         ("say 'hello", "cannot be split into words"),
         ("", "an empty string is no server"),
-        ("tcp://127.0.0.1:99999", "a port is a number from 1 to 65535"),
-        ("ws://" + "a" * 64 + ".example/mcp", "no host can have the name"),
+        ("tcp://127.0.0.1:99999", "the port must be a number from 1 to 65535"),
+        ("ws://" + "a" * 64 + ".example/mcp", "not a valid host name"),
     ],
 )
 async def test_target_that_is_none_is_a_usage_error(target: str, words: str):

@@ -103,7 +103,7 @@ async def test_refusals_do_not_end_the_attempts_but_a_server_that_has_no_streams
         await trio.sleep(1000)
         await client.unsubscribe("note://a")
     assert [message["method"] for message in server.seen].count("subscriptions/listen") == 4
-    assert "tells no more of changes of note://a: the peer answered: no (-32601)" in caplog.text
+    assert "no longer reports changes of note://a: the peer answered: no (-32601)" in caplog.text
 
 
 async def test_a_resource_that_the_server_cannot_tell_of_any_more_is_given_up(
@@ -115,7 +115,7 @@ async def test_a_resource_that_the_server_cannot_tell_of_any_more_is_given_up(
         await server.acknowledge(toolsListChanged=True)
         await server.receive("notifications/cancelled")
         await trio.sleep(1000)
-    assert (told, "tells no more of changes of note://a" in caplog.text) == ([], True)
+    assert (told, "no longer reports changes of note://a" in caplog.text) == ([], True)
 
 
 async def test_lists_are_followed_anew_too(autojump_clock: MockClock) -> None:

@@ -110,7 +110,7 @@ async def test_the_time_of_the_user_does_not_count_for_connecting(jump_clock: Mo
 
 
 async def test_a_header_of_the_user_cannot_stand_beside_auth() -> None:
-    with pytest.raises(ValueError, match="written by auth="):
+    with pytest.raises(ValueError, match="which auth= writes"):
         async with open_websocket("ws://127.0.0.1:1/mcp", headers={"Authorization": "x"}, auth=Bearer("good")):
             pytest.fail("opened with two authorizations")
 

@@ -126,8 +126,8 @@ async def test_a_card_that_makes_no_sense_is_none(body: bytes, complaint: str) -
     ("body", "complaint"),
     [
         (b"<html>", "no JSON"),
-        (b'{"entries": {}}', "is no catalogue"),
-        (b'{"entries": [7]}', "is no catalogue"),
+        (b'{"entries": {}}', "is not a valid catalogue"),
+        (b'{"entries": [7]}', "is not a valid catalogue"),
         (b'{"entries": []}'.ljust(1024 * 1024 + 1), "more than 1048576 bytes"),
     ],
 )
@@ -172,10 +172,10 @@ async def test_three_redirects_are_followed() -> None:
     ("where", "complaint"),
     [
         ("/mcp", "more than 3 redirects"),
-        ("http://10.0.0.7/card", "is not asked"),
+        ("http://10.0.0.7/card", "refusing to fetch"),
         ("file:///etc/passwd", "an HTTP URL"),
         ("https://user:word@example.com", "neither a user"),
-        ("http://[", "leads to no URL|no URL"),
+        ("http://[", "redirects to an invalid URL|no URL"),
         ("https://example.com/#there", "fragment"),
     ],
 )
@@ -203,7 +203,7 @@ async def test_a_catalogue_belongs_to_a_domain(domain: str) -> None:
 async def test_a_catalogue_of_another_machine_leads_to_none_of_this_one_in_plain_text() -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         named = FoundServer("urn:x", "https://example.com/.well-known/ai-catalog.json", url=server.url)
-        with pytest.raises(DiscoveryFailed, match="is not asked"):
+        with pytest.raises(DiscoveryFailed, match="refusing to fetch"):
             await read_card(named)
         for url in ("https://10.0.0.7/card", "https://127.0.0.1/card", "https://[::ffff:169.254.169.254]/card"):
             named = FoundServer("urn:x", "https://example.com/.well-known/ai-catalog.json", url=url)
@@ -226,12 +226,12 @@ async def test_with_public_addresses_only_this_machine_is_not_contacted_in_any_f
         port = server.url.rpartition(":")[2].partition("/")[0]
         place = f"{scheme}://{host}:{port}"
         for catalog in (f"{place}/.well-known/ai-catalog.json", "https://example.com/.well-known/ai-catalog.json"):
-            with pytest.raises(DiscoveryFailed, match="is not asked"):
+            with pytest.raises(DiscoveryFailed, match="refusing to fetch"):
                 await read_card(FoundServer("urn:x", catalog, url=f"{place}/card"), public_addresses_only=True)
-        with pytest.raises(DiscoveryFailed, match="is not asked"):
+        with pytest.raises(DiscoveryFailed, match="refusing to fetch"):
             await read_card(f"{place}/card", public_addresses_only=True)
         for domain in (place, f"{host}:{port}"):
-            with pytest.raises(DiscoveryFailed, match="is not asked"):
+            with pytest.raises(DiscoveryFailed, match="refusing to fetch"):
                 await discover(domain, public_addresses_only=True)
     assert server.connections == 0
 
@@ -271,13 +271,13 @@ async def test_with_public_addresses_only_no_redirect_leads_to_this_machine(
         return Fetched(status=302, headers={"location": f"https://{host}/card"}, body=b"")
 
     monkeypatch.setattr(HttpFetcher, "_exchange", exchange)
-    with pytest.raises(DiscoveryFailed, match="is not asked"):
+    with pytest.raises(DiscoveryFailed, match="refusing to fetch"):
         await read_card("https://example.com/card", public_addresses_only=True)
     assert asked == ["https://example.com/card"]
 
 
 async def test_a_url_is_a_text() -> None:
-    with pytest.raises(TypeError, match="a URL is a text"):
+    with pytest.raises(TypeError, match="a URL must be a string"):
         await read_card(7)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="a URL is a text"):
+    with pytest.raises(TypeError, match="a URL must be a string"):
         await discover(b"example.com")  # pyright: ignore[reportArgumentType]

@@ -79,9 +79,9 @@ async def test_what_does_not_listen_is_connection_lost(socket_folder: Path) -> N
     ("url", "told"),
     [
         ("https:///mcp", "https://example.com/mcp"),
-        ("ftp://example.com", "a URL is like https://host/path"),
-        ("server.py", "a URL is like https://host/path"),
-        ("npx -y server", r"not 'npx -y server'; a command is a list of words: \['npx', '-y', 'server'\]"),
+        ("ftp://example.com", "a URL must be like https://host/path"),
+        ("server.py", "a URL must be like https://host/path"),
+        ("npx -y server", r"not 'npx -y server'; pass a command as a list: \['npx', '-y', 'server'\]"),
         ("tcp://127.0.0.1", "tcp://127.0.0.1:8765"),
         ("tcp://:80", "tcp://127.0.0.1:8765"),
         ("unix://run/server.sock", "unix:///run/server.sock"),
@@ -124,7 +124,7 @@ def test_headers_tls_and_authorization_are_for_http_and_websockets(more: dict[st
 
 
 def test_an_address_has_one_authorization() -> None:
-    with pytest.raises(BadTarget, match="written by auth="):
+    with pytest.raises(BadTarget, match="which auth= writes"):
         Address("https://example.com/mcp", headers={"Authorization": "Bearer x"}, auth=Bearer("y"))
 
 
@@ -136,7 +136,7 @@ def test_what_may_be_secret_is_not_in_the_representation() -> None:
 
 @pytest.mark.parametrize("words", ["python server.py", [], ()])
 def test_a_command_is_a_list_of_words(words: Any) -> None:
-    with pytest.raises(ValueError, match="a list of words"):
+    with pytest.raises(ValueError, match="a command must be a list"):
         Command(words)
 
 

@@ -110,7 +110,7 @@ def test_policy_and_options_are_those_of_all_entries(tmp_path: Path) -> None:
         ({"url": "https://b", "type": "ftp"}, "type: 'ftp' is not spoken here"),
         ({"url": "https://b", "transport": "FTP"}, "transport: 'FTP' is not spoken here"),
         ({"httpUrl": 1}, "httpUrl: must be a text"),
-        ({"url": "https:///mcp"}, "the address of an HTTP server is like"),
+        ({"url": "https:///mcp"}, "the URL of an HTTP server must be like"),
         ({"url": "tcp://b:1", "headers": {"a": "b"}}, "for HTTP and WebSockets"),
         ({"url": 1}, "url: must be a text"),
         ({"url": "ws://b", "type": 1}, "type: must be a text"),

@@ -188,7 +188,7 @@ ROWS: dict[str, tuple[str, str]] = {
     ),
     "a command as text": (
         "async def main():\n    async with open_stdio('python server.py'):  # !\n        pass",
-        "a command is a list of words",
+        "a command must be a list",
     ),
     "no scheme of HTTP": (
         "async def main():\n    async with open_http('localhost:8000'):  # !\n        pass",

@@ -367,7 +367,7 @@ def _supported(error: PeerError) -> list[str]:
 def _nothing_in_common(error: PeerError) -> ProtocolViolation:
     """Return the error for a modern server that has no revision in common with us; there is no fallback."""
     names = ", ".join(name[:40] for name in _supported(error)[:10]) or "unknown"
-    return ProtocolViolation(f"client and server have no modern revision in common; the server has {names}")
+    return ProtocolViolation(f"no modern revision in common with the server, which has {names}")
 
 
 async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
@@ -400,7 +400,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
             if offered is None:
                 raise
             refusal = error.with_traceback(None)
-            logger.info("the server refuses the revision %s, and is offered %s", tried[-1].name, offered.name)
+            logger.info("the server refused revision %s; offering %s", tried[-1].name, offered.name)
     result = structured("initialize", with_version(data, tried[-1].name), InitializeResult, client._faults)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
@@ -449,7 +449,7 @@ async def renew_session(client: Client) -> None:
         for uri in tuple(session.uris):
             await client.subscribe(uri)
     except PeerError as error:
-        logger.warning("the server has forgotten its session, and refuses in the new one: %s", error)
+        logger.warning("the server lost its session, and refused to restore it: %s", error)
     notify_changes(client)
 
 

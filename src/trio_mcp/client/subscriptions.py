@@ -192,7 +192,7 @@ class ChangeStreams:
             except ConnectionLost:
                 raise
             except MCPError as error:
-                logger.warning("the server declares that it tells of %s, but does not: %s", what, error)
+                logger.warning("the server declares that it reports changes of %s, but refused: %s", what, error)
 
     async def subscribe(self, uri: str, ask: Ask) -> None:
         """Report the changes of a resource to the callback. See `Client.subscribe`."""
@@ -289,7 +289,7 @@ class ReopenedStream:
 
     def _is_final(self, failure: Exception | None) -> bool:
         if isinstance(failure, PeerError) and failure.code == METHOD_NOT_FOUND:
-            logger.warning("the server tells no more of changes of %s: %s", self._subject, failure)
+            logger.warning("the server no longer reports changes of %s: %s", self._subject, failure)
             return True
         return isinstance(failure, ConnectionLost)
 
@@ -297,7 +297,7 @@ class ReopenedStream:
         delay = growing_delay(attempt, longest=_LONGEST_DELAY)
         failure = self.stream.failure
         level = logging.INFO if failure is None else logging.WARNING
-        told = "the server tells no more of changes of %s, and is asked again in %.1f s: %s"
+        told = "the server no longer reports changes of %s, and is asked again in %.1f s: %s"
         logger.log(level, told, self._subject, delay, failure or "it ended the stream")
         await trio.sleep(delay)
 
@@ -314,7 +314,7 @@ class ReopenedStream:
     def _catch_up(self, acknowledged: SubscriptionFilter) -> None:
         kinds = kinds_in(acknowledged) & self._kinds
         if not (kinds or self._extensions.intersection(acknowledged.extensions or ())):
-            logger.warning("the server tells no more of changes of %s", self._subject)
+            logger.warning("the server no longer reports changes of %s", self._subject)
             self.cancel()
         for kind in sorted(kinds - {"resource"}):
             self._notify_change(f"notifications/{kind}/list_changed", {})

@@ -1,1 +1,1 @@
-"""Connecting of a client over each transport."""
+"""Opening clients over each transport."""

@@ -1,4 +1,4 @@
-"""BadTarget, raised for a target that cannot be a server; and the check of host names and ports."""
+"""BadTarget: the error for a target that can't be a server; and the validation of host names and ports."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _LONGEST_NAME = 254
 
 
 class BadTarget(MCPError, ValueError):
-    """The target cannot be a server, on any machine: a command without words, an invalid URL or host name. Nothing was
-    started or sent."""
+    """The target can't be a server, on any machine: an empty command, an invalid URL or host name. Nothing was started
+    or sent."""
 
 
 def check_url(url: str, example: str) -> None:
-    """Raise `TypeError` for a URL that is no text."""
-    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance] users' own
-        raise TypeError(f"a URL is a text, {example!r} for example, not {url!r}")
+    """Raise `TypeError` if ``url`` isn't a string."""
+    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance] user input
+        raise TypeError(f"a URL must be a string, {example!r} for example, not {url!r}")
 
 
 def check_server_url(url: str, example: str) -> None:
-    """Raise as `check_url`, and `BadTarget` for a URL with a user or a password."""
+    """Raise the errors of `check_url`, and `BadTarget` for a URL with a user or a password."""
     check_url(url, example)
     if _USER.match(url):
         raise BadTarget(
@@ -33,18 +33,18 @@ def check_server_url(url: str, example: str) -> None:
 
 
 def check_address(host: str, port: int) -> None:
-    """Raise `BadTarget` unless ``host`` may be a host name or address, and ``port`` is one to connect to, and
-    `TypeError` for a host that is no text, or a port that is no integer."""
-    if not isinstance(host, str) or not isinstance(port, int):  # pyright: ignore[reportUnnecessaryIsInstance] users' own
-        raise TypeError(f"a host is a text and a port an integer, not {host!r} and {port!r}")
+    """Raise `BadTarget` for an invalid host name or address, or a port that can't be connected to. Raise `TypeError` if
+    the host isn't a string, or the port isn't an integer."""
+    if not isinstance(host, str) or not isinstance(port, int):  # pyright: ignore[reportUnnecessaryIsInstance] user input
+        raise TypeError(f"the host must be a string and the port an integer, not {host!r} and {port!r}")
     if not 0 < port <= _LARGEST_PORT:
-        raise BadTarget(f"a port is a number from 1 to {_LARGEST_PORT}, not {port}")
+        raise BadTarget(f"the port must be a number from 1 to {_LARGEST_PORT}, not {port}")
     try:
-        # Encoded as the system will be asked for it, which would let spaces and control characters through. The codec
-        # takes the square of the length.
+        # Encoded as for the system's lookup, which alone would accept spaces and control characters. The codec takes
+        # time in the square of the length.
         is_text = len(host) <= _LONGEST_NAME and host.isprintable() and " " not in host
         well_formed = is_text and bool(host.encode("idna"))
-    except UnicodeError:  # empty labels, those of more than 63 bytes, and characters that no name has
+    except UnicodeError:  # empty labels, labels of more than 63 bytes, and invalid characters
         well_formed = False
     if not well_formed:
-        raise BadTarget(f"no host can have the name {host[:300]!r}")
+        raise BadTarget(f"not a valid host name: {host[:300]!r}")

@@ -1,4 +1,4 @@
-"""Finding servers before connecting: the catalogue of a domain, and the cards of servers (SEP-2127)."""
+"""Discovery of servers before connecting: the catalogue of a domain, and server cards (SEP-2127)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 
 class DiscoveryFailed(MCPError):
-    """There is no card, or no catalogue, at the URL, or what is there makes no sense. The message says which, and has
-    no characters that a terminal obeys."""
+    """There is no server card or catalogue at the URL, or its content is invalid. The message says which, and contains
+    no terminal control characters."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))
@@ -42,33 +42,33 @@ class DiscoveryFailed(MCPError):
 
 @frozen
 class FoundServer:
-    """A server that a catalogue names. What is said of it is unverified."""
+    """A server that a catalogue lists. Its description is unverified."""
 
     identifier: str
-    """The identifier in the catalogue, such as ``urn:air:example.com:mcp:weather``."""
+    """The server's identifier in the catalogue, such as ``urn:air:example.com:mcp:weather``."""
     catalog: str
     """The URL of the catalogue."""
     url: str | None = attrs.field(default=None, kw_only=True)
-    """The URL of the card; `None` where the catalogue has the card itself."""
+    """The URL of the server card; `None` if the catalogue contains the card itself."""
     card: ServerCard | None = attrs.field(default=None, kw_only=True)
-    """The card, where the catalogue has it itself."""
+    """The server card, if the catalogue contains it."""
 
 
 async def read_card(where: str | FoundServer, *, public_addresses_only: bool = False) -> ServerCard:
     """Return the card of a server: at a URL, such as ``https://example.com/mcp/server-card``, or of a server that
     `discover` has found.
 
-    The scheme is ``https``, or ``http`` where the URL, or the catalogue that names it, is of this machine. Up to three
-    redirects are followed, by the same rule; each answer has 30 seconds, and 64 KiB are read at most. With
-    ``public_addresses_only``, meant for programs on servers, only addresses on the public internet are contacted, and
-    never this machine, for any URL. Raises `DiscoveryFailed`.
+    A card is unverified. Compare it with `Client.server_info` once connected, and base no decision on it.
 
-    Nobody has verified what a card says. Compare it with `Client.server_info` once connected, and decide nothing by it.
+    Only ``https`` is allowed, or ``http`` if the URL, or the catalogue that names it, is on this machine. Up to three
+    redirects are followed, by the same rule. Each response may take 30 seconds and have 64 KiB. With
+    ``public_addresses_only``, meant for programs on servers, only addresses on the public internet are contacted, and
+    never this machine. Raises `DiscoveryFailed`.
     """
     if isinstance(where, FoundServer):
         if where.card is not None:
             return where.card
-        # Whoever wrote the catalogue has named the URL, so what it may lead to depends on where the catalogue is.
+        # The author of the catalogue has named the URL, so where the catalogue is decides where the URL may lead.
         url, named_by = where.url or "", where.catalog
     else:
         check_url(where, "https://example.com/mcp/server-card")
@@ -82,10 +82,10 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
 
 async def discover(domain: str, *, public_addresses_only: bool = False) -> list[FoundServer]:
     """Return the servers in the catalogue of ``domain``, ``example.com`` or ``https://example.com``, up to a thousand.
-    Entries of other kinds, and those that make no sense, are left out.
+    Other kinds of entries, and invalid ones, are left out.
 
-    The catalogue is asked for by the rules of `read_card`, ``public_addresses_only`` included, and up to 1 MiB are
-    read. Raises `DiscoveryFailed`, also where the domain has no catalogue.
+    The catalogue is fetched by the rules of `read_card`, including ``public_addresses_only``, and may have 1 MiB.
+    Raises `DiscoveryFailed`, also if the domain has no catalogue.
     """
     check_url(domain, "example.com")
     try:
@@ -93,19 +93,21 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
     except ValueError as error:
         raise DiscoveryFailed(str(error)) from None
     if target != "/":
-        raise DiscoveryFailed(f"a catalogue belongs to a whole domain, like example.com: {domain[:300]!r}")
+        raise DiscoveryFailed(
+            f"pass a domain, like example.com, since a catalogue is for a whole domain: {domain[:300]!r}"
+        )
     url = f"{origin}{CATALOG_PATH}"
     body = await _read(url, CATALOG_TYPE, _LARGEST_CATALOG, _rules(url, public_addresses_only))
     try:
         catalog = structure(_decoded(body), Catalog)
     except ValueError as error:
-        raise DiscoveryFailed(f"{url} is no catalogue: {error}") from None
+        raise DiscoveryFailed(f"{url} is not a valid catalogue: {error}") from None
     found = (_found(entry, url) for entry in catalog.entries[:_MOST_ENTRIES])
     return [server for server in found if server is not None]
 
 
 def _found(entry: Any, catalog: str) -> FoundServer | None:
-    """Return the server of an entry; `None` for an entry of another kind, or one that has not exactly one of ``url``
+    """Return the server of an entry; `None` for another kind of entry, or one that doesn't have exactly one of ``url``
     and ``data``."""
     if entry.get("type") != CARD_TYPE or ("url" in entry) == ("data" in entry):
         return None
@@ -119,14 +121,14 @@ def _found(entry: Any, catalog: str) -> FoundServer | None:
 
 def _rules(named_by: str, public_addresses_only: bool) -> UrlRules:
     try:
-        # Unlike the server of a client, the domain comes from a stranger: no address of this machine is public.
+        # Unlike the server of a client, the domain is untrusted: no address of this machine counts as public.
         return UrlRules(public_addresses_only=True) if public_addresses_only else UrlRules.for_server(named_by)
     except ValueError as error:
         raise DiscoveryFailed(str(error)) from None
 
 
 async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
-    """Return the document of the media type ``kind`` at ``url``, of ``limit`` bytes at most. Raises
+    """Return the document of the media type ``kind`` at ``url``, of at most ``limit`` bytes. Raises
     `DiscoveryFailed`."""
     fetcher = HttpFetcher(rules, max_bytes=limit)
     where = url
@@ -134,12 +136,12 @@ async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
         try:
             answer = await fetcher.fetch(Fetch(method="GET", url=where, headers=(("accept", kind),)))
         except FetchFailed as error:
-            raise DiscoveryFailed(f"nothing was read: {error}") from None
+            raise DiscoveryFailed(f"the request failed: {error}") from None
         if answer.status not in _REDIRECTS:
             break
         where = _next(answer, where)
     else:
-        raise DiscoveryFailed(f"{url} leads through more than {_MOST_REDIRECTS} redirects")
+        raise DiscoveryFailed(f"{url} leads to more than {_MOST_REDIRECTS} redirects")
     if answer.status != 200:
         raise DiscoveryFailed(f"there is nothing at {where}: status {answer.status}")
     return answer.body
@@ -149,7 +151,7 @@ def _next(answer: Fetched, where: str) -> str:
     try:
         return urljoin(where, answer.headers.get("location", ""))
     except ValueError:
-        raise DiscoveryFailed(f"{where} leads to no URL") from None
+        raise DiscoveryFailed(f"{where} redirects to an invalid URL") from None
 
 
 def _decoded(body: bytes) -> Any:
@@ -160,12 +162,12 @@ def _decoded(body: bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ValueError("it is no JSON in UTF-8") from None
+        raise ValueError("it is not JSON in UTF-8") from None
     return data
 
 
 def _card(data: Any) -> ServerCard:
-    """Return the card in ``data``. Raises `ValueError`, also for a name by which nobody knows a server again."""
+    """Return the card in ``data``. Raises `ValueError`, also for a name that doesn't identify a server."""
     card = structure(data, ServerCard)
     check_name(card.name)
     return card

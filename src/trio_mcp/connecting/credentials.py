@@ -1,6 +1,5 @@
-"""Credentials and headers that a user gives for requests to one server, by HTTP or for a WebSocket: checked where
-they are given, so that no token goes where others could read the token.
-"""
+"""Credentials and headers that a user passes for requests to one server, over HTTP or WebSocket. They are validated at
+once, so that no token is sent where others could read it."""
 
 from __future__ import annotations
 
@@ -15,20 +14,20 @@ from ..concurrency.contexts import asynccontextmanager
 from ..transports.http_client.origins import is_local_host, names_socket, split_url
 
 _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
-"""Statuses that say for want of what a request was refused, where a challenge comes with them."""
+"""Statuses that refuse a request because of missing credentials, if they come with a challenge."""
 
 
 def check_authorization(auth: ClientAuth | None, headers: Mapping[str, str], url: str) -> None:
-    """Raise `ValueError` for headers of the user that ``auth`` would write, too, and where ``auth`` or the headers have
-    a token that others could read on its way to ``url``."""
+    """Raise `ValueError` if the user's headers contain one that ``auth`` writes, or if a token in ``auth`` or the
+    headers could be read by others on its way to ``url``."""
     named = [name for name in headers if str(name).lower() in ("authorization", "dpop")]
     if named and auth is not None:
-        raise ValueError(f"the header {named[0]} is written by auth=: give one of the two")
+        raise ValueError(f"pass either auth= or the header {named[0]}, which auth= writes, not both")
     if (named or auth is not None) and not is_confidential(url, trusted_http_hosts(auth)):
         scheme, _, rest = url.partition("://")
         where = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0].rpartition('@')[2][:300]}"
         needed = "wss" if scheme.lower() == "ws" else "https"
-        raise ValueError(f"no token is sent to {where} in plain text: the server needs {needed}")
+        raise ValueError(f"refusing to send a token to {where} in plain text: the server needs {needed}")
 
 
 def trusted_http_hosts(auth: ClientAuth | None) -> Collection[str]:
@@ -40,8 +39,8 @@ def trusted_http_hosts(auth: ClientAuth | None) -> Collection[str]:
 async def open_credentials(
     auth: ClientAuth | None, url: str, timeouts: CallTimeouts
 ) -> AsyncGenerator[Credentials | None]:
-    """Open the credentials for requests to the server at ``url``; `None` without ``auth``. Limits of ``timeouts`` stand
-    still while the user is asked."""
+    """Open the credentials for requests to the server at ``url``; `None` without ``auth``. ``timeouts`` are paused
+    while the user is asked."""
     if auth is None:
         yield None
         return
@@ -50,16 +49,16 @@ async def open_credentials(
 
 
 def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether an answer says that the request was refused for want of a token, of a scope or of a nonce."""
-    # 2026-07-28 authorization, Error Handling; RFC 9449 section 9: a nonce is asked for with a challenge.
+    """Return whether a response says that the request was refused because a token, a scope or a nonce is missing."""
+    # 2026-07-28 authorization, Error Handling; RFC 9449 section 9: a challenge may demand a nonce.
     if status in _CHALLENGING:
         return "www-authenticate" in headers
     return status == HTTPStatus.UNAUTHORIZED
 
 
 def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
-    """Return whether a token may be sent to the server at ``url``: over TLS, or on this machine, by HTTP or WebSocket,
-    or by HTTP to one of ``trusted_http_hosts``. Others could read the token on the way elsewhere."""
+    """Return whether nobody else can read a token on its way to the server at ``url``: over TLS, or on this machine, by
+    HTTP or WebSocket, or by HTTP to one of ``trusted_http_hosts``."""
     scheme = url.partition(":")[0].lower()
     if names_socket(url):
         return True
@@ -73,15 +72,18 @@ def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
 
 
 def can_sign_in(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
-    """Return whether OAuth can get a token for the server at ``url``. A server on a Unix socket has no URL that an
-    authorization server could know."""
+    """Return whether OAuth can get a token for the server at ``url``. It can't for a server on a Unix socket, since an
+    authorization server has no URL to identify it by."""
     return is_confidential(url, trusted_http_hosts) and not names_socket(url)
 
 
 def resource_at(url: str) -> str:
     """Return the canonical URI of the server at ``url`` (RFC 8707 section 2; 2026-07-28 authorization, Canonical Server
-    URI): scheme and host in lower case, neither query nor fragment, nor a slash that stands for no path. A WebSocket is
-    asked for by HTTP; a URL of a Unix socket, which is no such URI, is returned as it is. Raises `ValueError`."""
+    URI).
+
+    Scheme and host are in lower case, without query, fragment, and a slash for an empty path. A WebSocket gets the URI
+    for HTTP. A URL of a Unix socket, which has no such URI, is returned unchanged. Raises `ValueError`.
+    """
     if names_socket(url):
         return url
     origin, target = split_url(f"http{url[2:]}" if url[:2].lower() == "ws" else url)
@@ -106,23 +108,23 @@ _HEADER_VALUE: Final = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\
 
 
 def given_headers(given: Mapping[str, str]) -> Headers:
-    """Return headers that a user gives for requests to one server, by HTTP or for a WebSocket.
+    """Return the headers that a user passes for requests to one server, over HTTP or WebSocket.
 
-    Raises `TypeError` for what is no mapping of names to texts, and `ValueError` for headers that the client itself
-    writes, or that no HTTP request can have. The words of the error have no value, since values are secrets.
+    Raises `TypeError` unless they are a mapping of strings to strings, and `ValueError` for headers that the client
+    writes itself, or that HTTP doesn't allow. The messages contain no values, since values may be secrets.
     """
-    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users' own
-        raise TypeError(f"headers are a mapping, such as {{'X-Name': 'text'}}, not a {type(given).__name__}")
+    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] user input
+        raise TypeError(f"headers must be a mapping, such as {{'X-Name': 'text'}}, not a {type(given).__name__}")
     return [_checked_header(name, text) for name, text in given.items()]
 
 
 def _checked_header(name: str, text: str) -> tuple[bytes, bytes]:
     if not isinstance(name, str) or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"headers have texts as names and values; the value of {name!r} is a {type(text).__name__}")
+        raise TypeError(f"headers must map strings to strings; the value of {name!r} is a {type(text).__name__}")
     if not _HEADER_NAME.fullmatch(name):
-        raise ValueError(f"no header of HTTP can have the name {name[:100]!r}")
+        raise ValueError(f"not a valid name for an HTTP header: {name[:100]!r}")
     if name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_PREFIXES):
-        raise ValueError(f"the header {name} is written by the client itself")
+        raise ValueError(f"remove the header {name}: the client writes it itself")
     if not _HEADER_VALUE.fullmatch(text):
-        raise ValueError(f"the value of the header {name} has a character that no header can have, or outer blanks")
+        raise ValueError(f"the value of the header {name} has an invalid character, or leading or trailing spaces")
     return name.encode("ascii"), text.encode("latin-1")

@@ -1,4 +1,4 @@
-"""open_tcp and open_unix: connect to a server that listens, in the framing of stdio."""
+"""open_tcp and open_unix: connect to a server over a TCP or Unix socket, in the framing of stdio."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ from ..transports.sockets import connect_unix, keep_alive, socket_path
 from .bad_target import BadTarget, check_address
 
 Connect: TypeAlias = Callable[[], Awaitable[trio.SocketStream]]
-"""Connects to a server that listens."""
+"""A function that connects to a listening server."""
 
 
 @async_with_only("client")
 def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Connect to the server that listens on a TCP port, one message per line; closed with the block.
+    """Connect to a server on a TCP port, one message per line. Yields a client, which is closed at the end of the
+    block.
 
-    ``options`` are those of `ClientSettings`. Raises as `open_client`, and also `ConnectionLost` when nobody listens,
-    and `BadTarget` for an invalid host name or port.
+    ``options``: see `ClientSettings`. Raises the errors of `open_client`, and also:
+
+    Raises:
+        ConnectionLost: No server is listening.
+        BadTarget: The host name or port is invalid.
     """
     check_address(host, port)
     return _open_lines("open_tcp", f"{host} port {port}", partial(trio.open_tcp_stream, host, port), options)
@@ -37,7 +41,7 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
 
 @async_with_only("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Connect to the server that listens on a Unix socket, one message per line, as `open_tcp` does. ``options``: see
+    """Connect to a server on a Unix socket, one message per line, like `open_tcp`. ``options``: see
     `ClientSettings`."""
     try:
         name = socket_path(path)
@@ -55,8 +59,8 @@ async def _open_lines(name: str, where: str, connect: Connect, options: ClientOp
 
 @asynccontextmanager
 async def open_lines(where: str, connect: Connect, opening: Opening) -> AsyncGenerator[LineTransport]:
-    """Open the bare messages to and from the server at ``where``, to which ``connect`` connects. Raises
-    `ConnectionLost` when nobody listens."""
+    """Open the raw messages to and from the server at ``where``, to which ``connect`` connects. Raises `ConnectionLost`
+    if no server is listening."""
     with opening.connecting():
         try:
             stream = await connect()

@@ -26,8 +26,8 @@ async def open_memory(
 ) -> AsyncGenerator[Client]:
     """Run ``server`` in this process and connect to it, for tests and embedding.
 
-    Everything works as over a wire, encoding included, but without a wire. ``stateless``: see `ServingOptions`.
-    ``options`` are those of `ClientSettings`.
+    Everything works as over a network, including the encoding of messages. ``stateless``: see `ServingOptions`.
+    ``options``: see `ClientSettings`.
     """
     check_opened_under_trio("open_memory")
     ours, theirs = memory_transports()
@@ -40,8 +40,8 @@ async def open_memory(
 async def open_server(server: Servable, channel: Transport, *, stateless: bool = False) -> AsyncGenerator[None]:
     """Run ``server`` inside the block, for one client at the other end of ``channel``.
 
-    The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and leaves
-    the server's lifespan. The loss of the connection is no exception here. ``stateless``: see `ServingOptions`.
+    The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and exits
+    the server's lifespan. A lost connection raises nothing here. ``stateless``: see `ServingOptions`.
     """
     check_servable(server)
     served = False
@@ -50,7 +50,7 @@ async def open_server(server: Servable, channel: Transport, *, stateless: bool =
             server._running(stateless=stateless) as running,
             open_service_nursery("the client was closed") as nursery,
         ):
-            served = True  # from here on the connection closes the channel
+            served = True  # from here on, the connection closes the channel
             await nursery.start(connection_to(running, framed(channel), SOLE_CLIENT).run)
             yield
     finally:

@@ -1,6 +1,7 @@
-"""Servers on stdio: `open_stdio` starts a child process and connects to it; a Command is such a server as data.
+"""Servers over stdio: `open_stdio` starts a child process and connects to it; a Command describes such a server as
+data.
 
-`watch_exit` detects the exit of a server whose output another process holds open.
+`watch_exit` detects that a server has exited although another process keeps its output open.
 """
 
 from __future__ import annotations
@@ -43,24 +44,35 @@ def open_stdio(
     close_grace: float = 2.0,
     **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[Client]:
-    """Start the server ``command`` as a child process, connect to it over stdio, and own both.
+    """Start a server as a child process, and connect to it over stdio. Yields a client.
 
-    The child runs in the folder ``cwd``, and gets ``env`` on top of a short list of harmless variables (PATH, HOME,
-    LANG, …), or of all of ours with ``inherit_env``. The child's standard error is always read; ``stderr`` gets a
-    copy, and the last lines are part of `ConnectionLost`. If the connection can't be opened, the error also has the
-    command and the last lines of the child's output that are no messages. ``options`` are those of `ClientSettings`.
+    The end of the block ends the child, however the block is left. It closes the child's input and waits up to
+    ``close_grace`` seconds for the child to exit; then it sends SIGTERM to the child's whole process group and waits
+    again, then SIGKILL. The child is reaped, and no process of its group is left. An interrupt (Ctrl-C) during the wait
+    sends SIGKILL at once. Exceptions of the body propagate unchanged, never as a group.
 
-    However left, the block closes the child's input and waits up to ``close_grace`` seconds for the child to exit, then
-    sends SIGTERM to its whole process group and waits once more, then SIGKILL. The child is reaped, and no process of
-    its group runs on. An interrupt (Ctrl-C) during the wait sends SIGKILL at once. Exceptions of the body leave
-    unchanged, never as a group.
+    The child's standard error is always read; its last lines are part of `ConnectionLost`. If the connection can't be
+    opened, the error also has the command and the last lines of the child's output that aren't messages.
 
-    When the child has exited, but a process started by the child holds its output open, a ping is sent after 5 s of
-    silence, and the connection is lost after 5 s more without any message. A server that has become a daemon and goes
-    on talking is not lost.
+    If the child has exited, but a process that it started keeps its output open, the client sends a ping after 5 s of
+    silence. After 5 s more without any message, the connection is lost. A server that has become a daemon and still
+    sends messages isn't lost.
 
-    Raises `ConnectionLost` when the command cannot be started or the server exits, `BadTarget` for a command that no
-    system could start, an empty list or a word with NUL for example, and otherwise as `open_client`.
+    Args:
+        command: The program and its arguments, as a list.
+        env: Environment variables for the child, in addition to a short list of harmless ones (PATH, HOME, LANG, …).
+        inherit_env: True passes all our environment variables to the child.
+        cwd: The working directory of the child.
+        stderr: Gets a copy of the child's standard error.
+        close_grace: Seconds that the child has to exit.
+        options: See `ClientSettings`.
+
+    Raises:
+        ConnectionLost: The command can't be started, or the server exits.
+        BadTarget: No system could start the command, for example because it is empty or contains a NUL.
+        trio.TooSlowError: Connecting takes longer than ``connect_timeout``.
+        PeerError: The server refuses the connection with an error.
+        ProtocolViolation: Client and server have no revision in common.
     """
     child = Command(command, env=env or {}, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace)
     return child.open(**options)
@@ -70,7 +82,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class NotReady(trio.TooSlowError):
-    """The time to connect is over. ``lost`` has the last lines of the child."""
+    """The time to connect has expired. ``lost`` has the last lines of the child."""
 
     def __init__(self, lost: ConnectionLost) -> None:
         super().__init__(str(lost))
@@ -78,15 +90,15 @@ class NotReady(trio.TooSlowError):
 
 
 _LEGACY_COMMANDS: Final = LegacyServers()
-"""The commands whose last child turned out to be a legacy server."""
+"""The commands whose last child was found to be a legacy server."""
 
 
 def _command_arguments(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     if isinstance(command, str) or not command:
-        raise BadTarget('a command is a list of words, ["python", "server.py"] for example, not one string')
+        raise BadTarget('a command must be a list, ["python", "server.py"] for example, not a string')
     words = tuple(os.fsdecode(word) for word in command)
     if not words[0]:
-        raise BadTarget("the first word of a command is the name of a program, not an empty text")
+        raise BadTarget("the first item of a command must be the name of a program, not an empty string")
     for word in words:
         _check_passable("a word of a command", word)
     return words
@@ -97,7 +109,7 @@ def _check_environment(_: Any, __: Any, env: Mapping[str, str]) -> None:
         _check_passable("the name of a variable", name)
         _check_passable(f"the variable {name}", value)
         if not name or "=" in name:
-            raise BadTarget(f"the name of a variable is not empty and has no '=': {name!r}")
+            raise BadTarget(f"the name of an environment variable must not be empty or contain '=': {name!r}")
 
 
 def _check_directory(_: Any, __: Any, cwd: str | os.PathLike[str] | None) -> None:
@@ -106,13 +118,13 @@ def _check_directory(_: Any, __: Any, cwd: str | os.PathLike[str] | None) -> Non
 
 
 def _check_passable(what: str, text: str) -> None:
-    """Raise `BadTarget` for a text that cannot be passed to a program."""
+    """Raise `BadTarget` for a string that can't be passed to a program."""
     try:
         if b"\0" not in os.fsencode(text):
             return
     except UnicodeEncodeError:
-        raise BadTarget(f"{what} has a character that no program can be given: {text[:300]!r}") from None
-    raise BadTarget(f"{what} has no NUL in it: {text[:300]!r}")
+        raise BadTarget(f"{what} has a character that can't be passed to a program: {text[:300]!r}") from None
+    raise BadTarget(f"{what} must not contain a NUL: {text[:300]!r}")
 
 
 @frozen
@@ -123,23 +135,23 @@ class Command:
     words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_command_arguments)
     """The program and its arguments."""
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], validator=_check_environment, kw_only=True)
-    """Variables on top of the inherited variables."""
+    """Environment variables in addition to the inherited ones."""
     inherit_env: bool = attrs.field(default=False, kw_only=True)
-    """True: the child inherits all variables of this process; else a short list of harmless ones."""
+    """True: the child inherits all variables of this process; False: only a short list of harmless ones."""
     cwd: str | os.PathLike[str] | None = attrs.field(default=None, validator=_check_directory, kw_only=True)
-    """Working directory of the child; `None`: the present one."""
+    """Working directory of the child; `None`: the current one."""
     stderr: TextSink | None = attrs.field(default=None, kw_only=True)
     """Gets a copy of the child's standard error."""
     close_grace: float = attrs.field(default=2.0, kw_only=True)
-    """Seconds that the child has to exit by itself, and once more after SIGTERM."""
+    """Seconds that the child has to exit on its own, and again after SIGTERM."""
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
-    """The revision to speak, whatever the options of `open` say; `None`: any."""
+    """The revision to speak, whatever the options of `open` are; `None`: any."""
     prior: JSONObject | None = attrs.field(default=None, validator=check_prior, kw_only=True, repr=False)
-    """What `Client.discovery` gave of this server earlier: see `ClientSettings.prior`."""
+    """A saved `Client.discovery` of this server: see `ClientSettings.prior`."""
 
     @property
     def _identity(self) -> Hashable:
-        """The fields that say which server the command starts."""
+        """The fields that identify the server that the command starts."""
         cwd = None if self.cwd is None else os.fspath(self.cwd)
         return self.words, cwd, self.inherit_env, frozenset(self.env.items())
 
@@ -159,8 +171,8 @@ class Command:
             return
         except LostInProbe as error:
             if opened:
-                raise  # it is the body's own
-            logger.info("%s ended when asked for its era, and is restarted: %s", self.words[0], error.reason)
+                raise  # the error comes from the body of the block
+            logger.info("%s exited on server/discover, and is restarted: %s", self.words[0], error.reason)
         async with self._open(opening, not legacy_first) as client:
             yield client
 
@@ -176,7 +188,7 @@ class Command:
                     async with opening.open_over(transport, exited, legacy_first=legacy_first) as client:
                         if opening.settings.era == "auto":
                             _LEGACY_COMMANDS.record(self._identity, is_legacy=client.revision.handshake)
-                        transport.keep_input(open=False)  # an end before the body asks the child to exit
+                        transport.keep_input(open=False)  # end of input before the body begins: asks the child to exit
                         transport.stop_recording_output()
                         opened = True
                         try:
@@ -185,7 +197,7 @@ class Command:
                             transport.keep_input(open=True)
                 except BaseException as error:
                     if not opened and not isinstance(error, ConnectionLost):
-                        self._explain(error, transport)  # before the child is ended, which may write more
+                        self._explain(error, transport)  # before the child is ended, since it may write more then
                     raise
         except ConnectionLost as error:
             if not opened and transport is not None:
@@ -193,7 +205,7 @@ class Command:
             raise
 
     def _explain(self, error: BaseException, transport: ProcessTransport) -> None:
-        """Add the last lines of the child and the command to the ``error`` of opening."""
+        """Add the command and the last lines of the child to the ``error`` of opening."""
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
         lost.stderr, lost.stdout = transport.last_lines
         lost.command = shown_command(self.words)
@@ -204,16 +216,16 @@ class Command:
                 limit.hint += lost.details
         elif isinstance(error, ProtocolViolation):
             error.args = (f"{error}{lost.details}",)
-        elif lost is not error:  # the answer of the server, whose text stays as it is
+        elif lost is not error:  # the server's own error reply, whose text isn't changed
             error.add_note(lost.details.removeprefix("; "))
 
 
 @asynccontextmanager
-@trio.lowlevel.enable_ki_protection  # no interrupt between the start of a process and those who end it
+@trio.lowlevel.enable_ki_protection  # Ctrl-C must not interrupt between starting a process and its supervision
 async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessTransport]:
-    """Open the bare messages of a child process, which is started and ended as `open_stdio` says.
+    """Open the raw messages of a child process, which is started and ended as described at `open_stdio`.
 
-    Raises `ConnectionLost` when the command cannot be started.
+    Raises `ConnectionLost` if the command can't be started.
     """
     async with open_service_nursery("the connection was closed") as nursery:
         transport = await start_process(
@@ -230,7 +242,7 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
         finally:
             try:
                 nursery.start_protected(transport.discard_output)
-                # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
+                # Two waits before SIGTERM and SIGKILL, and a moment more; SIGKILL can't be ignored.
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
                     await transport.shut_down(command.close_grace)
             finally:
@@ -238,18 +250,18 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
 
 
 _SILENCE: Final = 5.0
-"""Seconds of silence after which the server is asked."""
+"""Seconds of silence after which the server gets a ping."""
 _ANSWER_WITHIN: Final = 5.0
 
 
-@trio.lowlevel.enable_ki_protection  # an interrupt is for the task that uses the client
+@trio.lowlevel.enable_ki_protection  # Ctrl-C is for the task that uses the client
 async def watch_exit(transport: ProcessTransport, client: Client) -> None:
-    """Lose the connection when the child has exited and no other process speaks in its place.
+    """Close the connection when the child has exited and no other process answers in its place.
 
-    The output stays open while a process that the child has started holds it: a helper, which never speaks, or the
-    server itself, which has become a daemon and goes on. After `_SILENCE` seconds of silence a ping decides, or the
-    request that replaces ping in the revision: any message received is a sign of life. From then on the server is asked
-    again only while a call waits.
+    The output stays open while a process that the child has started keeps it open: a helper, which never writes
+    messages, or the server itself, which has become a daemon. After `_SILENCE` seconds of silence a ping decides, or
+    the request that replaces ping in the revision: any message received is a sign of life. Afterwards the server gets
+    further pings only while a call waits.
     """
     await transport.exited()
     alive = False
@@ -264,4 +276,4 @@ async def watch_exit(transport: ProcessTransport, client: Client) -> None:
                 client._connection.lose(await transport.exit_error("the server is gone"))
                 return
     except ConnectionLost:
-        return  # the loss was noticed in another way
+        return  # the loss was detected in another way

@@ -1,4 +1,4 @@
-"""Target: the place of a server, as data. `open_messages` opens the bare messages to and from it, for replays."""
+"""Target: where a server is, as data. `open_messages` opens the raw messages to and from it, for replays."""
 
 from __future__ import annotations
 
@@ -39,27 +39,26 @@ _SCHEMES: Final = frozenset(("http", "https", "http+unix", "ws", "wss", "tcp", "
 
 
 def _is_spoken(_: Any, __: Any, url: str) -> None:
-    check_server_url(url, "https://example.com/mcp")  # first, since the other errors show the URL
+    check_server_url(url, "https://example.com/mcp")  # first, since the other errors quote the URL
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
-        raise BadTarget(f"no URL: {url!r}: {error}") from None
+        raise BadTarget(f"not a valid URL: {url!r}: {error}") from None
     if scheme not in _SCHEMES:
         words = url.split() if "://" not in url else []
         raise BadTarget(
-            f"a URL is like https://host/path, wss://host/path, tcp://host:port or unix:///path, not {url!r}"
-            + (f"; a command is a list of words: {words}" if len(words) > 1 else "")
+            f"a URL must be like https://host/path, wss://host/path, tcp://host:port or unix:///path, not {url!r}"
+            + (f"; pass a command as a list: {words}" if len(words) > 1 else "")
         )
 
 
 @frozen
 class Address:
-    """A server that listens: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port``,
+    """The address of a running server: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port``,
     ``unix:///path``, or ``http+unix://…`` for HTTP over a Unix socket, see `open_http`.
 
     ``headers``, ``ssl_context`` and ``auth`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
-    `BadTarget` for another URL, for two authorizations at once, and for a
-    token that others could read on the way.
+    `BadTarget` for any other URL, for two authorizations at once, and for a token that others could read on the way.
     """
 
     url: str = attrs.field(validator=_is_spoken)
@@ -68,33 +67,33 @@ class Address:
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
     auth: ClientAuth | None = attrs.field(default=None, kw_only=True)
     cookies: bool = attrs.field(default=True, kw_only=True)
-    """False ignores the cookies of the server, over HTTP: see `open_http`."""
+    """False ignores the server's cookies over HTTP: see `open_http`."""
     on_request: OnRequest | None = attrs.field(default=None, kw_only=True, repr=False)
     """Called with each request over HTTP: see `open_http`. In `trio_mcp.aio.open_group`, the event loop runs it."""
     on_response: OnResponse | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Called with the head of each response over HTTP, as `on_request` is."""
+    """Called with the head of each response over HTTP, in the same way as `on_request`."""
     dial: Dial | None = attrs.field(default=None, kw_only=True, repr=False)
     """Opens the TCP connections for HTTP and WebSockets: see `open_http`. Runs under trio, also in `trio_mcp.aio`."""
 
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
-    """The revision to speak, whatever the options of `open` say; `None`: any."""
+    """The revision to speak, whatever the options of `open` are; `None`: any."""
     prior: JSONObject | None = attrs.field(default=None, validator=check_prior, kw_only=True, repr=False)
-    """What `Client.discovery` gave of this server earlier: see `ClientSettings.prior`."""
+    """A saved `Client.discovery` of this server: see `ClientSettings.prior`."""
 
     def __attrs_post_init__(self) -> None:
         parts = urlsplit(self.url)
         only_there = bool(self.headers) or self.ssl_context is not None or self.auth is not None
         if parts.scheme in ("tcp", "unix") and only_there:
-            raise BadTarget(f"headers, TLS and auth= are for HTTP and WebSockets, not for {self.url!r}")
+            raise BadTarget(f"headers, TLS and auth= need HTTP or WebSocket, not {self.url!r}")
         is_hooked = self.on_request is not None or self.on_response is not None
         if is_hooked and parts.scheme not in ("http", "https", "http+unix"):
-            raise BadTarget(f"on_request= and on_response= are for HTTP, not for {self.url!r}")
+            raise BadTarget(f"on_request= and on_response= need HTTP, not {self.url!r}")
         if self.dial is not None and parts.scheme not in ("http", "https", "ws", "wss"):
-            raise BadTarget(f"dial= opens TCP connections for HTTP and WebSockets, not for {self.url!r}")
+            raise BadTarget(f"dial= needs HTTP or WebSocket, not {self.url!r}")
         if parts.scheme in ("http", "https") and not parts.hostname:
-            raise BadTarget(f"the address of an HTTP server is like https://example.com/mcp, not {self.url!r}")
+            raise BadTarget(f"the URL of an HTTP server must be like https://example.com/mcp, not {self.url!r}")
         if parts.scheme in ("ws", "wss") and not parts.hostname:
-            raise BadTarget(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
+            raise BadTarget(f"a WebSocket URL must be like ws://127.0.0.1:8765/mcp, not {self.url!r}")
         try:
             if parts.scheme == "http+unix":
                 split_socket_url(self.url)
@@ -104,11 +103,11 @@ class Address:
         try:
             port = parts.port
         except ValueError:
-            raise BadTarget(f"a port is a number from 1 to 65535: {self.url!r}") from None
+            raise BadTarget(f"the port must be a number from 1 to 65535: {self.url!r}") from None
         if parts.scheme == "tcp" and not (parts.hostname and port):
-            raise BadTarget(f"a TCP address is like tcp://127.0.0.1:8765, not {self.url!r}")
+            raise BadTarget(f"a TCP address must be like tcp://127.0.0.1:8765, not {self.url!r}")
         if parts.scheme == "unix" and (parts.netloc or not parts.path):
-            raise BadTarget(f"the address of a Unix socket is like unix:///run/server.sock, not {self.url!r}")
+            raise BadTarget(f"the URL of a Unix socket must be like unix:///run/server.sock, not {self.url!r}")
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Connect to the server: see `open_http`, `open_websocket`, `open_tcp` and `open_unix`."""
@@ -134,7 +133,7 @@ class InMemory:
     server: Server
     """The server, which runs in this process."""
     stateless: bool = attrs.field(default=False, kw_only=True)
-    """True keeps nothing between requests: see `ServingOptions`."""
+    """True keeps no state between requests: see `ServingOptions`."""
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Run the server and connect to it: see `open_memory`."""
@@ -147,7 +146,8 @@ Target: TypeAlias = Command | Address | InMemory
 
 
 def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) -> Target:
-    """Return the target for ``what``: itself, a server of this process, a URL, or the words of a command."""
+    """Return the target for ``what``, which may be a target, a server in this process, a URL, or a command as a
+    list."""
     if isinstance(what, (Command, Address, InMemory)):
         return what
     if isinstance(what, Server):
@@ -157,10 +157,10 @@ def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) ->
 
 @asynccontextmanager
 async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[FramedTransport]:
-    """Open the messages to and from the server at ``target``; closed with the block. ``modern`` is the revision of
-    messages without a session, which HTTP has to know; `None` for those of a legacy client.
+    """Open the raw messages to and from the server at ``target``, until the end of the block.
 
-    Raises as the `open_*` that opens a client there.
+    ``modern`` is the revision of messages without a session, which HTTP needs; `None` for messages of a legacy client.
+    Raises the errors of the `open_*` function for this target.
     """
     if isinstance(target, Command):
         async with open_process(target) as transport:

@@ -1,4 +1,4 @@
-"""open_websocket: connect to a server that listens for WebSockets."""
+"""open_websocket: connect to a server over a WebSocket."""
 
 from __future__ import annotations
 
@@ -41,16 +41,23 @@ async def open_websocket(
     dial: Dial | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
-    """Connect to the server at ``ws://host:port/path``, or ``wss://`` over TLS; closed with the block.
+    """Connect to a server over a WebSocket. Yields a client, which is closed at the end of the block.
 
-    ``headers`` are sent with the upgrade request, beside a ``User-Agent`` where they have none. ``ssl_context``
-    replaces the system's usual one. ``options`` are those of `ClientSettings`; ``connect_timeout`` bounds all of
-    connecting. ``auth`` authorizes the upgrade request, as `open_http` says of every request. ``dial(host, port)``
-    opens the TCP connection, as for `open_http`; TLS is added over it.
+    Args:
+        url: ``ws://host:port/path``, or ``wss://`` for TLS.
+        ssl_context: TLS settings, instead of the system's defaults.
+        headers: Headers to send with the upgrade request. A ``User-Agent`` is added unless they contain one.
+        auth: Authorizes the upgrade request, as `open_http` describes for every request.
+        dial: Opens the TCP connection, as for `open_http`; TLS is added on top.
+        options: See `ClientSettings`. ``connect_timeout`` limits all of connecting.
 
-    Raises as `open_client`, and also: `ConnectionLost` when nobody listens or the server refuses, with the HTTP status
-    and the explanation; `AuthorizationError`; `ProtocolViolation` when the server speaks WebSocket but not MCP (the
-    subprotocol ``mcp`` was not selected); `BadTarget` for an invalid URL.
+    Raises:
+        ConnectionLost: No server is listening, or the server refuses; with the HTTP status and the explanation.
+        AuthorizationError: No token can be had.
+        ProtocolViolation: The server doesn't speak MCP: it didn't select the subprotocol ``mcp``.
+        BadTarget: The URL is invalid.
+        trio.TooSlowError: Connecting takes longer than ``connect_timeout``.
+        PeerError: The server refuses the connection with an error.
     """
     opening = Opening.under_trio("open_websocket", options, url)
     async with (
@@ -69,7 +76,7 @@ async def open_websocket_messages(
     dial: Dial | None,
     opening: Opening,
 ) -> AsyncGenerator[WebSocketTransport]:
-    """Open the bare messages to and from the server at ``url``: see `open_websocket`."""
+    """Open the raw messages to and from the server at ``url``: see `open_websocket`."""
     check_server_url(url, "ws://127.0.0.1:8765/mcp")
     where = _WebSocketTarget.of(url)
     check_authorization(auth, headers or {}, url)
@@ -96,7 +103,7 @@ class _UpgradeRequest:
     nursery: ServiceNursery
 
     async def run_authorized(self, credentials: Credentials) -> WebSocketTransport:
-        """Ask for the upgrade, and again while the server refuses the credentials, and better ones are to be had."""
+        """Request the upgrade. If the server refuses the credentials and better ones can be had, request it again."""
         attempt, begun = 0, trio.current_time()
         while True:
             attempt += 1
@@ -151,9 +158,9 @@ class _WebSocketTarget:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise BadTarget(f"no URL: {url!r}: {error}") from None
+            raise BadTarget(f"not a valid URL: {url!r}: {error}") from None
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
-            raise BadTarget(f"a WebSocket URL is like ws://127.0.0.1:8765/mcp, not {url!r}")
+            raise BadTarget(f"a WebSocket URL must be like ws://127.0.0.1:8765/mcp, not {url!r}")
         if parts.username is not None or parts.fragment:
             raise BadTarget("a WebSocket URL must contain neither a user nor a fragment")
         secure = parts.scheme == "wss"
@@ -162,12 +169,12 @@ class _WebSocketTarget:
         check_address(parts.hostname, port)
         resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not TARGET.fullmatch(resource):
-            raise BadTarget(f"the path of a URL has printable ASCII characters only, and the rest encoded: {url!r}")
+            raise BadTarget(f"the path of a URL must be printable ASCII, with the rest percent-encoded: {url!r}")
         return cls(url, parts.hostname, port, parts.netloc, resource, secure)
 
     async def connect(self, ssl_context: ssl.SSLContext | None, dial: Dial | None) -> trio.abc.Stream:
         if not self.secure and ssl_context is not None:
-            raise ValueError("an ssl_context is for wss:// URLs")
+            raise ValueError("ssl_context= needs a wss:// URL")
         try:
             if dial is None:
                 stream = await trio.open_tcp_stream(looked_up(self.host), self.port)

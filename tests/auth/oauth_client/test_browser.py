@@ -60,7 +60,7 @@ async def test_without_a_listener_the_host_has_to_know() -> None:
     async def on_visit(url: str) -> None:
         pass
 
-    with pytest.raises(AuthorizationError, match="has not returned where the browser was sent"):
+    with pytest.raises(AuthorizationError, match="on_visit must return the URL that the browser was redirected to"):
         await browser(on_visit).make(visit())
 
 

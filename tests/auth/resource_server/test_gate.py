@@ -100,7 +100,7 @@ async def test_a_bad_token_is_refused_without_telling_why() -> None:
     (challenge,) = challenges(refusal)
     assert dict(challenge.params) == {
         "error": "invalid_token",
-        "error_description": "the access token is expired, revoked, or not for this server",
+        "error_description": "the access token is expired, revoked, or for another server",
         **WHERE,
         "scope": "a",
     }
@@ -112,7 +112,7 @@ async def test_a_token_without_the_scopes_of_the_server_is_refused_with_all_of_t
     (challenge,) = challenges(refusal)
     assert dict(challenge.params) == {
         "error": "insufficient_scope",
-        "error_description": "the access token lacks a scope that is needed here",
+        "error_description": "the access token lacks a required scope",
         **WHERE,
         "scope": "a b",
     }

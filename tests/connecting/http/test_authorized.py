@@ -121,7 +121,7 @@ async def test_without_auth_a_refusal_is_an_http_error() -> None:
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization", "DPoP"])
 async def test_a_header_of_the_user_cannot_stand_beside_auth(name: str) -> None:
-    with pytest.raises(ValueError, match="written by auth="):
+    with pytest.raises(ValueError, match="which auth= writes"):
         async with open_http("http://127.0.0.1:1/mcp", headers={name: "x"}, auth=Bearer("good")):
             pytest.fail("opened with two authorizations")
 

@@ -209,7 +209,7 @@ async def test_end_of_the_stream_is_the_end_of_the_connection() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.until, "tools/call")
             nursery.start_soon(_end, old, server)
-            with pytest.raises(ConnectionLost, match="closed its stream"):
+            with pytest.raises(ConnectionLost, match="closed its event stream"):
                 await client.call_tool("hang")
         assert isinstance(client.lost, ConnectionLost)
 

@@ -125,7 +125,7 @@ async def test_a_refused_notification_is_a_line_of_the_log(caplog: pytest.LogCap
 
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:
         assert (await client.call_tool("any")).text == "done"
-    assert "did not take notifications/initialized: the server answered with HTTP status 400" in caplog.text
+    assert "the server refused notifications/initialized: the server answered with HTTP status 400" in caplog.text
 
 
 # Leaving

@@ -281,8 +281,8 @@ async def refused_in_words(got: Got, answer: Answer) -> None:
         (bad_gateway, 502, r"^the server answered with HTTP status 502 \(Bad Gateway\): 502 Bad Gateway nginx$"),
         (without_words, 403, r"^the server answered with HTTP status 403 \(Forbidden\)$"),
         (elsewhere, 307, r"HTTP status 307 .* to http://other.example/mcp, which isn.t followed$"),
-        (foreign, 200, "answered another request, with id 4711"),
-        (foreign_on_a_stream, 200, "answered another request, with id '2'"),
+        (foreign, 200, "answers another request, with id 4711"),
+        (foreign_on_a_stream, 200, "answers another request, with id '2'"),
         (ends_early, 200, "ended without the reply"),
         (ends_early_with_ids, 200, "ended without the reply"),
         (cut, 200, "closed the connection before the end"),
@@ -477,7 +477,7 @@ async def test_the_client_names_itself_unless_told_otherwise(headers: dict[str, 
     ],
 )
 async def test_headers_of_the_protocol_cannot_be_given(name: str) -> None:
-    with pytest.raises(ValueError, match=f"the header {name} is written by the client itself"):
+    with pytest.raises(ValueError, match=f"remove the header {name}: the client writes it itself"):
         async with open_http("http://127.0.0.1:1/mcp", headers={name: "x"}):
             pass
 

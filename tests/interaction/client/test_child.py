@@ -304,7 +304,7 @@ async def test_std_16_a_command_that_does_not_exist_is_connection_lost_with_its_
 
 @pytest.mark.parametrize("command", ["python server.py", [], ()])
 async def test_a_command_that_is_no_list_of_words_is_a_value_error(command: Any) -> None:
-    with pytest.raises(ValueError, match="a command is a list of words"):
+    with pytest.raises(ValueError, match="a command must be a list"):
         async with open_stdio(command):
             pass
 

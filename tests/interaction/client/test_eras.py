@@ -176,7 +176,9 @@ async def test_a_refusal_that_offers_a_modern_revision_of_ours_is_taken_up_once(
         assert client.revision.name == MODERN
     assert methods_in(peer.wire) == ["server/discover", "server/discover"]
     async with scripted(refuse_twice) as (channel, peer):
-        with pytest.raises(ProtocolViolation, match="no modern revision in common; the server has 2031-01-01, 2026-07-28"):
+        with pytest.raises(
+            ProtocolViolation, match="no modern revision in common with the server, which has 2031-01-01, 2026-07-28"
+        ):
             async with open_client(channel, era=era):
                 pass
     assert methods_in(peer.wire) == ["server/discover", "server/discover"]

@@ -186,6 +186,6 @@ async def test_a_server_that_never_finishes_the_tls_handshake_takes_connect_time
 
 
 async def test_a_context_for_a_url_without_tls_is_a_value_error(trusting: ssl.SSLContext) -> None:
-    with pytest.raises(ValueError, match="an ssl_context is for wss:// URLs"):
+    with pytest.raises(ValueError, match="ssl_context= needs a wss:// URL"):
         async with open_websocket("ws://127.0.0.1:1/mcp", ssl_context=trusting):
             pytest.fail("it would not be used")

@@ -150,7 +150,7 @@ class Record:
             with calling_user_code("the storage of tokens"):
                 await self._storage.save(self._server_url, stored._with_record(grant.issuer, grant.record))
         except AuthorizationError as error:
-            logger.warning("the tokens are used, but were not stored: %s", error)
+            logger.warning("the new tokens could not be stored, but are used: %s", error)
         else:
             self._unsaved = None
 

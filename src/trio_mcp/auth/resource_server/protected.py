@@ -383,9 +383,7 @@ class Gate:
             if principal.key_thumbprint is None:
                 return None
             # RFC 9449 section 7.2: a thief would send a stolen bound token as a bearer token.
-            return self._refusals.bad_token(
-                came.scheme, "the access token is bound to a key, but the request has no proof"
-            )
+            return self._refusals.bad_token(came.scheme, "the access token is bound to a key; send a DPoP proof")
         from .proof_checks import NonceNeeded, TooManyProofs
 
         if "dpop" in head.repeated or "dpop" not in head.headers:  # RFC 9449 section 4.3, 1

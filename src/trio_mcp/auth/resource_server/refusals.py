@@ -55,7 +55,7 @@ class Refusals:
         return self._refused(HTTPStatus.BAD_REQUEST, "invalid_request", reason)
 
     def bad_token(
-        self, scheme: str, reason: str = "the access token is expired, revoked, or not for this server"
+        self, scheme: str, reason: str = "the access token is expired, revoked, or for another server"
     ) -> Refusal:
         """Return the response to a request whose token, sent with ``scheme``, isn't valid for this resource."""
         return self._refused(HTTPStatus.UNAUTHORIZED, "invalid_token", reason, scheme)

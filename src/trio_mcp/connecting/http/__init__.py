@@ -1,1 +1,1 @@
-"""Streamable HTTP, the client's side: each message is a POST, and the answers come together in one transport."""
+"""Streamable HTTP on the client's side: each message is a POST, and all responses come together in one transport."""

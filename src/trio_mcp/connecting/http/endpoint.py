@@ -1,7 +1,7 @@
-"""Endpoint: the URL of one server, and all that the exchanges with that server share.
+"""Endpoint: the URL of one server, and everything that the requests to that server share.
 
-`authorized` is an exchange with a token, and once more with a better one. `deliver_frame` looks at each message that an
-answer brings, decoded once, and puts the message into the Inbox, where messages wait until the reader comes for more.
+`authorized` sends a request with a token, and again with a better one. `deliver_frame` decodes each message in a
+response once, and puts it into the Inbox, where messages wait until the reader fetches them.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from .outgoing import OutboundFrame, RequestHeaders, Session, SessionQuestions, 
 from .responses import StatusPeerError, is_about_session
 
 Seen: TypeAlias = Callable[[bool], None]
-"""Callback that is told true before the server may see a message, and false where the server has not let the message
-in."""
+"""Callback that gets true before the server may see a message, and false if the server has refused it for lack of
+authorization."""
 
 _YOUNG: Final = 60.0
 _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-\x20\x7f])?")
@@ -58,8 +58,8 @@ _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-
 
 @frozen(eq=False)
 class Endpoint:
-    """The URL of a server, the ways to and from the server, and all knowledge of the server. With ``credentials`` each
-    request is `authorized`."""
+    """The URL of a server, how to reach it, and everything known about it. With ``credentials``, each request is
+    `authorized`."""
 
     http: HttpClient
     headers: RequestHeaders
@@ -73,18 +73,18 @@ class Endpoint:
     def post(
         self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, sign_in: MaySignIn | None = None
     ) -> AbstractAsyncContextManager[Reply]:
-        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`. Whether the
-        user may be asked to sign in depends on the kind of the message, unless ``sign_in`` is given."""
+        """Send ``message`` in a POST, and wait for the head of the response: see `HttpClient.request`. The kind of the
+        message decides whether the user may be asked to sign in, unless ``sign_in`` is passed."""
         return self._exchange("POST", headers, message.line, seen, sign_in=sign_in or _sign_in_for(message))
 
     def get(
         self, session: Session | None, last_event_id: str, sign_in: MaySignIn
     ) -> AbstractAsyncContextManager[Reply]:
-        """Ask for the events behind ``last_event_id``, or for all to come."""
+        """Request the events after ``last_event_id``, or all future events."""
         return self._exchange("GET", self.headers.of_stream(session, last_event_id), sign_in=sign_in)
 
     def delete(self, session: Session) -> AbstractAsyncContextManager[Reply]:
-        """Ask the server to end ``session``."""
+        """Request the end of ``session``."""
         return self._exchange("DELETE", self.headers.of_end(session), sign_in=MaySignIn.NEVER)
 
     def _exchange(
@@ -101,15 +101,16 @@ class Endpoint:
         return EventReader(self.limits.max_message_bytes)
 
     def frame(self, data: bytes, came_with: RequestId | None = None) -> Frame:
-        """Return the message in ``data``, which came in the answer to ``came_with`` if any."""
+        """Return the message in ``data``, from the response to ``came_with``, if any."""
         return Frame(decode(data, max_batch=self.limits.max_batch), data, came_with)
 
     def loses(self, session: Session | None, error: HTTPError | StatusPeerError) -> bool:
-        """Return whether ``error`` says that the server has forgotten ``session``, which is over then: the client
-        doesn't wait for answers to its questions any more.
+        """Return whether ``error`` says that the server has lost ``session``. The session has then ended: the client no
+        longer waits for its answers to the server's questions to be delivered.
 
-        404 always says so (2025-11-25 transports, Session Management 4). Other refusals count once: if they soon come
-        again in the next session, before any answer, they are about something else."""
+        404 always means that (2025-11-25 transports, Session Management 4). Other refusals mean it once: if they soon
+        occur again in the next session, before any answer, they have another cause.
+        """
         if session is None or session.id is None or not is_about_session(error):
             return False
         if session.over.is_set():
@@ -129,19 +130,20 @@ def _sign_in_for(message: OutboundFrame) -> MaySignIn:
 
 
 def cursor_of(events: EventReader) -> str:
-    """Return the id to come back with; empty where the server has given none, or none that a header can have."""
+    """Return the event id with which to resume; empty if the server has sent none, or one that a header can't
+    contain."""
     cursor = events.last_event_id
     return cursor if _CURSOR.fullmatch(cursor) else ""
 
 
 class MaySignIn(Enum):
-    """Whether the user may be asked to sign in for the sake of an exchange."""
+    """Whether the user may be asked to sign in because of a request."""
 
     ALWAYS = auto()
     NEVER = auto()
     FIRST_TIME = auto()
-    """The user may be asked to sign in for the first time, but not to sign in anew: the client opens streams again by
-    itself, and is open already."""
+    """The user may be asked to sign in for the first time, but not again: the client reopens streams automatically, and
+    is already open."""
 
 
 @asynccontextmanager
@@ -154,12 +156,11 @@ async def authorized(
     seen: Callable[[bool], None] | None,
     sign_in: MaySignIn,
 ) -> AsyncGenerator[Reply]:
-    """Send a request with the headers of ``credentials``, and wait for the head of the answer. While the server refuses
-    the request by status, and so has not carried anything out, and the credentials can be had that the server asks for,
-    the very same request goes out again.
+    """Send a request with the headers of ``credentials``, and wait for the head of the response.
 
-    Raises as `HttpClient.request`, and `AuthorizationError`. ``seen``: see `Endpoint.post`;
-    ``sign_in`` says whether the user may be asked to sign in.
+    While the server refuses the request by its status, and the credentials that it demands can be had, the same request
+    is sent again; a refused request wasn't carried out. Raises the errors of `HttpClient.request`, and
+    `AuthorizationError`. ``seen``: see `Endpoint.post`; ``sign_in`` says whether the user may be asked to sign in.
     """
     begun = trio.current_time()
     for attempt in count(1):
@@ -168,7 +169,7 @@ async def authorized(
             seen(True)
         async with http.request(method, http.target, [*headers, *sent], body) as reply:
             credentials.noticed(reply.headers)
-            # A client that ends its session does not ask for credentials.
+            # A client that ends its session does not get new credentials for that.
             if method == "DELETE" or not is_challenge(reply.status, reply.headers):
                 yield reply
                 return
@@ -183,23 +184,25 @@ _MOST_OWED: Final = 1000
 
 
 class Inbox:
-    """A queue of messages and losses, in the order in which they came. An exchange reads on when there is
-    `wait_for_room`, so beyond ``high_water`` bytes, and beyond a thousand answers that the server does not take, each
-    exchange adds no more than was read at once."""
+    """A queue of messages and losses, in the order of arrival.
+
+    A response is read further only after `wait_for_room`. So once ``high_water`` bytes are waiting, or a thousand
+    answers that the server doesn't accept, each response adds no more than was read at once.
+    """
 
     def __init__(self, high_water: int) -> None:
         self._high_water = high_water
         self._waiting: deque[Frame | ReplyLost | QuestionsLost] = deque()
         self._size = 0
         self._owed = 0
-        """Answers of ours that are on their way to the server."""
+        """Our answers that are on their way to the server."""
         self._reader = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
         self._lost: str | None = None
-        """Why nothing more comes, once that is so."""
+        """Why no more messages will arrive; `None` as long as they may."""
 
     def close(self, reason: str) -> None:
-        """Note that nothing more comes, because of ``reason``."""
+        """Record that no more messages will arrive, because of ``reason``."""
         self._lost = reason
         self._reader.wake()
 
@@ -215,16 +218,17 @@ class Inbox:
         return self._size >= self._high_water or self._owed >= _MOST_OWED
 
     async def wait_for_room(self) -> None:
-        """Wait until fewer bytes wait than the high-water mark, and few answers. No checkpoint when there is room."""
+        """Wait until fewer bytes than the high-water mark are waiting, and few answers. No checkpoint if there is
+        room."""
         while self._is_full:
             await self._producers.park()
 
     def add_owed(self) -> None:
-        """Note that an answer of ours is to be delivered."""
+        """Record that an answer of ours has to be delivered."""
         self._owed += 1
 
     def remove_owed(self) -> None:
-        """Note that an answer was delivered, or never will be."""
+        """Record that an answer was delivered, or never will be."""
         self._owed -= 1
         self._make_room()
 
@@ -233,8 +237,8 @@ class Inbox:
             self._producers.unpark_all()
 
     async def receive(self) -> Frame | ReplyLost | QuestionsLost:
-        """Wait for the next message or loss, and return it. No checkpoint when one waits. A cancel loses nothing.
-        Raises `ConnectionLost` when nothing more comes."""
+        """Wait for the next message or loss, and return it. No checkpoint if one is waiting. Cancellation loses
+        nothing. Raises `ConnectionLost` if no more messages will arrive."""
         while not self._waiting:
             if self._lost is not None:
                 raise ConnectionLost(self._lost)
@@ -250,10 +254,10 @@ _CANCELLED: Final = "notifications/cancelled"
 
 
 def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: Session | None) -> bool:
-    """Hand on ``frame``, which the answer to ``request`` has brought. Return whether the frame was the reply.
+    """Deliver ``frame``, from the response to ``request``. Returns whether the frame was the reply.
 
-    Raises an `MCPError`, and hands nothing on, for a message that ends the request instead: the reply to another one,
-    an error that names no request, and an unreadable message.
+    Raises an `MCPError`, and delivers nothing, for a message that ends the request instead: the reply to another
+    request, an error that names no request, and an unreadable message.
     """
     message = frame.message
     match message:
@@ -267,7 +271,7 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
         case ErrorResponse(id=None):
             raise PeerError(message.code, message.message, message.data)
         case Response() | ErrorResponse():
-            raise HTTPError(200, f"the server has answered another request, with id {message.id!r:.100}")
+            raise HTTPError(200, f"the response answers another request, with id {message.id!r:.100}")
         case Unreadable():
             if not _has_method(frame.data):
                 shown = f"{message.reason}: {quoted(frame.data)}"
@@ -275,7 +279,7 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
         case Batch():  # 2025-03-26 transports: a stream may carry batches of requests, notifications and replies
             ids = [each.id for each in message.members if isinstance(each, Response | ErrorResponse)]
             if any(each != request.id for each in ids):
-                raise HTTPError(200, "the server has answered several requests at once")
+                raise HTTPError(200, "the response answers several requests at once")
             _record_questions(endpoint, message.members, session, request.id)
             endpoint.inbox.put(frame)
             return bool(ids)
@@ -284,7 +288,7 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
 
 
 def _has_method(data: bytes) -> bool:
-    """Return whether an unreadable message is a request or a notification, which ends no call."""
+    """Return whether an unreadable message is a request or a notification, which doesn't end a call."""
     try:
         return read_head(data).method is not UNSET
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -292,8 +296,8 @@ def _has_method(data: bytes) -> bool:
 
 
 def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
-    """Hand on a message of a stream that belongs to no request. Return false, and drop the message, when it is none
-    that such a stream may have (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
+    """Deliver a message of a stream that belongs to no request. Returns false, and drops the message, if such a stream
+    must not contain it (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
     frame = endpoint.frame(data)
     message = frame.message
     members = message.members if isinstance(message, Batch) else (message,)
@@ -307,7 +311,7 @@ def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None
 def _record_questions(
     endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
 ) -> None:
-    """Note which questions the server asks, in the answer to ``call`` if any, and which ones are taken back."""
+    """Record which questions the server asks, in the response to ``call`` if any, and which ones it withdraws."""
     if session is None:
         return
     for message in members:

@@ -1,8 +1,8 @@
-"""Streams that a legacy server opens for the messages that no request of the client asked for.
+"""Streams on which a legacy server sends messages that belong to no request of the client.
 
-`listen` reads the one of Streamable HTTP (2025-11-25 transports, Listening for Messages from the Server). In HTTP+SSE,
-the transport of 2024-11-05, one stream brings all messages of the server, and the client posts its own to the URL that
-the first event names: `may_use_http_and_sse` says when a server is tried so, after its refusal of a POST of
+`listen` reads the stream of Streamable HTTP (2025-11-25 transports, Listening for Messages from the Server). In
+HTTP+SSE, the transport of 2024-11-05, one stream brings all messages of the server, and the client posts its own to the
+URL in the first event. `may_use_http_and_sse` says whether to try that after a server has refused a POST of
 ``initialize``; `receive_all` reads the stream.
 """
 
@@ -34,21 +34,24 @@ _PING_TIMEOUT: Final = 30.0
 
 
 class _Next(Enum):
-    """The next step of a client after an answer to a GET that opens no stream."""
+    """What a client does after a response to a GET that opens no stream."""
 
     END = auto()
-    """Do without a stream, until the next session."""
+    """Continue without a stream, until the next session."""
     ASK = auto()
-    """Find out whether the session is forgotten, and else do without a stream."""
+    """Check whether the session is lost; otherwise continue without a stream."""
     AGAIN = auto()
-    """Come back after a pause."""
+    """Try again after a pause."""
     ANEW = auto()
-    """Come back at once, without the cursor: events behind the cursor are lost."""
+    """Try again at once, without the cursor: events after the cursor are lost."""
 
 
 async def listen(endpoint: Endpoint, session: Session) -> None:
-    """Hold a stream open until ``session`` is over. Returns when the server offers no stream; the client works without
-    one, and most refusals mean the same (HTTP servers without the stream answer 405, 404, 406, 400 or 501)."""
+    """Keep a stream open until ``session`` ends. Returns if the server offers no stream.
+
+    The client works without a stream, and most refusals mean that there is none: HTTP servers without the stream answer
+    with 405, 404, 406, 400 or 501.
+    """
     backoff = Backoff()
     events = endpoint.event_reader()
     while not session.over.is_set():
@@ -93,17 +96,17 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
             return _Next.ASK
         endpoint.loses(session, error)
         return _Next.END
-    # 409: the server has not noticed yet that the stream before is gone.
+    # 409: the server hasn't noticed yet that the previous stream has ended.
     again = status == HTTPStatus.CONFLICT or (is_passing(status) and status != HTTPStatus.NOT_IMPLEMENTED)
     logger.info("the server opens no stream%s: %s", " now" if again else "", error)
     if again:
         return _Next.AGAIN
-    return _Next.ANEW if cursor else _Next.END  # the server does not know the cursor any more
+    return _Next.ANEW if cursor else _Next.END  # the server no longer knows the cursor
 
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
-    """Find out, by a ping, whether ``session`` is forgotten, after its first stream was refused as if it were: servers
-    without streams answer like that, too, and the end of a session would fail the calls in flight."""
+    """Check with a ping whether ``session`` is lost, after its first stream was refused as if it were. Servers without
+    streams answer like that as well, and ending the session would fail the calls in flight."""
     ping = OutboundFrame.request("is the session known?", "ping")
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):
@@ -121,22 +124,22 @@ async def _hear(endpoint: Endpoint, session: Session, reply: Reply, events: Even
             if deliver_unrequested(endpoint, event.data, session):
                 session.received_count += 1
             else:
-                logger.warning("ignored: what the server sent outside of any request: %.200r", event.data)
+                logger.warning("ignored a message that the server sent outside of any request: %.200r", event.data)
         await endpoint.inbox.wait_for_room()
 
 
 _REFUSALS: Final = frozenset((*range(400, 500), 501)) - {401, 403, 407, 408, 409, 425, 429}
-"""Statuses of servers that know no POST to this URL (2025-06-18 transports, Backwards Compatibility), without those
-about something else. Python's `http.server` answers with 501."""
+"""Statuses of servers that accept no POST at this URL (2025-06-18 transports, Backwards Compatibility), without those
+that have other causes. Python's `http.server` answers with 501."""
 _LONGEST_URL: Final = 4096
 
 
 class EndpointEvent(HTTPError):
-    """The server answered a POST with the stream of HTTP+SSE, as servers do that don't look at the method."""
+    """The server answered a POST with the stream of HTTP+SSE, as servers do that ignore the HTTP method."""
 
 
 def may_use_http_and_sse(error: HTTPError) -> bool:
-    """Return whether a server that answered ``initialize`` with ``error``, which is no reply, may speak HTTP+SSE."""
+    """Return whether a server that answered ``initialize`` with ``error``, which isn't a reply, may use HTTP+SSE."""
     return error.status in _REFUSALS or isinstance(error, EndpointEvent)
 
 
@@ -146,11 +149,11 @@ async def receive_all(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Put all messages of the server into the inbox, until the stream ends, and with it the connection. Started when
-    the server has named the URL for our messages. Calls ``replied`` with the id of each reply.
+    """Put all messages of the server into the inbox, until the stream and so the connection ends.
 
-    Raises before that, if the answer isn't such a stream: `HTTPError`, `ConnectionLost`, `AuthorizationError`, and
-    `ProtocolViolation` for a URL that a client must not send to.
+    This counts as started when the server has named the URL for our messages. ``replied`` is called with the id of each
+    reply. Raises before that if the response isn't such a stream: `HTTPError`, `ConnectionLost`, `AuthorizationError`,
+    and `ProtocolViolation` for a URL that a client must not send to.
     """
     events, is_open = endpoint.event_reader(), False
     try:
@@ -169,7 +172,7 @@ async def receive_all(
                         is_open = True
                         task_status.started()
                 await endpoint.inbox.wait_for_room()
-        raise ConnectionLost("the server has closed its stream of events (HTTP+SSE)")  # noqa: TRY301 - handled as one
+        raise ConnectionLost("the server closed its event stream (HTTP+SSE)")  # noqa: TRY301 - handled as one
     except (ConnectionLost, EventTooLong) as error:
         if not is_open:
             raise HTTPError(None, str(error)) from None
@@ -182,7 +185,7 @@ def _use_endpoint(endpoint: Endpoint, event: Event) -> None:
         raise HTTPError(HTTPStatus.OK, "the first message of the stream isn't 'endpoint'")
     http, text = endpoint.http, event.data.decode("utf-8", "replace").strip()
     try:
-        # A server must not have our headers, tokens among them, sent to another one.
+        # A server must not be able to send our headers, which may contain tokens, to another server.
         origin, target = split_url(urljoin(f"{http.origin}{http.target}", text[: _LONGEST_URL + 1]))
     except ValueError as error:
         raise ProtocolViolation(f"the event 'endpoint' names an invalid URL: {error}") from None

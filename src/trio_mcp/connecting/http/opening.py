@@ -1,7 +1,7 @@
 """open_http: connect to a server over Streamable HTTP.
 
-`settle_era` finds out whether a server at a URL is a modern or a legacy one (2026-07-28 Streamable HTTP, Backward
-Compatibility). A task beside the client opens a new session when the server has forgotten the last one.
+`settle_era` detects whether the server at a URL is modern or legacy (2026-07-28 Streamable HTTP, Backward
+Compatibility). A task beside the client opens a new session when the server has lost the last one.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ logger = logging.getLogger("trio_mcp")
 
 _TAG_BYTES: Final = 12
 _LONGEST_WAIT: Final = 10.0
-"""Seconds in which a server that speaks HTTP+SSE must name the URL for our messages."""
+"""Seconds within which a server that uses HTTP+SSE must name the URL for our messages."""
 _LIVED: Final = 10.0
-"""Seconds that a session must have lasted for its end to be followed by another at once."""
+"""If a session lasted for this many seconds, another one is opened at once after its end."""
 
 
 @async_with_only("client")
@@ -71,69 +71,82 @@ async def open_http(
     dial: Dial | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
-    """Connect to the server at ``http://host:port/path``, or ``https://`` over TLS; closed with the block. For a server
-    on a Unix socket of this machine, ``http+unix://%2Frun%2Fmcp.sock/path`` has the path of the socket,
-    percent-encoded, in the place of the host.
+    """Connect to a server over Streamable HTTP. Yields a client, which is closed at the end of the block.
 
-    ``headers`` are sent with each request: credentials, for example. Headers of HTTP or MCP itself cannot be replaced
-    (`ValueError`), but the ``User-Agent``, which names this package and its version, can; with an empty one none is
-    sent. ``ssl_context`` replaces the system's usual one. ``http_proxy`` is the URL of an HTTP proxy, `None`
-    for none, `True` for the one that the environment names; servers on this machine are called without any. ``options``
-    are those of `ClientSettings`.
+    Args:
+        url: ``http://host:port/path``, or ``https://`` for TLS. For a server on a Unix socket of this machine, write
+            the path of the socket, percent-encoded, instead of the host: ``http+unix://%2Frun%2Fmcp.sock/path``.
+        headers: Headers to send with each request, credentials for example. Headers that HTTP or MCP need can't be
+            replaced (`ValueError`). A ``User-Agent`` replaces the default one; an empty one sends none.
+        ssl_context: TLS settings, instead of the system's defaults.
+        http_proxy: The URL of an HTTP proxy, `None` for none, or `True` for the proxy that the environment names. No
+            proxy is used for servers on this machine.
+        auth: Authorizes the requests: `OAuth` signs the user in with the browser; `ClientCredentials`,
+            `EnterpriseManaged` and `WorkloadIdentity` are for machines; `Bearer` sends a token that you have already.
+        cookies: Whether to store the server's cookies in memory, up to 50 with 8 KiB in all, and send them back to the
+            same scheme, host and port, as load balancers with sticky sessions require. They aren't sent to
+            authorization servers.
+        on_request: Called with each `HTTPRequest` to the server before it is sent, and may change its headers.
+        on_response: Called with each `HTTPResponse` when its head has arrived.
+        dial: ``dial(host, port)`` opens the TCP connections, for example through a tunnel, and returns a
+            `trio.SocketStream`. The client adds TLS and HTTP. No proxy is used then, unless you pass
+            ``http_proxy="..."``.
+        options: See `ClientSettings`.
 
-    The client sends the cookies that the server sets back to the same scheme, host and port, as balancers with sticky
-    sessions require. It holds them in memory, 50 with 8 KiB in all, and sends them neither elsewhere nor to an
-    authorization server. ``cookies=False`` ignores them.
+    Both hooks, ``on_request`` and ``on_response``, may be async, and may run concurrently; their time counts towards
+    the timeout of the call. If one raises, the call fails with `HTTPError`. They aren't called for requests to
+    authorization servers.
 
-    ``on_request`` is called with each `HTTPRequest` to the server before it is sent, and may change its headers.
-    ``on_response`` is called with each `HTTPResponse` when its head has come. Both may be async, and may run
-    concurrently; their time counts in the timeout of the call. If one raises, the call fails with `HTTPError`. They see
-    no requests to authorization servers.
-    ``dial(host, port)`` opens the TCP connections, for example through a tunnel, and returns a `trio.SocketStream`.
-    TLS and HTTP stay the client's. Without ``http_proxy="..."``, no proxy is used then.
+    Raises:
+        ConnectionLost: No server is listening.
+        HTTPError: The server refuses by its HTTP status.
+        AuthorizationError: No token can be had.
+        BadTarget: The URL is invalid.
+        ValueError: A header is invalid; a token would be sent to another machine in plain text; or ``auth`` would use
+            OAuth for a server on a Unix socket, which has no URL that an authorization server could name.
+        trio.TooSlowError: Connecting takes longer than ``connect_timeout``.
+        PeerError: The server refuses the connection with an error.
+        ProtocolViolation: Client and server have no revision in common.
 
-    A token, by ``auth`` or in the header ``Authorization``, goes by ``https``, or to this machine (`ValueError`). Over
-    a Unix socket nobody signs in, since no authorization server could name the server there (`ValueError`).
-    ``auth`` authorizes the requests: `OAuth` signs the user in with the browser, `ClientCredentials`,
-    `EnterpriseManaged` and `WorkloadIdentity` name a machine, `Bearer` has a token at hand. No token is asked for
-    before the server wants one. A request that the server refuses for want of a token (401, and 403 for want of a
-    scope) was not carried out, and is sent again with the new token.
-    While the user is asked, all time limits of this client stand still, ``connect_timeout`` included; when nobody waits
-    any more, the user is not asked any more. Where no token can be had, the call fails with `AuthorizationError`.
+    Authorization. A token, from ``auth`` or in the header ``Authorization``, is only sent over ``https``, or to this
+    machine. No token is requested before the server demands one. If the server refuses a request because of a missing
+    token (401) or scope (403), it hasn't carried it out, and the client sends it again with the new token. While the
+    user is asked, all timeouts of this client are paused, including ``connect_timeout``; when no call waits any longer,
+    the user is no longer asked. If no token can be had, the call raises `AuthorizationError`.
 
-    Each call is an exchange of its own, and each exchange in flight has a connection of its own; idle connections are
-    used again. Leaving a call closes the answer of a modern server at once, which is the cancel, also with
-    ``send_cancels=False``; a legacy server is sent a cancel. Between two rounds of a modern call there is no answer to
-    close: a handler that waits for its client then waits until its server's own limit.
+    Cancellation. Each call is an HTTP request of its own, on a connection of its own while it is in flight; idle
+    connections are reused. To cancel a call, the client closes the response of a modern server at once, even with
+    ``send_cancels=False``; a legacy server gets a cancel notification. Between two rounds of a modern call there is no
+    response to close: if the handler waits for its client then, it waits until its server's own timeout.
 
-    A call fails with `HTTPError`, which has the HTTP status and the words of the answer, when its exchange brings no
-    reply. Other calls go on, and `Client.lost` stays `None`. No call that may have run is sent again by itself. When a
-    modern server refuses a call because of its headers, the tools are listed anew, and the call is sent once more.
+    Failures. If the exchange of a call brings no reply, the call raises `HTTPError`, with the HTTP status and the text
+    of the response. Other calls continue, and `Client.lost` stays `None`. A call that may have run is never repeated
+    automatically. If a modern server refuses a call because of its headers, the client lists the tools again, and sends
+    the call once more.
 
-    If the server refuses ``initialize`` with status 400, 404 or 405, the client tries HTTP+SSE, the transport of
+    Legacy servers. With ``era="auto"``, a modern request detects the era of the server, and the result is remembered
+    for the URL in this process. Status 401, 403, 408, 429 and 5xx, network errors and silence say nothing about the
+    era. If the server refuses ``initialize`` with status 400, 404 or 405, the client tries HTTP+SSE, the transport of
     2024-11-05: a GET opens the stream of all messages from the server, and messages to the server go to the URL of the
     same origin that the stream names. When that stream ends, the connection is lost.
 
-    The era of the server is found out by a modern request (``era="auto"``), and remembered for the URL in this process.
-    Status 401, 403, 408, 429 or 5xx, a network error and silence say nothing of the era. From a legacy server the
-    client hears outside of calls, too, on a stream that is opened again, after growing delays, when broken; a server
-    without such a stream is no failure. The rest of an answer that broke is asked for where the server has given event
-    ids, after the time that the server has asked for, a tenth of a second at least; a server whose streams bring no
-    message is asked more and more seldom. When the server has forgotten the session (404, or 400 and 410 about the
-    session), the calls in flight in the session fail (`HTTPError.session_lost`), one new session is opened, the server
-    is told the log level and the subscriptions again, and the callbacks that everything may have changed. Who waits for
-    a task goes on waiting in the new session. After three lost sessions without an answer, waiting calls fail with the
-    last refusal; each later call tries once more. The session is ended with the block, for which the server has
-    half a second.
+    A legacy server may send messages outside of calls on a stream of its own. If that stream breaks, the client reopens
+    it after growing delays; a server without such a stream is fine. If a response breaks and the server has sent event
+    ids, the client requests the rest, after the delay that the server demands, at least a tenth of a second. A server
+    whose streams bring no message is asked less and less often.
 
-    Tools whose ``x-mcp-header`` annotations are invalid are left out of a modern server's lists, since they cannot be
-    called over HTTP; the log says so.
+    Lost sessions. A server loses a session when it answers with 404, or with 400 or 410 about the session. The calls in
+    flight in the session fail (`HTTPError.session_lost`), and the client opens one new session. It restores the log
+    level and the subscriptions, and calls the callbacks, since everything may have changed. Waiting for a task
+    continues in the new session. After three lost sessions without an answer, waiting calls raise the last refusal, and
+    each later call tries once more. At the end of the block the client ends the session, for which the server has half
+    a second.
 
-    Raises as `open_client`, and also: `ConnectionLost` when nobody listens, `HTTPError` for a refusal by HTTP status,
-    `AuthorizationError`, and `BadTarget` for an invalid URL.
+    Tool headers. Tools with invalid ``x-mcp-header`` annotations can't be called over HTTP, so they are left out of a
+    modern server's lists, and logged.
     """
     opening = Opening.under_trio("open_http", options, url)
-    # The transport itself is told of every cancel.
+    # The transport itself handles every cancel.
     telling = attrs.evolve(opening, settings=attrs.evolve(opening.settings, send_cancels=True))
     hooks = hooks_of(url, on_request, on_response, dial)
     messages = open_http_messages(url, headers, ssl_context, http_proxy, auth, cookies, opening, hooks)
@@ -151,10 +164,10 @@ def hooks_of(url: str, on_request: OnRequest | None, on_response: OnResponse | N
 
 
 def _check_hooked(url: str, headers: Mapping[str, str]) -> None:
-    """Raise `ValueError` for headers that no hook may set in a request to ``url``."""
+    """Raise `ValueError` for headers that a hook must not set in a request to ``url``."""
     given_headers(headers)
     if any(name.lower() == "user-agent" for name in headers):
-        raise ValueError("set the User-Agent by headers= of the client, not in on_request")
+        raise ValueError("on_request must not set the User-Agent: pass it in headers= of the client")
     check_authorization(None, headers, url)
 
 
@@ -162,13 +175,13 @@ def _way_for(
     url: str, http_proxy: str | Literal[True] | None, auth: ClientAuth | None
 ) -> tuple[str | Literal[True] | None, AddressRule | None]:
     """Return the proxy for ``url``, and the rule for its addresses: a token in plain text must neither leave this
-    machine by a proxy, nor the private network whose host the user trusts."""
+    machine through a proxy, nor leave the private network whose host the user trusts."""
     origin = split_url(url)[0]
     if is_local_host(origin.host):
         return None, None
     if origin.secure or origin.host not in trusted_http_hosts(auth):
         return http_proxy, None
-    from ...auth.fetching import is_private  # few clients send tokens so
+    from ...auth.fetching import is_private  # lazy import: few clients send tokens over plain HTTP
 
     return None, is_private
 
@@ -184,7 +197,7 @@ async def open_http_messages(
     opening: Opening,
     hooks: Hooks | None = None,
 ) -> AsyncGenerator[tuple[HttpTransport, Sessions]]:
-    """Open the bare messages to and from the server at ``url``, with the sessions that they belong to: see
+    """Open the raw messages to and from the server at ``url``, with the sessions that they belong to: see
     `open_http`."""
     settings, limits = opening.settings, opening.settings.limits
     check_server_url(url, "http://127.0.0.1:8000/mcp")
@@ -196,7 +209,7 @@ async def open_http_messages(
         by, allows = _way_for(at, http_proxy, auth)
         dial = None if hooks is None else hooks.dial
         if dial is not None and (unix is not None or isinstance(http_proxy, str)):
-            raise BadTarget("dial= opens connections in place of an HTTP proxy or a Unix socket: give one of them")
+            raise BadTarget("pass dial= alone: it replaces an HTTP proxy and a Unix socket")
         http = HttpClient(
             at,
             ssl_context=ssl_context,
@@ -242,10 +255,13 @@ async def _settle(transport: HttpTransport, sessions: Sessions, url: str, client
 
 
 async def _renew(sessions: Sessions, client: Client) -> None:
-    """Open a new session whenever the server has forgotten the last one: at once, but after growing pauses where
-    sessions are forgotten as soon as opened, by a second replica for example that knows none. Where
-    no session can be opened, try again when a message wants one, and after growing pauses where the client was hearing
-    the server. Tell the callbacks of changes that may have been missed in a session."""
+    """Open a new session whenever the server has lost the last one.
+
+    This happens at once, but after growing pauses if sessions are lost as soon as they are opened, for example by a
+    second replica that has none of them. If no session can be opened, try again when a message needs one, and after
+    growing pauses if the client was listening to the server. Report the changes that may have been missed to the
+    callbacks.
+    """
     timeout: Final = client.settings.connect_timeout
     backoff = Backoff()
     opened, failures = -math.inf, 0
@@ -260,7 +276,7 @@ async def _renew(sessions: Sessions, client: Client) -> None:
             await backoff.pause(None)
         else:
             backoff.reset()
-        logger.info("the server has forgotten the session, and is asked for a new one")
+        logger.info("the server has lost the session; a new one is being opened")
         try:
             with client._timeouts.move_on_after(timeout) as scope:
                 await renew_session(client)
@@ -284,10 +300,10 @@ _FORBIDDEN: Final = frozenset((401, 403))
 
 
 async def settle_era(client: Client, url: str) -> None:
-    """Settle the revision with the server at ``url``, as the settings say. A server that was a legacy one the last time
-    is greeted as such, and probed when that fails.
+    """Negotiate the revision with the server at ``url``, according to the settings. A server that was a legacy one the
+    last time gets ``initialize`` first, and is probed if that fails.
 
-    Raises `ConnectionLost` when the server cannot be reached, `HTTPError` for refusals that say nothing of the era,
+    Raises `ConnectionLost` if the server can't be reached, `HTTPError` for refusals that say nothing about the era,
     `PeerError` and `ProtocolViolation`.
     """
     if client._adopt_prior():
@@ -320,9 +336,9 @@ async def _find_out(client: Client, url: str) -> None:
 
 
 async def _probe(client: Client) -> None:
-    """Ask for modern revisions first. What a modern server does not say means a legacy one: errors of any code but
-    `UNSUPPORTED_PROTOCOL_VERSION`, which legacy servers use for other things, and statuses of requests that make no
-    sense to such servers."""
+    """Try modern revisions first. Answers that a modern server doesn't give mean a legacy one: errors of any code but
+    `UNSUPPORTED_PROTOCOL_VERSION`, which legacy servers use for other purposes, and the statuses with which legacy
+    servers refuse unknown requests."""
     try:
         await discover(client)
     except (PeerError, HTTPError, UnreadableAnswer) as error:
@@ -335,7 +351,7 @@ async def _probe(client: Client) -> None:
 
 
 def _says_nothing(error: MCPError) -> bool:
-    """Return whether ``error`` comes from the network, a proxy or an access rule, and says nothing of the era."""
+    """Return whether ``error`` comes from the network, a proxy or an access rule, and so says nothing about the era."""
     if not isinstance(error, HTTPError | StatusPeerError):
         return False
     status = error.status

@@ -1,9 +1,10 @@
-"""OutboundFrame: a message of ours, as far as HTTP has to know; the headers of its request; and its session.
+"""Outgoing messages over HTTP: their headers and sessions.
 
-RequestHeaders writes the headers of each request, with the ones that the user has given. ToolHeaders knows the
-arguments of tools that headers mirror, as far as the tools were listed. Sessions are the legacy session of a client,
-and the one that follows when the server has forgotten the first (2025-11-25 transports, Session Management);
-SessionQuestions are the requests of the server in a session that wait for an answer of ours.
+OutboundFrame is a message of ours, as far as HTTP needs to know it. RequestHeaders writes the headers of each request,
+including those that the user has passed. ToolHeaders knows the arguments of tools that headers mirror, as far as the
+tools were listed. Sessions are the legacy session of a client, and the one that follows if the server loses it
+(2025-11-25 transports, Session Management). SessionQuestions are the server's requests in a session that wait for an
+answer of ours.
 """
 
 from __future__ import annotations
@@ -36,42 +37,44 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class Session:
-    """The agreement of the server in ``initialize``: the ``version``, and the session with ``id``; `None` where the
-    server keeps no session. ``is_by_sse``: over HTTP+SSE, so that replies come on the stream, not with their POST."""
+    """A session, as the server has agreed to it in ``initialize``: its ``version`` and ``id``; `None` if the server
+    keeps no session. ``is_by_sse``: over HTTP+SSE, so that replies arrive on the stream, not with their POST."""
 
     def __init__(self, session_id: str | None, version: str, *, is_by_sse: bool = False) -> None:
         if session_id is not None and not _ID.fullmatch(session_id):
-            raise HTTPError(200, "the server assigned a session id that has other characters than visible ASCII")
+            raise HTTPError(200, "the server assigned a session id with characters other than visible ASCII")
         self.id = session_id
         self.version = version
         self.is_by_sse = is_by_sse
         self.opened = trio.Event()
-        """Event set when messages may be sent: ``notifications/initialized`` has arrived, or its answer is slow."""
+        """Set when messages may be sent: ``notifications/initialized`` has arrived, or its response is slow."""
         self.has_stream = False
-        """True once the server has opened a stream of its own in the session."""
+        """True once the server has opened a stream for messages outside of requests."""
         self.received_count = 0
-        """Number of messages on such streams."""
+        """How many messages came on such streams."""
         self.refusals = 0
-        """Number of times that the server has refused ``notifications/initialized``."""
+        """How often the server has refused ``notifications/initialized``."""
         self.over = trio.Event()
-        """Event set when the server has forgotten the session, or the client is closed."""
+        """Set when the server has lost the session, or the client is closed."""
 
 
 class Sessions:
-    """The present session, if any. Messages wait in `wait_opened` until the session is open. `wait_for_trouble` is to
-    be waited for by a task that opens a new session, where one `is_wanted`, and tells of changes that were missed."""
+    """The current session, if any. Messages wait in `wait_opened` until the session is open.
+
+    A task waits in `wait_for_trouble`: it opens a new session if one `is_wanted`, and reports changes that were missed.
+    """
 
     def __init__(self) -> None:
         self.current: Session | None = None
-        """The last session; `None` before the first, and in the modern era."""
+        """The last session; `None` before the first, and in modern revisions."""
         self.modern: str | None = None
-        """The modern revision that the server speaks, which has no sessions; `None` in the legacy era."""
+        """The modern revision of the server, which has no sessions; `None` for a legacy server."""
         self.unanswered = 0
-        """Number of lost sessions since the last answer to a request in a session."""
+        """How many sessions were lost since the last answer to a request in a session."""
         self.started_at = -math.inf
-        """Time at which the server has agreed to the last session."""
+        """When the server agreed to the last session."""
         self._failure: MCPError | None = None
-        """The reason why the last attempt has opened no session; `None` after one that has."""
+        """Why the last attempt to open a session failed; `None` if it succeeded."""
         self.is_wanted = False
         """True while a new session has to be opened."""
         self._has_missed = False
@@ -80,28 +83,27 @@ class Sessions:
 
     @property
     def is_by_sse(self) -> bool:
-        """True for a server that speaks HTTP+SSE."""
+        """True for a server that uses HTTP+SSE."""
         return self.current is not None and self.current.is_by_sse
 
     @property
     def has_stream(self) -> bool:
-        """True where the server has opened a stream of its own in the last session."""
+        """True if the server has opened a stream for messages outside of requests in the last session."""
         return self.current is not None and self.current.has_stream
 
     @property
     def has_failed(self) -> bool:
-        """True from a failed attempt to open a session until the next session."""
+        """True after a failed attempt to open a session, until the next session."""
         return self._failure is not None
 
     def start(self, session: Session) -> None:
-        """Note that the server has agreed to ``session``, which is not open yet."""
+        """Record that the server has agreed to ``session``, which isn't open yet."""
         self.current, self._failure, self.is_wanted = session, None, False
         self.started_at = trio.current_time()
         self._messages.unpark_all()
 
     async def wait_opened(self) -> Session:
-        """Wait for a session that is open, and return the session. Raises the error of the attempt where none can be
-        opened."""
+        """Wait until a session is open, and return it. If none can be opened, raises the error of the attempt."""
         while True:
             session = self.current
             if session is not None and not session.over.is_set():
@@ -116,8 +118,8 @@ class Sessions:
                 raise copy.copy(self._failure)
 
     def lose(self, session: Session, error: MCPError) -> bool:
-        """Note that the server has forgotten ``session``, as ``error`` says. Return whether that is news. After three
-        lost sessions without an answer, the messages that wait fail with the error."""
+        """Record that the server has lost ``session``, because of ``error``. Returns whether that is new. After three
+        lost sessions without an answer, the waiting messages fail with the error."""
         if session.over.is_set():
             return False
         session.over.set()
@@ -135,18 +137,19 @@ class Sessions:
         self._opener.unpark_all()
 
     def report_missed(self) -> None:
-        """Note that the server may have told of changes which the client has not heard of."""
+        """Record that the server may have sent changes that the client didn't receive."""
         self._has_missed = True
         self._opener.unpark_all()
 
     async def wait_for_trouble(self) -> None:
-        """Wait until a new session is wanted, or changes were missed."""
+        """Wait until a new session is needed, or changes were missed."""
         while not (self.is_wanted or self._has_missed):
             await self._opener.park()
         self._has_missed = False
 
     def fail(self, error: MCPError) -> None:
-        """Tell all who wait that no session can be opened now. The next message asks for another attempt."""
+        """Fail all waiting messages, since no session can be opened at the moment. The next message starts another
+        attempt."""
         if self.current is not None:
             self.lose(self.current, error)
         self._failure, self.is_wanted = error, False
@@ -155,8 +158,8 @@ class Sessions:
 
 @define(eq=False)
 class SessionQuestion:
-    """A request of the server, which came in ``session``, in the answer to our request ``call``; `None` on a
-    stream that belongs to no request of ours."""
+    """A request of the server in ``session``, which came in the response to our request ``call``; `None` if it came on
+    a stream that belongs to no request of ours."""
 
     session: Session
     call: RequestId | None
@@ -164,39 +167,39 @@ class SessionQuestion:
 
     @property
     def is_over(self) -> bool:
-        """True once the server wants no answer any more."""
+        """True once the server no longer wants an answer."""
         return self.is_withdrawn or self.session.over.is_set()
 
 
 class SessionQuestions:
-    """The requests of the server in flight, until the server has their answers. Answers are for one session alone: in
-    the next one the same id may name another request."""
+    """The server's requests in flight, until their answers are delivered. An answer belongs to one session: in the next
+    one the same id may name another request."""
 
     def __init__(self) -> None:
         self._questions: dict[RequestId, SessionQuestion] = {}
 
     def add(self, request_id: RequestId, session: Session, call: RequestId | None) -> None:
-        """Note a request of the server: see `SessionQuestion`."""
+        """Record a request of the server: see `SessionQuestion`."""
         self.withdraw(request_id)
         self._questions[request_id] = SessionQuestion(session, call)
 
     def withdraw(self, request_id: RequestId) -> None:
-        """Note that the server wants no answer any more."""
+        """Record that the server no longer wants an answer."""
         question = self._questions.pop(request_id, None)
         if question is not None:
             question.is_withdrawn = True
 
     def find(self, request_id: RequestId) -> SessionQuestion | None:
-        """Return the question that is being answered; `None` where that is not known."""
+        """Return the question that is being answered; `None` if it is unknown."""
         return self._questions.get(request_id)
 
     def remove(self, request_id: RequestId, question: SessionQuestion) -> None:
-        """Note that the server has its answer to ``question``, or never will."""
+        """Record that the server has its answer to ``question``, or never will."""
         if self._questions.get(request_id) is question:
             del self._questions[request_id]
 
     def remove_session(self, session: Session) -> tuple[RequestId, ...]:
-        """Forget the requests of ``session``, which is over, and return their ids."""
+        """Remove the requests of ``session``, which has ended, and return their ids."""
         over = tuple(request_id for request_id, question in self._questions.items() if question.session is session)
         for request_id in over:
             del self._questions[request_id]
@@ -207,50 +210,50 @@ _NOTHING: Final[JSONObject] = {}
 
 
 class _RequestHead(msgspec.Struct, gc=False):
-    """The members that tell messages apart. All else is skipped."""
+    """The keys that distinguish kinds of messages. Everything else is skipped."""
 
     id: Any = None
     method: Any = UNSET
 
 
 read_head: Final = msgspec.json.Decoder(_RequestHead).decode
-"""Reads no more of a message than its id and its method."""
+"""Decodes only the id and the method of a message."""
 
 
 @value
 class OutboundFrame:
-    """A message of ours, with the ``line`` that is the body of its POST, without the newline."""
+    """A message of ours. ``line`` is the body of its POST, without the newline."""
 
     line: bytes
     id: RequestId | None
     method: str | None
-    """`None`: the message is a reply."""
+    """The method; `None` if the message is a reply."""
     params: JSONObject = _NOTHING
-    """Parameters of a request; for all others nobody needs to know them."""
+    """The parameters of a request; not needed for other messages."""
 
     @classmethod
     def request(cls, request_id: RequestId, method: str, params: JSONObject | None = None) -> OutboundFrame:
-        """Return a request. Raises `NotSerializable`."""
+        """Create a request. Raises `NotSerializable`."""
         return cls(frame_request(request_id, method, params), request_id, method, params or _NOTHING)
 
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
-        """Return the notification or the reply in ``line``, which we have written ourselves."""
-        head = read_head(line) if line.startswith(b"{") else _RequestHead()  # else the replies to a batch
+        """Create a notification or a reply from ``line``, which we have written ourselves."""
+        head = read_head(line) if line.startswith(b"{") else _RequestHead()  # otherwise the replies to a batch
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
     def in_revision(self, version: str) -> OutboundFrame:
-        """Return the same message, of this modern revision, which the message itself need not name."""
+        """Return the same message for this modern revision, which the message itself need not name."""
         return OutboundFrame(self.line, self.id, self.method, {"_meta": {PROTOCOL_VERSION: version}})
 
     @property
     def is_notification(self) -> bool:
-        """True for a notification, for whose delivery nobody waits."""
+        """True for a notification, whose delivery no task waits for."""
         return self.method is not None and self.id is None
 
     @property
     def version(self) -> str | None:
-        """The modern revision that the message names in its ``_meta``; `None` for messages of the legacy era."""
+        """The modern revision that the message names in its ``_meta``; `None` for legacy messages."""
         version = self.params.get("_meta", _NOTHING).get(PROTOCOL_VERSION)
         return None if self.method == "initialize" else version
 
@@ -261,19 +264,20 @@ _GET: Final = (b"Accept", EVENT_STREAM.encode())
 
 
 class RequestHeaders:
-    """Writes the headers of requests to one server: the ones that the specification asks for, and ``given`` ones.
+    """Writes the headers of requests to one server: those that the specification demands, and the ``given`` ones of the
+    user.
 
-    Raises as `given_headers`.
+    Raises the errors of `given_headers`.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
         headers = given_headers(given)
         self.user_agent = next((text.decode("latin-1") for name, text in headers if name.lower() == _USER_AGENT), None)
-        """The given ``User-Agent``, which the HTTP client sends; `None` where none is given."""
+        """The user's own ``User-Agent``, which the HTTP client sends; `None` without one."""
         self._given = [header for header in headers if header[0].lower() != _USER_AGENT]
 
     def of_message(self, message: OutboundFrame) -> Headers:
-        """Return the headers of the POST of a modern request or notification."""
+        """Return the headers for the POST of a modern request or notification."""
         headers = [*_POST, *self._given]
         if message.version is not None:
             headers.append((b"MCP-Protocol-Version", message.version.encode()))
@@ -283,23 +287,24 @@ class RequestHeaders:
         return headers if name is None else [*headers, (b"Mcp-Name", encoded(name))]
 
     def in_session(self, session: Session | None) -> Headers:
-        """Return the headers of the POST of a legacy message; of ``initialize`` without a session."""
+        """Return the headers for the POST of a legacy message; of ``initialize`` if there is no session."""
         return [*_POST, *self._given, *_of_session(session)]
 
     def of_stream(self, session: Session | None, last_event_id: str) -> Headers:
-        """Return the headers of a GET for events behind ``last_event_id``, for all to come where that is empty."""
+        """Return the headers for a GET of the events after ``last_event_id``, or of all future events if that is
+        empty."""
         headers = [_GET, *self._given, *_of_session(session)]
         if last_event_id:
             headers.append((b"Last-Event-ID", last_event_id.encode()))
         return headers
 
     def of_end(self, session: Session) -> Headers:
-        """Return the headers of the DELETE that ends ``session``."""
+        """Return the headers for the DELETE that ends ``session``."""
         return [*self._given, *_of_session(session)]
 
 
 def encoded(text: str) -> bytes:
-    """Return the value of a header that mirrors ``text``."""
+    """Return ``text`` in the encoding of headers that mirror values."""
     return encoded_name(text).encode("ascii")
 
 
@@ -321,7 +326,7 @@ _MOST_TOOLS: Final = 10_000
 
 
 class ToolHeaders:
-    """The headers that tools ask for, by the tools' names: of the last 10,000 listed tools."""
+    """The headers that tools require, by the tools' names, for the last 10,000 listed tools."""
 
     def __init__(self) -> None:
         self._known = BoundedDict[str, tuple[ParamHeader, ...]](_MOST_TOOLS)
@@ -330,12 +335,12 @@ class ToolHeaders:
         return tool in self._known
 
     def of(self, tool: object) -> tuple[ParamHeader, ...]:
-        """Return the headers of ``tool``; none for a tool that was not listed, or that has no name."""
+        """Return the headers of ``tool``; empty for a tool that wasn't listed, or that has no name."""
         return self._known.get(tool, ()) if isinstance(tool, str) else ()
 
     def of_call(self, call: OutboundFrame) -> Headers:
-        """Return the headers that mirror arguments of ``call``. An argument that no header can carry has none: the
-        server says what is wrong."""
+        """Return the headers that mirror arguments of ``call``. An argument that a header can't contain is left out:
+        the server will report the error."""
         table = self.of(call.params.get("name"))
         arguments = decode_value(call.line)["params"].get("arguments") if table else None  # as the server reads them
         if not isinstance(arguments, dict):
@@ -350,17 +355,19 @@ class ToolHeaders:
         return headers
 
     def learn_reply(self, reply: Response) -> Response:
-        """Learn from a reply to ``tools/list``, and return the reply without the tools that `learn` leaves out."""
+        """Read the headers of tools from a reply to ``tools/list``, and return the reply without the tools that `learn`
+        leaves out."""
         result: Any = reply.result
         try:
             good = self.learn(result["tools"])
         except (KeyError, TypeError):
-            return reply  # the caller is told what is wrong with it
+            return reply  # an invalid reply is reported to the caller later
         return reply if len(good) == len(result["tools"]) else Response(reply.id, {**result, "tools": good})
 
     def learn(self, tools: Iterable[Any]) -> list[Any]:
-        """Learn of listed tools. Return those without invalid annotations: others cannot be called over HTTP, and MUST
-        be left out by clients (2026-07-28 Streamable HTTP, Schema Extension). Raises `KeyError` and `TypeError`."""
+        """Read the headers of listed tools. Returns the tools with valid annotations: others can't be called over HTTP,
+        and MUST be left out by clients (2026-07-28 Streamable HTTP, Schema Extension). Raises `KeyError` and
+        `TypeError`."""
         good: list[Any] = []
         for tool in tools:
             name, table = tool["name"], ()

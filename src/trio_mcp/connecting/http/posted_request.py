@@ -1,7 +1,7 @@
-"""PostedRequest: one request of ours, from its POST to the end of the answer.
+"""PostedRequest: one request of ours, from its POST to the end of the response.
 
-`session_of` reads the session that a server has opened out of the answer to ``initialize``. `list_tools` lists the
-tools of a server anew, for their headers, while a call waits.
+`session_of` reads the session that a server has opened from the response to ``initialize``. `list_tools` lists the
+tools of a server again, for their headers, while a call waits.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from .responses import (
 logger = logging.getLogger("trio_mcp")
 
 _MOST_IN_VAIN: Final = 10
-"""Times in a row that a client comes back to a server that does not answer."""
+"""How often in a row a client reconnects to a server that doesn't answer."""
 _LINGER: Final = 1.0
-"""Seconds that the rest of a stream may take after the reply, so that the connection can be used again."""
+"""Seconds that the rest of a stream may take after the reply, so that the connection can be reused."""
 _FAREWELL: Final = 5.0
-"""Seconds for which the answer to a request that was left is read."""
+"""For how many seconds the response to a cancelled request is read."""
 _MOST_WORDS: Final = 16 * 1024
 
 
 class PostedRequest:
-    """A request, ``message``, on its way to the server of ``endpoint`` and back.
+    """A request, ``message``, on its way to the server of ``endpoint``, and its response.
 
-    `run` brings the reply to the inbox, or the loss of the reply, exactly one of the two unless `close` is called
-    before. The reply is lost when none has come within ``timeout`` seconds after the server may have seen the request.
+    `run` puts the reply or its loss into the inbox, exactly one of the two, unless `close` is called before. The reply
+    counts as lost if none arrives within ``timeout`` seconds after the server may have seen the request.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class PostedRequest:
         self._timeout = timeout
         self._scope = trio.CancelScope()
         self._status: int | None = None
-        """Status of the last answer; `None` before an answer has come."""
+        """Status of the last response; `None` before the first."""
         self._lost: MCPError | None = None
         self._received_count = 0
-        """Number of messages that have come."""
+        """How many messages have arrived."""
         self._is_closed = False
         self._is_abandoned = False
         self.session: Session | None = None
-        """The session that the request was sent in."""
+        """The session in which the request was sent."""
         self.is_sent = False
-        """True once the server may have seen the request, and has not refused the request for want of a token."""
+        """True once the server may have seen the request, and hasn't refused it for lack of authorization."""
 
     @property
     def method(self) -> str | None:
@@ -94,23 +94,23 @@ class PostedRequest:
         return self._message.version is not None
 
     def close(self, reason: str) -> None:
-        """Close the answer at once, because nobody waits for the reply."""
+        """Close the response at once, because no caller waits for the reply."""
         self._is_closed = True
         self._scope.cancel(reason=reason)
 
     def abandon(self) -> None:
-        """Read on for no more than a moment, since the server is told that nobody waits for the reply: until then the
-        server may take back its questions."""
+        """Read on only for a moment, since the server gets a cancel: until then the server may withdraw its
+        questions."""
         self._is_abandoned = True
         self._scope.deadline = trio.current_time() + _FAREWELL
 
     def lose(self, error: MCPError) -> None:
-        """Close the answer, and end the call with ``error``."""
+        """Close the response, and end the call with ``error``."""
         self._lost = error
         self._scope.cancel(reason=str(error))
 
     async def run(self, places: trio.Semaphore) -> None:
-        """Send the request, once there is a place, and read the answer to its end."""
+        """Send the request, once there is a place, and read the response to its end."""
         error: MCPError | None = None
         with self._scope:
             try:
@@ -119,7 +119,7 @@ class PostedRequest:
                 error = raised
         error = error or self._lost
         if error is None and self._scope.cancelled_caught and not (self._is_closed or self._is_abandoned):
-            error = HTTPError(None, f"the server has not answered within {self._timeout:g} s")
+            error = HTTPError(None, f"the server did not answer within {self._timeout:g} s")
         if error is not None:
             error.__traceback__ = error.__context__ = error.__cause__ = None
             self._endpoint.inbox.put(ReplyLost(self._id, error))
@@ -137,8 +137,8 @@ class PostedRequest:
                 await self._ask(endpoint.headers.of_message(message))
 
     async def _ask_with_arguments(self, headers: Headers) -> None:
-        """Call a tool, and once more where the server says that headers do not match its arguments, and a new listing
-        says so, too (2026-07-28 Streamable HTTP, Client Behavior)."""
+        """Call a tool. If the server says that headers don't match its arguments, list the tools again; if the listing
+        confirms that, call once more (2026-07-28 Streamable HTTP, Client Behavior)."""
         endpoint, call = self._endpoint, self._message
         mirrored = endpoint.tools.of_call(call)
         try:
@@ -154,7 +154,7 @@ class PostedRequest:
         await self._ask(headers + endpoint.tools.of_call(call))
 
     async def _ask(self, headers: Headers) -> None:
-        """Send the request. Return when the reply was handed on, and raise the error that ends the call otherwise."""
+        """Send the request. Returns when the reply was delivered, and otherwise raises the error that ends the call."""
         events = self._endpoint.event_reader()
         try:
             async with self._endpoint.post(self._message, headers, self._seen) as reply:
@@ -179,20 +179,21 @@ class PostedRequest:
         if self._timeout < math.inf and not self._is_abandoned:
             self._scope.deadline = trio.current_time() + self._timeout if is_seen else math.inf
         if self._is_abandoned and not is_seen:
-            self._scope.cancel(reason="nobody waits for the reply")  # and nobody is to be asked for a token
+            self._scope.cancel(reason="nobody waits for the reply")  # so the user must not be asked for a token
 
     async def _by_sse(self, reply: Reply, events: EventReader) -> None:
-        """Read the answer to a message over HTTP+SSE. The reply comes by the stream, but some servers put it here."""
+        """Read the response to a message over HTTP+SSE. The reply comes on the stream, but some servers send it
+        here."""
         try:
             if content_type(reply) == EVENT_STREAM:
                 await self._has_replied(reply, events)
             else:
                 await self._whole(reply)
         except (ConnectionLost, HTTPError, UnreadableAnswer) as error:
-            logger.debug("the answer to the POST has no reply in it: %s", error)
+            logger.debug("the response to the POST contains no reply: %s", error)
 
     async def _whole(self, reply: Reply) -> None:
-        """Read an answer that is no stream."""
+        """Read a response that isn't a stream."""
         if not is_good(reply):
             raise await self._refused(reply)
         kind, limit = content_type(reply), self._endpoint.limits.max_message_bytes
@@ -209,7 +210,7 @@ class PostedRequest:
         if not body.strip():
             raise HTTPError(reply.status, _not_a_reply(reply.status, kind, b""))
         if not self._arrived(reply, body):
-            raise HTTPError(reply.status, "the answer has no reply in it")
+            raise HTTPError(reply.status, "the response contains no reply")
 
     async def _refused(self, reply: Reply) -> MCPError:
         error = await refusal(reply, self._id)
@@ -217,12 +218,12 @@ class PostedRequest:
         return error
 
     def _note_lost_session(self, error: HTTPError | StatusPeerError) -> None:
-        """Note, in ``error`` as well, that the server has forgotten the session, where its refusal says that."""
+        """If the refusal ``error`` says that the server has lost the session, record that, also in ``error``."""
         if self._endpoint.loses(self.session, error) and isinstance(error, HTTPError):
             error.session_lost = True
 
     def _arrived(self, reply: Reply, data: bytes) -> bool:
-        """Hand on the message in ``data``, and return whether the message was the reply: see `deliver_frame`."""
+        """Deliver the message in ``data``, and return whether it was the reply: see `deliver_frame`."""
         frame = self._endpoint.frame(data, self._id)
         if self._message.method == "initialize" and not self._endpoint.sessions.is_by_sse:
             session = session_of(frame.message, self._message, reply.headers.get("mcp-session-id"))
@@ -238,7 +239,7 @@ class PostedRequest:
     # Streams
 
     async def _has_replied(self, reply: Reply, events: EventReader) -> bool:
-        """Read a stream, until the reply has come or the stream ends. Return whether the reply has come."""
+        """Read a stream until the reply has arrived or the stream ends. Returns whether the reply has arrived."""
         while chunk := await reply.receive_some():
             try:
                 found = events.feed(chunk)
@@ -246,7 +247,7 @@ class PostedRequest:
                 raise UnreadableAnswer(f"{self._message.method}: {error}") from None
             for event in found:
                 if event.name == "endpoint" and self.session is None:
-                    raise EndpointEvent(reply.status, "the server answered with the stream of HTTP+SSE")
+                    raise EndpointEvent(reply.status, "the server answered with a stream of HTTP+SSE")
                 if event.name != "message" or not event.data:
                     continue
                 self._received_count += 1
@@ -257,7 +258,7 @@ class PostedRequest:
         return False
 
     async def _reconnect(self, events: EventReader, broken: str) -> None:
-        """Ask for the rest of a broken stream, again and again (2025-11-25 transports, Resumability and Redelivery)."""
+        """Request the rest of a broken stream, repeatedly (2025-11-25 transports, Resumability and Redelivery)."""
         backoff = Backoff()
         unanswered = 0
         while unanswered < _MOST_IN_VAIN:
@@ -287,7 +288,7 @@ class PostedRequest:
                 broken = error.reason
                 unanswered += 1
             backoff.record_end(began, has_brought=self._received_count > brought)
-        raise HTTPError(self._status, f"the server does not answer when asked for the rest of the answer: {broken}")
+        raise HTTPError(self._status, f"the server did not send the rest of its broken response: {broken}")
 
 
 def _not_a_reply(status: int, kind: str, body: bytes) -> str:
@@ -300,7 +301,7 @@ def _not_a_reply(status: int, kind: str, body: bytes) -> str:
 
 
 async def _beginning(reply: Reply) -> bytes:
-    """Return as much of the body as words are made of."""
+    """Return the beginning of the body, as much as an error message needs."""
     body = b""
     while len(body) < _MOST_WORDS and (chunk := await reply.receive_some()):
         body += chunk
@@ -308,7 +309,7 @@ async def _beginning(reply: Reply) -> bytes:
 
 
 async def _finish(reply: Reply) -> None:
-    """Read the rest of a stream after its reply, in vain, so that the connection can be used again."""
+    """Read and ignore the rest of a stream after its reply, so that the connection can be reused."""
     with trio.move_on_after(_LINGER):
         try:
             while await reply.receive_some():
@@ -318,9 +319,11 @@ async def _finish(reply: Reply) -> None:
 
 
 def session_of(message: object, request: OutboundFrame, session_id: str | None) -> Session | None:
-    """Return the session with ``session_id``, `None` where the server keeps none, and the revision that ``message``
-    names, the answer to ``request``; `None` for a message that names no revision of ours. Raises `HTTPError` for an id
-    that no header can have."""
+    """Return the session with ``session_id`` that ``message``, the response to ``request``, has opened.
+
+    The id is `None` if the server keeps no session. Returns `None` if the message names no revision that we support.
+    Raises `HTTPError` for an id that a header can't contain.
+    """
     if not isinstance(message, Response):
         return None
     version: Any = as_object(with_version(message.result, request.params.get("protocolVersion"))).get("protocolVersion")
@@ -331,8 +334,8 @@ _MOST_PAGES: Final = 1000
 
 
 async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
-    """Learn the headers of the tools, as far as the server answers. The requests describe the client as ``call`` does,
-    and nobody else sees the requests: their ids are texts, and the ids of all others are numbers."""
+    """Read the headers of the tools, as far as the server answers. The requests describe the client as ``call`` does.
+    They are internal: their ids are strings, while all other ids are numbers."""
     meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
     params: JSONObject = {"_meta": meta}
     seen = set[int]()
@@ -341,7 +344,7 @@ async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
         try:
             result = await _ask_for_tools(endpoint, request)
         except (AuthorizationError, ConnectionLost, EventTooLong) as error:
-            logger.info("the tools could not be listed anew: %s", error)
+            logger.info("the tools could not be listed again: %s", error)
             return
         cursor = next_cursor(result, seen)
         if cursor is None:
@@ -361,7 +364,7 @@ async def _ask_for_tools(endpoint: Endpoint, request: OutboundFrame) -> Any:
 
 
 async def _lines_of_answer(endpoint: Endpoint, reply: Reply) -> list[bytes]:
-    """Return the messages of the whole answer."""
+    """Return the messages of the whole response."""
     body = await reply.read(endpoint.limits.max_message_bytes)
     if content_type(reply) != EVENT_STREAM:
         return [body.removeprefix(BOM_UTF8)]

@@ -1,8 +1,7 @@
-"""HTTP responses that bring no reply: the error that such a response means for its request, and when to come back.
+"""HTTP responses without a reply: which error such a response means for its request, and when to retry.
 
-`refusal` makes the error, with the words of the body. `seconds_until_retry` reads when a server asks to be asked
-again (RFC 9110 section 10.2.3). Backoff gives the pauses before a client comes back, for the rest of a stream of
-events for example.
+`refusal` makes the error, with the text of the body. `seconds_until_retry` reads when to retry (RFC 9110 section
+10.2.3). Backoff computes the pauses before a client reconnects, for the rest of an event stream for example.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQ
 _MOST_WORDS: Final = 500
 _LONGEST_REFUSAL: Final = 1024 * 1024
 _TAG: Final = re.compile(r"<(/?)([A-Za-z!][\w-]*+)[^<>]*+>")
-"""A tag, read once: text without an end is no tag."""
+"""Matches a tag in one pass: text without an end isn't a tag."""
 _LONG_REFERENCE: Final = re.compile(r"&#[0-9A-Fa-fXx]{12,}+;?")
-"""A reference to a character that does not exist, with too many digits to be read in a short time."""
+"""Matches a reference to a character that doesn't exist, with so many digits that decoding it would be slow."""
 _HIDDEN: Final = frozenset(("script", "style"))
 _LOOKED_AT: Final = 16 * 1024
 _LOOKED_THROUGH: Final = 4 * 1024
-"""Characters without markup: as many as the words need, with references in them."""
+"""How many characters of text without markup are kept, before references are decoded."""
 
 
 class StatusPeerError(PeerError):
-    """An error reply that came with an HTTP ``status`` of failure."""
+    """An error reply that came with an HTTP error ``status``."""
 
     def __init__(self, code: int, message: str, data: Any = None, status: int = 400) -> None:
         super().__init__(code, message, data)
@@ -57,8 +56,7 @@ def content_type(reply: Reply) -> str:
 
 
 def is_object(body: bytes) -> bool:
-    """Return whether ``body`` may be a JSON object. Some servers send no Content-Type, or another one, with their
-    answers."""
+    """Return whether ``body`` may be a JSON object. Some servers send no Content-Type, or a wrong one."""
     return body[:_LOOKED_AT].removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
 
@@ -68,13 +66,13 @@ def is_good(reply: Reply) -> bool:
 
 
 def is_passing(status: int) -> bool:
-    """Return whether a refusal with ``status`` says nothing of the same request at another time."""
+    """Return whether a refusal with ``status`` is temporary, so that the same request may succeed later."""
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
 
 
 def is_about_session(error: HTTPError | StatusPeerError) -> bool:
-    """Return whether a refusal says that the server doesn't know the session: by status 404 or 410, or in words, with
-    status 400 or with the code of the TypeScript SDK."""
+    """Return whether a refusal says that the server doesn't know the session: by status 404 or 410, or in its text,
+    with status 400 or with the code of the TypeScript SDK."""
     if error.status == HTTPStatus.NOT_FOUND:
         return not (isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND)
     words = str(error)
@@ -83,8 +81,8 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 
 
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
-    """Return the error for ``reply``, whose status says that a request failed: the error reply in its body, where that
-    is one to this request, else the words of the body. Raises `ConnectionLost` when the body is cut."""
+    """Return the error for ``reply``, a response with an error status: the error reply in its body if it belongs to
+    this request, else the text of the body. Raises `ConnectionLost` if the body is incomplete."""
     retry_after, place = seconds_until_retry(reply.headers), redirect_url(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
@@ -101,15 +99,14 @@ async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | Sta
 
 
 def body_text(body: bytes) -> str:
-    """Return the words of ``body`` on one line of 500 characters at most: the text of an HTML page without its
-    markup."""
+    """Return the text of ``body`` on one line of at most 500 characters; HTML without its markup."""
     text = body[:_LOOKED_AT].decode("utf-8", "replace")
     words = " ".join("".join(each if each.isprintable() else " " for each in _without_markup(text)).split())
     return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"
 
 
 def _without_markup(text: str) -> str:
-    """Return the texts between the tags in ``text``, each text once: titles are repeated as headings."""
+    """Return the text between the tags in ``text``, without duplicates: titles are often repeated as headings."""
     parts: list[str] = []
     hidden, at = "", 0
     for tag in _TAG.finditer(text):
@@ -128,26 +125,29 @@ def _without_markup(text: str) -> str:
 
 
 _PATIENCE: Final = 5
-"""Times in a row that the server's own word is enough, though no message came."""
+"""How often in a row the server's own delay is used although no message came."""
 _SHORTEST_DELAY: Final = 0.1
-"""Least number of seconds that a client waits, at any word of the server."""
+"""How many seconds a client waits at least, whatever the server demands."""
 _LONGEST_AFTER_REFUSAL: Final = 300.0
 _LIVED: Final = 10.0
-"""Seconds that a stream without a message must have lasted for its end to count as the first again."""
+"""If a stream without a message lasted for this many seconds, its end counts as the first again."""
 
 
 class Backoff:
-    """Counts the times in a row that a client has come back in vain."""
+    """Counts how often in a row a client has reconnected in vain, and computes the next pause."""
 
     def __init__(self) -> None:
         self.failures = 0
         self._least = 0.0
-        """Seconds that the next pause takes at least."""
+        """Minimum number of seconds for the next pause."""
 
     async def pause(self, retry: int | None) -> None:
-        """Wait until it is time to come back: ``retry`` milliseconds where the server has said so (2025-11-25
-        transports: MUST respect), a tenth of a second at least, else a growing delay. A server for whose word the
-        client has come back in vain again and again is asked more and more seldom."""
+        """Wait until it is time to reconnect.
+
+        That is after ``retry`` milliseconds if the server has demanded that (2025-11-25 transports: MUST respect), at
+        least a tenth of a second, else after a growing delay. If the client has reconnected in vain repeatedly, the
+        delay grows even if the server demands a short one.
+        """
         self.failures += 1
         least, self._least = self._least, 0.0
         await trio.sleep(max(self._delay(retry), least))
@@ -164,18 +164,18 @@ class Backoff:
         return growing_delay(attempt)
 
     def record_refusal(self, headers: Mapping[str, str]) -> None:
-        """Note a refusal with ``headers``: the next pause takes as long as the server asks for with ``Retry-After``,
-        within five minutes."""
+        """Record a refusal with ``headers``: the next pause is as long as its ``Retry-After`` demands, up to five
+        minutes."""
         self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
 
     def record_end(self, began: float, *, has_brought: bool) -> None:
-        """Note the end of a stream that ``began`` at a time on trio's clock. Where the stream has brought a message, or
-        has lasted, counting begins anew; the id of an event is no message."""
+        """Record the end of a stream that ``began`` at a time on trio's clock. If the stream brought a message or
+        lasted long, the count starts again. The id of an event isn't a message."""
         if has_brought or trio.current_time() - began >= _LIVED:
             self.reset()
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Start counting again."""
         self.failures = 0
 
 
@@ -184,8 +184,8 @@ _LONGEST_DATE: Final = 40
 
 
 def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the ``Retry-After`` of an answer names; `None` without one that makes sense. A date is
-    compared with the ``Date`` of the answer, so that clocks need not agree, else with our clock."""
+    """Return how many seconds the ``Retry-After`` of a response demands; `None` without a valid one. A date is compared
+    with the ``Date`` of the response, so that clocks needn't agree, else with our clock."""
     value = headers.get("retry-after")
     if value is None:
         return None
@@ -200,13 +200,13 @@ def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
 
 def _time_of(date: str) -> float | None:
     from datetime import UTC
-    from email.utils import parsedate_to_datetime  # 10 ms, for those who need it
+    from email.utils import parsedate_to_datetime  # lazy import: it takes 10 ms
 
     if len(date) > _LONGEST_DATE:
         return None
     try:
         parsed = parsedate_to_datetime(date)
-        # RFC 9110 section 5.6.7: without a zone, in the form of asctime, GMT is meant.
+        # RFC 9110 section 5.6.7: a date without a zone, in the form of asctime, is in GMT.
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

@@ -1,7 +1,7 @@
-"""HttpTransport: messages to and from one server over Streamable HTTP, one exchange for each of ours.
+"""HttpTransport: messages to and from one server over Streamable HTTP, one HTTP request for each of our messages.
 
-A request is a `PostedRequest` in a task of its own. OneWayPosts send the messages that ask for nothing:
-notifications, cancels, answers to questions of the server.
+A request is a `PostedRequest` in a task of its own. OneWayPosts send the messages that expect no reply: notifications,
+cancels, and answers to questions of the server.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ logger = logging.getLogger("trio_mcp")
 _CLOSE_DEADLINE: Final = 0.5
 """Seconds for the last cancels and the end of the session."""
 _SLOW: Final = 0.2
-"""Seconds after which requests follow ``notifications/initialized``, although its answer has not come."""
+"""Seconds after which requests follow ``notifications/initialized``, even if its response hasn't arrived."""
 _BUSY: Final = frozenset((429, 502, 503, 504))
 _MOST_REFUSALS: Final = 5
-"""Times that ``notifications/initialized`` is sent again."""
+"""How often ``notifications/initialized`` is repeated."""
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 30.0
 _CANCEL_OF_TASK: Final = "tasks/cancel"
@@ -56,10 +56,11 @@ _FORGOTTEN: Final = "the server has forgotten the session"
 
 
 class HttpTransport(FramedTransport):
-    """Sends each message of ours in a POST of its own, and brings together the contents of all answers, and of the
-    stream of a legacy server. At most ``max_requests`` requests are under way at a time, streams included; others wait.
+    """Sends each of our messages in its own POST, and merges the contents of all responses and of a legacy server's
+    stream.
 
-    ``run`` has to run meanwhile. ``send_cancels``: a legacy server is told of requests that are left.
+    At most ``max_requests`` requests are in flight, including streams; others wait. ``run`` must be running meanwhile.
+    With ``send_cancels``, a legacy server is notified of cancelled requests.
     """
 
     names_calls = True
@@ -73,14 +74,14 @@ class HttpTransport(FramedTransport):
         self._one_way = OneWayPosts(endpoint, max_requests)  # as many requests can be left at once
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._cancel_places = trio.Semaphore(max_requests)
-        """Places of requests that ask how one which was left has ended."""
+        """Places for requests that ask how a cancelled request has ended."""
         self._pending_sends = 0
-        """Number of notifications, replies and cancels of tasks that are under way."""
+        """How many notifications, replies and cancels of tasks are in flight."""
         self._sends_done = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the tasks of the transport until `aclose`."""
+        """Run the tasks of the transport until `aclose`."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -90,13 +91,14 @@ class HttpTransport(FramedTransport):
                 self._nursery = None
 
     async def use_http_and_sse(self) -> None:
-        """Change to the transport HTTP+SSE, for a server that has answered nothing so far. Raises as `receive_all`."""
+        """Switch to the transport HTTP+SSE, for a server that has answered nothing so far. Raises the errors of
+        `receive_all`."""
         if self._nursery is None:
             raise ConnectionLost(_OVER)
         await self._nursery.start(receive_all, self._endpoint, self._replied)
 
     def _replied(self, request_id: RequestId | None) -> None:
-        """Wait no longer than a moment for the end of a POST whose reply came by the stream."""
+        """Wait only for a moment for the end of a POST whose reply came on the stream."""
         if request_id is not None and (posted := self._requests.get(request_id)) is not None:
             posted.abandon()
 
@@ -107,13 +109,13 @@ class HttpTransport(FramedTransport):
         return await self._endpoint.inbox.receive()
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Have the messages sent: see `Transport.send`. Waits for no server: each message has a task."""
+        """Send messages: see `Transport.send`. Doesn't wait for the server: each message has its own task."""
         for line in bytes(messages[:-1]).split(b"\n"):
             self._start(line)
         await trio.lowlevel.checkpoint()
 
     def send_nowait(self, message: bytes) -> int:
-        """Have a message sent: see `FramedTransport.send_nowait`."""
+        """Send a message: see `FramedTransport.send_nowait`."""
         if self._nursery is None:
             return 0
         self._start(message[:-1])
@@ -132,12 +134,12 @@ class HttpTransport(FramedTransport):
             nursery.start_soon(self._send_notification, message)
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return an outbox that hands requests and cancels to this transport as they are."""
+        """Return an outbox that passes requests and cancels to this transport without encoding them."""
         return _HttpOutbox(high_water, self, recorded)
 
-    @trio.lowlevel.enable_ki_protection  # an interrupt must not come between a request's entry and its task
+    @trio.lowlevel.enable_ki_protection  # Ctrl-C must not interrupt between a request's entry and its task
     def start_request(self, message: OutboundFrame, request_id: RequestId) -> bool:
-        """Have a request sent, by a task of its own. Return false when the transport is closed."""
+        """Send a request in a task of its own. Returns false if the transport is closed."""
         nursery = self._nursery
         if nursery is None:
             return False
@@ -153,7 +155,7 @@ class HttpTransport(FramedTransport):
         return True
 
     def withdraw_request(self, request_id: RequestId) -> bool:
-        """Leave a request that the server has not seen. Return false where the server may have seen it."""
+        """Withdraw a request that the server hasn't seen. Returns false if the server may have seen it."""
         posted = self._requests.get(request_id)
         if posted is None or posted.is_sent:
             return False
@@ -162,12 +164,12 @@ class HttpTransport(FramedTransport):
 
     @trio.lowlevel.enable_ki_protection
     def leave_request(self, request_id: RequestId, reason: str | None) -> None:
-        """Leave a request, and tell a server that cannot see that."""
+        """Abandon a request, and notify a server that can't detect that."""
         posted = self._requests.get(request_id)
         if posted is None:
             is_told = self._endpoint.sessions.current is not None and self._send_cancels
         elif posted.is_modern or not posted.is_sent or not self._send_cancels:
-            # 2026-07-28 Streamable HTTP, Cancellation: the end of the stream is the cancel.
+            # 2026-07-28 Streamable HTTP, Cancellation: closing the stream is the cancel.
             posted.close("the request was left" if reason is None else reason)
             is_told = False
         else:
@@ -185,8 +187,8 @@ class HttpTransport(FramedTransport):
             del self._requests[request_id]
 
     async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
-        """Send a request that may be the last thing said about a task, without waiting for any other request; the close
-        of the transport waits for the end of this one."""
+        """Send a request that may be the last one about a task, without waiting for any other request. Closing the
+        transport waits for its end."""
         try:
             await self._request(request_id, posted, self._last_places)
         finally:
@@ -196,7 +198,7 @@ class HttpTransport(FramedTransport):
         try:
             await self._post_notification(message)
         except MCPError as error:
-            logger.warning("the server did not take %s: %s", message.method, error)
+            logger.warning("the server refused %s: %s", message.method, error)
         finally:
             self._finish_send()
 
@@ -219,15 +221,15 @@ class HttpTransport(FramedTransport):
     # Answers
 
     async def _answer(self, answer: OutboundFrame, request_id: RequestId) -> None:
-        """Deliver ``answer``, or else tell the server that there is none, or else end the call that waits for the
-        answer."""
+        """Deliver ``answer``. If that fails, notify the server that there is none; if that fails too, end the call that
+        waits for the answer."""
         question = self._endpoint.questions.find(request_id)
         failure: MCPError | None = None
         try:
             try:
                 await self._deliver(question, answer)
             except MCPError as error:
-                logger.warning("the server did not take an answer of ours: %s", error)
+                logger.warning("the server refused our answer: %s", error)
                 failure = error.with_traceback(None)
             finally:
                 self._finish_send()
@@ -247,11 +249,11 @@ class HttpTransport(FramedTransport):
             return
         session = self._endpoint.sessions.current
         if session is not None and session.over.is_set():
-            session = None  # asked while a new one is being opened
+            session = None  # the question was asked while a new session is being opened
         await self._one_way.send(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
-        """End a call that waits for an answer of ours, since the server cannot be told that there is none."""
+        """End a call that waits for an answer of ours, since the server can't be notified that there is none."""
         posted = self._requests.get(call)
         if posted is None or self._nursery is None:
             return
@@ -273,8 +275,8 @@ class HttpTransport(FramedTransport):
             delivered.set()
 
     async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
-        """Send ``initialized``. Return the seconds after which it is to be sent again, before anything else, since the
-        server, or a proxy in front of it, is too busy; `None` when the server has it."""
+        """Send ``initialized``. Returns `None` if the server has accepted it. If the server, or a proxy in front of it,
+        is too busy, returns after how many seconds to send it again, before anything else."""
         try:
             await self._one_way.send(session, initialized)
         except HTTPError as error:
@@ -286,8 +288,8 @@ class HttpTransport(FramedTransport):
         return None
 
     async def _live(self, session: Session, delivered: trio.Event, slow: trio.CancelScope) -> None:
-        """Let messages follow when ``notifications/initialized`` was delivered, or its answer is slow, and hear the
-        server until the end of the session, which is the end of the requests in the session."""
+        """Allow other messages once ``notifications/initialized`` was delivered, or its response is slow. Then listen
+        to the server until the session ends, and end the requests in the session."""
         with slow:
             await delivered.wait()
         session.opened.set()
@@ -301,7 +303,7 @@ class HttpTransport(FramedTransport):
                 posted.lose(HTTPError(HTTPStatus.NOT_FOUND, _FORGOTTEN, session_lost=True))
 
     async def aclose(self) -> None:
-        """Close all exchanges, and end the session: see `Transport.aclose`. Takes half a second at most."""
+        """Close all requests in flight, and end the session: see `Transport.aclose`. Takes at most half a second."""
         nursery, self._nursery = self._nursery, None
         if nursery is None:
             await trio.lowlevel.checkpoint()
@@ -330,8 +332,7 @@ class HttpTransport(FramedTransport):
 
 
 class _HttpOutbox(Outbox):
-    """The outbox of a connection over ``transport``, for which no request and no cancel has to wait in the form of
-    lines."""
+    """The outbox of a connection over ``transport``. Requests and cancels needn't wait as encoded lines."""
 
     def __init__(self, high_water: int, transport: HttpTransport, recorded: SendRecorder | None) -> None:
         super().__init__(high_water, transport.send_nowait if recorded is None else recorded.send_nowait)
@@ -343,7 +344,7 @@ class _HttpOutbox(Outbox):
         if self._recorded is not None:
             self._recorded.record(message.line)
         if self.over or not self._transport.start_request(message, request_id):
-            super().put(message.line + b"\n", owner)  # the writer learns that the transport is closed
+            super().put(message.line + b"\n", owner)  # the writer will notice that the transport is closed
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
         if self._recorded is not None:
@@ -362,27 +363,27 @@ _PLACES: Final = 32
 _CANCEL_TIMEOUT: Final = 5.0
 _NOTIFICATION_TIMEOUT: Final = 30.0
 _ANSWER_TIMEOUT: Final = 60.0
-"""Seconds for an answer, which may be long."""
+"""Seconds for the delivery of an answer, which may be long."""
 _UNTOLD: Final = 60.0
-"""Seconds for which the server is told that an answer could not be delivered."""
+"""For how many seconds to try to notify the server that an answer could not be delivered."""
 
 
 class OneWayPosts:
-    """Sends messages that ask for nothing to the server of ``endpoint``, in one POST for each message. There are at
-    most ``max_cancels`` cancels at a time, and 32 answers, and 32 notifications."""
+    """Sends messages that expect no reply to the server of ``endpoint``, each in its own POST. At most ``max_cancels``
+    cancels, 32 answers and 32 notifications are in flight."""
 
     def __init__(self, endpoint: Endpoint, max_cancels: int) -> None:
         self._endpoint = endpoint
-        # A message that the server does not answer holds up others of its kind for a time, and of other kinds never.
+        # A message that the server doesn't answer delays others of its kind for a while, but never other kinds.
         self._cancels = _CANCEL_TIMEOUT, trio.Semaphore(max_cancels)
         self._notifications = _NOTIFICATION_TIMEOUT, trio.Semaphore(_PLACES)
         self._answers = _ANSWER_TIMEOUT, trio.Semaphore(_PLACES)
 
     async def send(self, session: Session | None, message: OutboundFrame) -> None:
-        """Send ``message`` in ``session``, once there is a place, and wait until the server has accepted the message.
+        """Send ``message`` in ``session``, once there is a place, and wait until the server has accepted it.
 
-        Raises `HTTPError` where the server refuses, cannot be reached, or does not answer in time, and
-        `AuthorizationError`. The time in which a token is got does not count.
+        Raises `HTTPError` if the server refuses, can't be reached, or doesn't answer in time, and `AuthorizationError`.
+        The time for getting a token doesn't count.
         """
         lane = self._notifications
         if message.method is None or message.method == CANCEL:
@@ -396,7 +397,7 @@ class OneWayPosts:
 
                 await self._post(session, message, seen)
             if scope.cancelled_caught:
-                raise HTTPError(None, f"the server has not answered within {timeout:g} s")
+                raise HTTPError(None, f"the server did not answer within {timeout:g} s")
 
     async def _post(self, session: Session | None, message: OutboundFrame, seen: Seen) -> None:
         endpoint = self._endpoint
@@ -415,10 +416,10 @@ class OneWayPosts:
     async def send_failure(
         self, question: SessionQuestion, request_id: RequestId, failure: MCPError
     ) -> MCPError | None:
-        """Tell the server that its question ``request_id`` gets no answer, since the answer could not be delivered, as
-        ``failure`` says: in a small error, after growing delays, for a minute, while the server wants to know.
+        """Notify the server that its question ``request_id`` gets no answer, since ``failure`` prevented the delivery.
 
-        Return `None`, or why the server could not be told.
+        This sends a small error, repeatedly after growing delays, for up to a minute, as long as the server wants an
+        answer. Returns `None`, or why the server could not be notified.
         """
         words = f"Internal error: the answer of the client could not be delivered{_status_in(failure)}"
         instead = OutboundFrame(frame_error(request_id, INTERNAL_ERROR, words), request_id, None)
@@ -426,7 +427,7 @@ class OneWayPosts:
             for attempt in count(1):
                 if question.is_over:
                     return None
-                if isinstance(failure, AuthorizationError):  # nobody is asked for a token again and again
+                if isinstance(failure, AuthorizationError):  # don't ask for a token repeatedly
                     return failure
                 try:
                     await self.send(question.session, instead)
