@@ -73,10 +73,10 @@ def test_name_is_not_found_while_a_well_known_file_is_broken_names_the_file(home
     assert target_typed("mine") == Command(["mine"])
     with pytest.raises(
         NoTarget,
-        match=r"there is no command 'files'; /\S+/\.mcp\.json is no JSON: [^;]*; \S+ cannot be read: No such file",
+        match=r"there is no command 'files'; /\S+/\.mcp\.json is not JSON: [^;]*; \S+ cannot be read: No such file",
     ):
         target_typed("files")
-    with pytest.raises(NoTarget, match="is no JSON"):
+    with pytest.raises(NoTarget, match="is not JSON"):
         target_typed("files", home / ".mcp.json")
 
 

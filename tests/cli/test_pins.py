@@ -103,7 +103,7 @@ async def test_link_in_place_of_the_file_is_not_written_through(config: Path) ->
     (config.parent / "pins.json").symlink_to(config.parent / "target")
     ended = await pins("approve", config, "--yes")
     assert (ended.status, (config.parent / "target").read_text()) == (2, "{}")
-    assert "is a symbolic link or no regular file, and is not written to" in ended.stderr
+    assert "refusing to write to" in ended.stderr
 
 
 async def test_two_gateways_offer_a_tool_as_soon_as_it_is_approved(config: Path) -> None:

@@ -59,7 +59,7 @@ async def test_a_view_calls_the_tools_of_its_member_by_their_own_names(autojump_
     async with open_group(members(), extensions=[Apps()]) as group:
         assert (await group.call_from_app("b", "refresh")).text == "fresh"
         assert (await group.call_from_app("a", "show")).text == "shown"
-        with pytest.raises(NotInCatalogue, match="no view may call 'think' of 'a'"):
+        with pytest.raises(NotInCatalogue, match="views must not call the tool 'think' of 'a'"):
             await group.call_from_app("a", "think")
         for name in ("b__refresh", "a__refresh", "unknown"):
             with pytest.raises(NotInCatalogue, match="no member offers"):

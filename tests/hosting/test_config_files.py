@@ -46,7 +46,7 @@ def test_entry_with_a_protocol_version_speaks_that_alone(tmp_path: Path, fields:
     for version in ("", None):
         assert entry_of(tmp_path, **fields, protocolVersion=version) == entry_of(tmp_path, **fields)
     assert "(protocolVersion) must be one of 2024-11-05, " in problem_of(tmp_path, {**fields, "protocolVersion": "1"})
-    assert "protocolVersion: must be a text" in problem_of(tmp_path, {**fields, "protocolVersion": 20250618})
+    assert "protocolVersion: must be a string" in problem_of(tmp_path, {**fields, "protocolVersion": 20250618})
 
 
 def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
@@ -91,29 +91,29 @@ def test_policy_and_options_are_those_of_all_entries(tmp_path: Path) -> None:
         ("server.py", "no JSON object"),
         ({}, "either command or url"),
         ({"command": "a", "url": "ws://b"}, "either command or url"),
-        ({"command": 1}, "command: must be a text"),
-        ({"command": ["a", {}]}, "command[1]: must be a text"),
+        ({"command": 1}, "command: must be a string"),
+        ({"command": ["a", {}]}, "command[1]: must be a string"),
         ({"command": ""}, "either command or url"),
         ({"command": "npx -y server"}, '"command": "npx", "args": ["-y", "server"]'),
         ({"command": "a", "args": "b"}, "args: must be a list"),
-        ({"command": "a", "args": ["b", None]}, "args[1]: must be a text"),
-        ({"command": "a", "env": {"A": [1]}}, "env.A: must be a text"),
+        ({"command": "a", "args": ["b", None]}, "args[1]: must be a string"),
+        ({"command": "a", "env": {"A": [1]}}, "env.A: must be a string"),
         ({"command": "a", "env": ["A"]}, "env: must be an object"),
-        ({"url": "ws://b", "headers": {"X-Team": 1}}, "X-Team: must be a text"),
-        ({"command": "a", "cwd": 1}, "cwd: must be a text"),
+        ({"url": "ws://b", "headers": {"X-Team": 1}}, "X-Team: must be a string"),
+        ({"command": "a", "cwd": 1}, "cwd: must be a string"),
         ({"command": "a", "disabled": "yes"}, "disabled: must be true or false"),
         ({"command": "a", "isActive": 0}, "isActive: must be true or false"),
         ({"command": "a", "headers": {"A": "b"}}, "headers: for URLs"),
-        ({"command": "a", "type": "ws"}, "'ws' goes with url"),
-        ({"url": "ws://b", "type": "stdio"}, "'stdio' goes with command"),
+        ({"command": "a", "type": "ws"}, "'ws' needs url"),
+        ({"url": "ws://b", "type": "stdio"}, "'stdio' needs command"),
         ({"url": "ws://b", "args": ["c"], "env": {"A": "b"}}, "args, env: for commands"),
-        ({"url": "https://b", "type": "ftp"}, "type: 'ftp' is not spoken here"),
-        ({"url": "https://b", "transport": "FTP"}, "transport: 'FTP' is not spoken here"),
-        ({"httpUrl": 1}, "httpUrl: must be a text"),
+        ({"url": "https://b", "type": "ftp"}, "type: must be one of "),
+        ({"url": "https://b", "transport": "FTP"}, "transport: must be one of "),
+        ({"httpUrl": 1}, "httpUrl: must be a string"),
         ({"url": "https:///mcp"}, "the URL of an HTTP server must be like"),
         ({"url": "tcp://b:1", "headers": {"a": "b"}}, "for HTTP and WebSockets"),
-        ({"url": 1}, "url: must be a text"),
-        ({"url": "ws://b", "type": 1}, "type: must be a text"),
+        ({"url": 1}, "url: must be a string"),
+        ({"url": "ws://b", "type": 1}, "type: must be a string"),
     ],
 )
 def test_an_entry_that_makes_no_sense_is_a_problem_that_names_the_key(tmp_path: Path, fields: Any, told: str) -> None:
@@ -148,7 +148,7 @@ def test_what_only_a_host_can_fill_in_is_a_problem(tmp_path: Path) -> None:
 def test_a_file_that_is_no_such_file_says_so(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(ConfigError, match=r"config\.json (is no JSON|has no object named mcpServers)"):
+    with pytest.raises(ConfigError, match=r"config\.json (is not JSON|has no object named mcpServers)"):
         read_config(path)
 
 

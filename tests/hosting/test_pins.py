@@ -240,16 +240,16 @@ GOOD = tool_hash(Tool("x", SCHEMA))
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "must be an object of members, not list"),
         ('{"a": 1}', "a must be an object of tools, not int"),
         ('{"a": {"x": 1}}', "a: x must be a hash, or an object with one, not int"),
         ('{"a": {"x": {}}}', 'a: x: hash must be like "sha256:…", not None'),
         ('{"a": {"x": "md5:00"}}', "hash must be like \"sha256:…\", not 'md5:00'"),
-        ('{"a": {"x": {"hash": "%s", "tool": {"name": "y"}}}}'.replace("%s", GOOD), "the hash isn't that of its tool"),
+        ('{"a": {"x": {"hash": "%s", "tool": {"name": "y"}}}}'.replace("%s", GOOD), "the hash doesn't match the tool"),
         ('{"a": {"x": {"hash": "%s", "tool": 1}}}'.replace("%s", GOOD), "tool must be an object, not int"),
-        ('{"a": {}, "a": {}}', "'a' is there twice"),
-        ('{"a": {"x": "%s", "x": "%s"}}'.replace("%s", GOOD), "a: 'x' is there twice"),
+        ('{"a": {}, "a": {}}', "the key 'a' is repeated"),
+        ('{"a": {"x": "%s", "x": "%s"}}'.replace("%s", GOOD), "a: the key 'x' is repeated"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )
@@ -266,7 +266,7 @@ async def test_file_edited_into_something_else_is_a_clear_error(tmp_path: Path, 
 async def test_pipe_and_folder_are_no_pin_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(ConfigError, match="no regular file"):
+        with pytest.raises(ConfigError, match="must be a regular file"):
             async with open_group(pin=path):
                 pass
 
@@ -296,7 +296,7 @@ async def test_link_is_read_but_never_written_through(tmp_path: Path) -> None:
     target.write_text("{}")
     link.symlink_to(target)
     async with grouped(server, link) as group:
-        with pytest.raises(ConfigError, match="is a symbolic link or no regular file, and is not written to"):
+        with pytest.raises(ConfigError, match="it must be a regular file, not a symbolic link"):
             await group.approve_tools(group.catalogue.held.values())
         assert list(group.catalogue.held) == ["a__x"]
     assert (target.read_text(), link.is_symlink(), os.listdir(tmp_path).__len__()) == ("{}", True, 2)

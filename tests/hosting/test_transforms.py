@@ -105,7 +105,7 @@ async def test_view_that_names_a_tool_of_its_server_gets_no_tool_renamed_to_this
         await group.settled()
         assert (await group.call_tool("a__find", {"text": "x"})).text == "removed x"
         assert (await group.call_from_app("a", "remove", {"text": "x"})).text == "removed x"
-        with pytest.raises(NotInCatalogue, match="'a' offers no tool 'find'"):
+        with pytest.raises(NotInCatalogue, match="'a' has no tool 'find'"):
             await group.call_from_app("a", "find", {"text": "x"})
 
 
@@ -131,13 +131,13 @@ async def test_two_tools_can_swap_their_names() -> None:
     [
         (
             {"x": ToolTransform(name="z"), "y": ToolTransform(name="z")},
-            "tools: 'y' and 'x' are both renamed 'z'",
+            "tools: 'y' and 'x' are both renamed to 'z'",
         ),
         (
             {"x": ToolTransform(name="y"), "y": ToolTransform(description="d")},
-            "tools: 'x' is renamed 'y', which is the name of another tool",
+            "tools: 'x' is renamed to 'y', which is the name of another tool",
         ),
-        ({"*": ToolTransform(name="z")}, r'tools\["\*"\]: several tools cannot have one name'),
+        ({"*": ToolTransform(name="z")}, r'tools\["\*"\] must not rename: several tools cannot have one name'),
     ],
 )
 def test_names_that_collide_are_refused(tools: dict[str, ToolTransform], words: str) -> None:
@@ -250,14 +250,17 @@ def test_list_of_tools_of_another_host_is_ignored(tmp_path: Path) -> None:
     ("tools", "words"),
     [
         ({"x": 1}, "tools.x: must be an object"),
-        ({"x": {"name": 1}}, "tools.x.name: must be a text"),
+        ({"x": {"name": 1}}, "tools.x.name: must be a string"),
         ({"x": {"name": ""}}, "the name of a tool must not be empty"),
         ({"x": {"hidden": "yes"}}, "tools.x.hidden: must be true or false"),
         ({"x": {"presets": []}}, "tools.x.presets: must be an object"),
         ({"x": {"hiddenArguments": "debug"}}, "tools.x.hiddenArguments: must be a list"),
-        ({"x": {"hiddenArguments": [1]}}, "tools.x.hiddenArguments.0: must be a text"),
-        ({"x": {"enabled": False}}, "tools.x.enabled: is unknown; known are name, title, description, hidden, presets"),
-        ({"x": {"name": "z"}, "y": {"name": "z"}}, "'y' and 'x' are both renamed 'z'"),
+        ({"x": {"hiddenArguments": [1]}}, "tools.x.hiddenArguments.0: must be a string"),
+        (
+            {"x": {"enabled": False}},
+            "tools.x.enabled: is unknown; known keys are name, title, description, hidden, presets",
+        ),
+        ({"x": {"name": "z"}, "y": {"name": "z"}}, "'y' and 'x' are both renamed to 'z'"),
     ],
 )
 def test_tools_of_an_entry_that_make_no_sense_leave_it_out(tmp_path: Path, tools: Any, words: str) -> None:

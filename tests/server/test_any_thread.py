@@ -337,7 +337,7 @@ async def test_a_thread_adds_a_member_to_a_group() -> None:
     with trio.fail_after(PATIENCE):
         async with open_group() as group:
             await trio.to_thread.run_sync(group.add, "one", description)
-            with pytest.raises(ValueError, match="there is a member 'one' already"):
+            with pytest.raises(ValueError, match="the group already has a member 'one'"):
                 await trio.to_thread.run_sync(group.add, "one", description)
             await group.settled()
             assert (await group.call_tool("one__echo", {"text": "hi"})).text == "hi"

@@ -1,4 +1,4 @@
-"""Hosting of many servers at once, each supervised, behind one catalogue."""
+"""Hosting: use many servers at once, each supervised, with one catalogue of their tools, prompts and resources."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # type checkers know the names, and report others
+if not TYPE_CHECKING:  # type checkers see the real names, and report others
     from ..lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), _NAMES)

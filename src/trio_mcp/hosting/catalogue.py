@@ -1,6 +1,6 @@
-"""Catalogue: the offers of all members of a group, under names that are valid, and each of a single item.
+"""Catalogue: the tools, prompts and resources of all members of a group, under valid and unique names.
 
-Feed and Watch: the latest news under each key, for any number of readers, which may be slow.
+ChangeFeed and Watch: the latest value for each key, for any number of readers, which may be slow.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DIGEST: Final = 16
 _STEM: Final = 24
 _SCHEME: Final = "member://"
 _SCHEMES: Final = ("ui://", "skill://")
-"""Schemes that URIs keep."""
+"""URI schemes that stay the same in the catalogue."""
 _URI: Final = re.compile(r"(member://|ui://|skill://)([^/]*+)/(.*)", re.DOTALL)
 # 2025-11-25 tools, Tool Names: letters, digits, underscore, hyphen and dot; 1 to 128 of them.
 _VALID: Final = re.compile(r"[A-Za-z0-9_.-]+")
@@ -47,13 +47,13 @@ _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
 def catalogue_name(member: str, name: str, max_length: int | None = None) -> str:
-    """Return ``member__name``; if invalid or ambiguous, both parts are cut to valid characters and followed by a
-    digest. With ``max_length``, longer names and names with a dot are invalid, too.
+    """Return ``member__name``. If that is invalid or ambiguous, both parts are reduced to valid characters, and a
+    digest is appended. With ``max_length``, longer names and names with a dot are invalid as well.
 
-    The name depends on nothing but the arguments, so other members never change a name. In the usual form the first
-    ``__`` ends the member, because a member of the usual form neither holds ``__`` nor ends in ``_``; the other form
-    holds no ``__`` at all. The two forms therefore never collide, whatever names a server chooses, and within the
-    second form the digest decides.
+    The name depends only on the arguments, so other members never change it. In the usual form the first ``__`` ends
+    the member, because a member there neither contains ``__`` nor ends in ``_``. The other form contains no ``__`` at
+    all. So the two forms never collide, whatever names a server chooses, and within the second form the digest makes
+    the difference.
     """
     longest = max_length or _LONGEST_NAME
     plain = f"{member}{_SEPARATOR}{name}"
@@ -79,21 +79,23 @@ def may_name(member: str, name: str, max_length: int | None = None) -> bool:
 
 
 def catalogue_uri(member: str, uri: str) -> str:
-    """Return ``member://MEMBER/URI`` for a URI or a template of URIs; for the ``ui://REST`` of a view
-    ``ui://MEMBER/REST``, since hosts know views by their scheme (SEP-1865, Content Requirements), and for a file of a
-    skill ``skill://MEMBER/REST``."""
+    """Return the URI in the catalogue, ``member://MEMBER/URI``, for a URI or URI template of a member.
+
+    A view keeps its scheme, since hosts recognize views by it (SEP-1865, Content Requirements): ``ui://REST`` becomes
+    ``ui://MEMBER/REST``. A file of a skill becomes ``skill://MEMBER/REST``.
+    """
     part = quote(member, safe="", errors="surrogatepass")
     scheme = next((each for each in _SCHEMES if uri.startswith(each)), "")
     return f"{scheme or _SCHEME}{part}/{uri.removeprefix(scheme)}"
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
-    """Return the member and its own URI; `None` for a URI from outside the catalogue."""
+    """Return the member and the member's own URI; `None` for a URI that isn't from the catalogue."""
     if (found := _URI.fullmatch(uri)) is None:
         return None
     try:
         member = unquote(found[2], errors="surrogatepass")
-    except UnicodeDecodeError:  # a caller may send any bytes
+    except UnicodeDecodeError:  # a caller may pass any bytes
         return None
     return member, found[3] if found[1] == _SCHEME else found[1] + found[3]
 
@@ -112,22 +114,22 @@ class CatalogueEntry(Generic[T]):
     """A tool, prompt, resource or resource template of a member."""
 
     name: str
-    """The name in the catalogue; for resources the URI there, for templates the template."""
+    """The name in the catalogue; the catalogue URI of a resource, or the template of a resource template."""
     member: str
     """Name of the member."""
     item: T
     """The item as its server described it."""
     transform: ToolTransform | None = None
-    """How the group shows a tool: see `MemberDescription.tools`."""
+    """How the group presents a tool: see `MemberDescription.tools`."""
 
     def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the arguments to send to the server for those that a caller has ``sent``."""
+        """Return the arguments to send to the server, given those that a caller has ``sent``."""
         return sent if self.transform is None else self.transform.arguments(sent)
 
     @property
     def renamed(self) -> T:
-        """The item under its name in the catalogue, to be shown to a model if `for_model`. A tool is as its transform
-        shows it, and names its view as the catalogue does."""
+        """The item under its catalogue name. Show it to a model only if `for_model` is true. A tool is presented as its
+        transform says, and names its view by the catalogue URI."""
         kind = "name"
         if isinstance(self.item, Resource | ResourceTemplate):
             kind = "uri" if isinstance(self.item, Resource) else "uri_template"
@@ -139,33 +141,34 @@ class CatalogueEntry(Generic[T]):
 
     @property
     def for_model(self) -> bool:
-        """False for a tool that is for views alone, which the model must not see (SEP-1865, Visibility)."""
+        """False for a tool that only views may call, and that the model must not see (SEP-1865, Visibility)."""
         return not isinstance(self.item, Tool) or "model" in UI.of(self.item).visible_to
 
     @property
     def for_app(self) -> bool:
-        """False for a tool that no view may call. `Group.call_from_app` looks here."""
+        """False for a tool that views must not call. `Group.call_from_app` enforces this."""
         return not isinstance(self.item, Tool) or "app" in UI.of(self.item).visible_to
 
     @property
     def view(self) -> str | None:
-        """URI in the catalogue of the view that shows the results of a tool, for `Group.read_resource`; `None` where
-        there is none."""
+        """The catalogue URI of the view that shows the tool's results, for `Group.read_resource`; `None` if there is
+        none."""
         view = UI.of(self.item).view if isinstance(self.item, Tool) else None
         return None if view is None else catalogue_uri(self.member, view)
 
 
 _OWN: Final = {"tools": "name", "prompts": "name", "resources": "uri", "resource_templates": "uri_template"}
-"""The attribute of an item that has its name, or its URI, at its server."""
+"""The attribute of an item that contains its name, or its URI, at its server."""
 
 
 class Catalogue:
-    """The offers of all members: members in order of addition, items in their servers' order.
+    """The tools, prompts, resources and resource templates of all members: members in the order in which they were
+    added, items in their servers' order.
 
-    A tool is ``member__tool``, a prompt ``member__prompt``; if such a name is invalid or ambiguous, a digest is part of
-    the name. A resource is ``member://MEMBER/URI``, the view ``ui://REST`` of a tool ``ui://MEMBER/REST``, and a
-    file ``skill://REST`` of a skill ``skill://MEMBER/REST``. The names of a member's items do not depend on other
-    members or on restarts. The items stay while their member is restarted, and are gone once the member has failed.
+    A tool is named ``member__tool``, a prompt ``member__prompt``; if such a name is invalid or ambiguous, it contains a
+    digest. A resource has the URI ``member://MEMBER/URI``, the view ``ui://REST`` of a tool ``ui://MEMBER/REST``, and a
+    file ``skill://REST`` of a skill ``skill://MEMBER/REST``. The names of a member's items don't depend on other
+    members or on restarts. Items stay while their member is restarted, and are removed once the member has failed.
     ``max_name_length`` limits the names of tools and prompts: see `open_group`.
     """
 
@@ -178,10 +181,10 @@ class Catalogue:
         self._offers: dict[str, dict[ListName, dict[str, CatalogueEntry[Any]]]] = {}
         self._hidden: set[str] = set()
         self._transforms: dict[str, Mapping[str, ToolTransform]] = {}
-        """The transforms of the members that have some."""
+        """The tool transforms, by member."""
         self._pins = pins
         self._listed_tools: dict[str, tuple[Tool, ...]] = {}
-        """The tools as the members list them, held ones included, where there are pins."""
+        """With pins: the tools as the members list them, including held ones."""
         self._held: dict[str, dict[str, HeldTool]] = {}
         self._all_held: Mapping[str, HeldTool] = MappingProxyType({})
         self._merged: dict[ListName, Mapping[str, CatalogueEntry[Any]]] = dict.fromkeys(LISTS, MappingProxyType({}))
@@ -189,8 +192,8 @@ class Catalogue:
 
     @property
     def tools(self) -> Mapping[str, CatalogueEntry[Tool]]:
-        """The tools by name, as they are now. The mapping never changes: a later state is another mapping, as for the
-        other three properties."""
+        """The current tools, by name. The mapping never changes; after a change, this and the other three properties
+        return new mappings."""
         return self._merged["tools"]
 
     @property
@@ -205,34 +208,35 @@ class Catalogue:
 
     @property
     def resource_templates(self) -> Mapping[str, CatalogueEntry[ResourceTemplate]]:
-        """The resource templates by template."""
+        """The resource templates, by their templates."""
         return self._merged["resource_templates"]
 
     @property
     def held(self) -> Mapping[str, HeldTool]:
-        """The tools that aren't offered until `Group.approve_tools`, by name: see the ``pin`` of `open_group`."""
+        """The tools that aren't offered until `Group.approve_tools`, by name: see ``pin`` of `open_group`."""
         return self._all_held
 
     def watch(self) -> Watch[ListName]:
-        """Watch for changes: ``async for name in group.catalogue.watch()`` gets the name of each list that changes."""
+        """Watch for changes: ``async for name in group.catalogue.watch()`` yields the name of each list that
+        changes."""
         return self._feed.watch()
 
     def _name_of(self, member: str, name: str) -> str:
-        """Return the name here of a tool or prompt of ``member``."""
+        """Return the catalogue name of a tool or prompt of ``member``."""
         return catalogue_name(member, name, self._max_name_length)
 
     def _tool_name(self, member: str, name: str) -> str:
-        """Return the name here of a tool that its server calls ``name``."""
+        """Return the catalogue name of a tool that its server calls ``name``."""
         transform = self._transforms.get(member, {}).get(name)
         return self._name_of(member, name if transform is None else transform.name or name)
 
     def _may_name(self, member: str, name: str) -> bool:
-        """Return whether ``name`` could be a name here of a tool or prompt of ``member``."""
+        """Return whether ``name`` could be the catalogue name of a tool or prompt of ``member``."""
         return may_name(member, name, self._max_name_length)
 
     def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
-        """Return the entries of a list, also of members that have failed, as they were last. The members ``hidden`` are
-        left out."""
+        """Return the entries of a list, including the last known ones of members that have failed. The members
+        ``hidden`` are left out."""
         entries: dict[str, CatalogueEntry[Any]] = {}
         for member, offers in self._offers.items():
             for key, entry in offers.get(name, {}).items() if member not in hidden else ():
@@ -240,7 +244,7 @@ class Catalogue:
         return entries
 
     def _find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
-        """Return the entry, even of a member that has failed; `None` when there is none."""
+        """Return the entry, even of a member that has failed; `None` if there is none."""
         return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
     def _has_any(self, member: str, name: ListName) -> bool:
@@ -275,21 +279,21 @@ class Catalogue:
     def _transformed(
         self, member: str, tool: Tool, transforms: Mapping[str, ToolTransform]
     ) -> CatalogueEntry[Any] | None:
-        """Return the entry of a tool; `None` for a tool that is hidden, or that cannot be shown."""
+        """Return the entry of a tool; `None` if the tool is hidden, or can't be transformed."""
         transform = transforms.get(tool.name) or transforms.get("*")
         if transform is not None and transform.hidden:
             return None
         other = next((own for own, each in transforms.items() if each.name == tool.name != own), None)
         fault = None if transform is None else transform.fault_in(tool)
         if other is not None and (transform is None or transform.name is None):
-            fault = f"its name is that of the renamed {other!r}"  # no server gets at a name that the user has given
+            fault = f"its name is that of the renamed {other!r}"  # the user's name wins
         if fault is not None:
             logger.error("the tool %s of member %s is not offered: %s", clean(tool.name[:200]), member, fault)
             return None
         return CatalogueEntry[Any](self._tool_name(member, tool.name), member, tool, transform)
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
-        """Return which ``tools`` are offered, and note which are held."""
+        """Return which ``tools`` are offered, and record which are held."""
         held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})
@@ -301,12 +305,12 @@ class Catalogue:
         self._all_held = MappingProxyType({name: each for held in self._held.values() for name, each in held.items()})
 
     def _check_pins(self) -> None:
-        """Compare the tools of all members with the pins once more."""
+        """Compare the tools of all members with the pins again."""
         for member, tools in tuple(self._listed_tools.items()):
             self._replace(member, "tools", tools)
 
     def _add(self, member: str, tools: Mapping[str, ToolTransform] | None = None) -> None:
-        """Give ``member`` its place in the order, and have its ``tools`` shown so."""
+        """Append ``member`` to the order, with the transforms ``tools``."""
         self._offers[member] = {}
         if tools:
             self._transforms[member] = tools
@@ -327,7 +331,7 @@ class Catalogue:
         self._changed(self._offers.pop(member))
 
     def _close(self) -> None:
-        """End all watches, since nothing changes any more."""
+        """End all watches, since no more changes will happen."""
         self._feed.close()
 
     def _changed(self, offers: dict[ListName, dict[str, CatalogueEntry[Any]]]) -> None:
@@ -344,32 +348,32 @@ N = TypeVar("N")
 
 
 class Watch(AsyncIterator[N], Generic[N]):
-    """Iterate over the latest value of each key that changed since its last reading here, in order of change.
+    """Iterate over the latest value of each key that has changed since it was last read here, in order of change.
 
-    A slow reader misses replaced values, never the latest one, and holds no more than one value for each key. The
-    iteration begins with all present values, and ends with the group. The object is not an async generator: it may be
-    dropped at any time, and a cancelled step loses nothing. One task at a time.
+    A slow reader misses replaced values, but never the latest one, and stores only one value for each key. The
+    iteration begins with all current values, and ends with the group. This isn't an async generator: you may drop it at
+    any time, and a cancelled step loses nothing. Only one task may iterate at a time.
     """
 
     def __init__(self, standing: dict[str, N], run: TrioRun | None = None) -> None:
         self._run = run
-        """The run of trio that adds values, and to which the reader must belong."""
+        """The trio run that adds values, and in which the reader must run."""
         self._pending = {key: (value, False) for key, value in standing.items()}
         self._known: set[str] = set()
-        """Keys whose value has been read, and whose last value has not."""
+        """Keys of which a value has been read, but not the last one."""
         self._over = False
         self._arrived = trio.lowlevel.ParkingLot()
 
     def _put(self, key: str, value: N, *, last: bool) -> None:
-        """Store ``value`` for the reader; ``last`` ends its key."""
+        """Store ``value`` for the reader; ``last`` means that no further value follows for the key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
-            return  # a reader that never got the key need not hear of its end
+            return  # a reader that never got the key doesn't need its end
         self._pending[key] = value, last
         self._arrived.unpark()
 
     def _close(self) -> None:
-        """End the iteration after the values that are stored."""
+        """End the iteration after the stored values."""
         self._over = True
         self._arrived.unpark_all()
 
@@ -388,18 +392,18 @@ class Watch(AsyncIterator[N], Generic[N]):
 
 
 class ChangeFeed(Generic[N]):
-    """Publishes values by key to all watches. A watch may be opened in any thread."""
+    """Publishes values by key to all watches. You may open a watch in any thread."""
 
     def __init__(self) -> None:
         self._opening = threading.Lock()
         self._run = current_run() if trio.lowlevel.in_trio_run() else None
         self.standing: dict[str, N] = {}
-        """The present value of each key."""
+        """The current value of each key."""
         self._watches: WeakSet[Watch[N]] = WeakSet()
         self._over = False
 
     def publish(self, key: str, value: N, *, last: bool = False) -> None:
-        """Publish ``value``; ``last`` ends its key."""
+        """Publish ``value``; ``last`` means that no further value follows for the key."""
         with self._opening:
             if last:
                 self.standing.pop(key, None)
@@ -420,7 +424,7 @@ class ChangeFeed(Generic[N]):
         return watch
 
     def close(self) -> None:
-        """End all watches, each after the values it still holds."""
+        """End all watches, each after the values it still stores."""
         with self._opening:
             self._over = True
             watches = tuple(self._watches)

@@ -1,7 +1,7 @@
-"""read_config: read the servers in a configuration file of the kind that hosts keep.
+"""read_config: read the servers in a configuration file, in the format that MCP hosts use.
 
-Files are JSON with comments and trailing commas; an object may have a name several times. `expanded_text` replaces
-placeholders, as ``${NAME}``, by values of variables, as shells do. `auth_of` reads the authorization in an entry.
+Files are JSON with comments and trailing commas; an object may repeat a key. `expanded_text` replaces placeholders such
+as ``${NAME}`` with the values of variables, as shells do. `auth_of` reads the authorization in an entry.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 _MAX_CHARACTERS: Final = 16 * 1024 * 1024
-"""Maximum characters of a file. A configuration file may come from a cloned repository."""
+"""How many characters a file may have. A configuration file may come from a cloned repository."""
 
 
 def read_json(path: Path) -> Any:
-    """Return the value in a file of JSON with comments, as VS Code and others write; of a blank file, an empty object.
-    Raises `OSError`, `ValueError` and `RecursionError`."""
+    """Return the value in a file of JSON with comments, as VS Code and others write it. A blank file is an empty
+    object. Raises `OSError`, `ValueError` and `RecursionError`."""
     with path.open(encoding="utf-8-sig") as file:
         text = file.read(_MAX_CHARACTERS + 1)
     if len(text) > _MAX_CHARACTERS:
         raise ValueError(f"it has more than {_MAX_CHARACTERS:,} characters")
-    if not text.strip():  # as some hosts leave it before the first server
+    if not text.strip():  # some hosts leave an empty file until the first server is added
         return {}
     return json.loads(without_trailing_commas(without_comments(text)), object_pairs_hook=_object)
 
 
 class _Repeating(dict[str, Any]):
-    """A JSON object that has some names several times. The last value counts, as for hosts."""
+    """A JSON object that repeats some keys. The last value counts, as in hosts."""
 
     twice: dict[str, int]
 
@@ -62,12 +62,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def names_given_twice(value: Any) -> dict[str, int]:
-    """Return the names that a value of `read_json`, if it is an object, has several times, with the numbers."""
+    """Return the repeated keys of a value of `read_json`, with how often they occur; empty if it isn't an object."""
     return value.twice if isinstance(value, _Repeating) else {}
 
 
 # Each pattern also matches an unterminated string or comment, up to the end of the line or text. Otherwise the search
-# would read the rest again from each of its parts.
+# would read the rest of the text again from each part of it.
 _STRING: Final = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?'
 _COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*(?:.*?(?P<end>\*/)|.*)", re.DOTALL)
 _TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")
@@ -76,7 +76,7 @@ _VISIBLE: Final = re.compile(r"[^\r\n]")
 
 def without_comments(text: str) -> str:
     """Return ``text`` with ``//`` and ``/* */`` comments replaced by spaces, so that lines and columns stay the same.
-    An unterminated comment stays."""
+    An unterminated comment isn't replaced."""
 
     def blank(found: re.Match[str]) -> str:
         is_comment = found[0].startswith("//") or found["end"] is not None
@@ -86,33 +86,32 @@ def without_comments(text: str) -> str:
 
 
 def without_trailing_commas(text: str) -> str:
-    """Return ``text``, which has no comments, with spaces in place of commas after the last member of an object or
-    array."""
+    """Return ``text``, which has no comments, with trailing commas of objects and arrays replaced by spaces."""
     return _TRAILING.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
 
 
 _HEAD: Final = r"\$\{(?:(\w++):(?![-+?=]))?+(\w[^:${}+?=\0-]*+)(\}|:?[-+?=])"
-"""The beginning of a placeholder: the kind, if given; the name; the operator, or a closing brace."""
+"""Matches the beginning of a placeholder: the kind, if any; the name; the operator, or a closing brace."""
 _INNERMOST: Final = re.compile(rf"{_HEAD}(?:(?<=\}})|((?:(?!{_HEAD})[^}}])*+)\}})")
-"""A placeholder with no other one in its default."""
+"""Matches a placeholder without another placeholder in its default."""
 _MARK: Final = re.compile(r"\0([0-9]+)\0")
-"""The number of a value, in the place of its placeholder."""
+"""Stands for a placeholder that was replaced, with the number of its value."""
 _DEEPEST: Final = 20
-"""Levels of placeholders in defaults of others."""
+"""How deeply placeholders may be nested in defaults of others."""
 
 
 def expanded_text(text: str, variables: Mapping[str, str]) -> str:
-    """Return ``text`` with ``${NAME}`` and ``${env:NAME}`` replaced by values, and with the operators ``-``, ``=``,
-    ``+`` and ``?`` of shells, each with ``:`` before it or without. Takes linear time.
+    """Return ``text`` with ``${NAME}`` and ``${env:NAME}`` replaced by values. The operators ``-``, ``=``, ``+`` and
+    ``?`` work as in shells, each with or without ``:`` before it. Takes linear time.
 
-    Raises `ValueError` for a variable that isn't set, and for a placeholder of another kind.
+    Raises `ValueError` for a variable that isn't set, and for another kind of placeholder.
     """
     if "\0" in text:
-        raise ValueError("it must not have a NUL")
+        raise ValueError("it must not contain a NUL")
     values: list[tuple[str, str | None]] = []
 
     def filled(text: str) -> tuple[str, str | None]:
-        """Return ``text`` with its values, and the reason why it has none."""
+        """Return ``text`` with its values, or the reason why it has none."""
         reasons = [values[int(number)][1] for number in _MARK.findall(text)]
         return _MARK.sub(lambda mark: values[int(mark[1])][0], text), next(filter(None, reasons), None)
 
@@ -146,9 +145,9 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
 
 _SECTIONS: Final = ("mcpServers", "servers")
 _OFF: Final = {"disabled": True, "enabled": False, "isActive": False}
-"""Keys by which hosts switch an entry off, with the value that does so."""
+"""Keys with which hosts disable an entry, with the value that does so."""
 _URLS: Final = ("httpUrl", "serverUrl", "url")
-"""Keys of a URL. The first of them counts, as in Gemini CLI."""
+"""Keys for a URL. The first of them counts, as in Gemini CLI."""
 _KINDS: Final = ("type", "transport", "transportType")
 _ENVS: Final = ("environment", "env")
 _FOR_COMMANDS: Final = frozenset({"args", "cwd", *_ENVS})
@@ -160,16 +159,16 @@ _TYPES: Final = {
         ("http", "streamable-http", "http-stream", "sse", "ws", "websocket", "tcp", "unix", "remote"), "url"
     ),
 }
-"""Types of entries, with the key that each goes with. Hosts also write Streamable HTTP with other separators."""
+"""Types of entries, with the key that each belongs to. Hosts also write Streamable HTTP with other separators."""
 _SAME_TYPES: Final = {kind.replace("-", ""): key for kind, key in _TYPES.items()}
 
 
 class ConfigError(MCPError, ValueError):
-    """The file cannot be read, or does not hold such a configuration."""
+    """The file can't be read, or isn't a valid configuration."""
 
 
 class NoServers(ConfigError):
-    """The file holds other settings, but no servers."""
+    """The file contains other settings, but no servers."""
 
 
 @frozen
@@ -177,12 +176,12 @@ class Config:
     """The members, problems and ignored keys of a configuration file."""
 
     members: dict[str, MemberDescription]
-    """Members by name, disabled ones included."""
+    """The members, by name, including disabled ones."""
     problems: dict[str, str]
-    """What is wrong, by name of the entry. The entry isn't among the members if it is invalid or has something
-    unsupported; it is if a part of it is lost, because a name occurs twice in the file."""
+    """What is wrong, by name of the entry. An entry that is invalid, or uses something unsupported, isn't among the
+    members. An entry is among them if only a part of it is lost, because the file repeats a key."""
     ignored: dict[str, tuple[str, ...]]
-    """Keys that have no meaning here, by entry."""
+    """Keys that trio-mcp ignores, by entry."""
 
 
 def read_config(
@@ -193,24 +192,37 @@ def read_config(
     variables: Mapping[str, str] | None = None,
     auth: OAuth | None = None,
 ) -> Config:
-    """Read the ``mcpServers`` (or ``servers``) of a JSON file, with ``restart`` and ``options`` for all.
+    """Read the ``mcpServers`` (or ``servers``) of a JSON file. Returns the members for `open_group`, and the problems
+    of the file.
 
-    The file may have comments and trailing commas, which some hosts allow. An entry has ``command`` with ``args``,
-    ``env`` and ``cwd``, or ``url`` with ``headers`` and ``oauth``; and may have ``type``, ``disabled`` and
-    ``protocolVersion``, the only revision to speak, and ``tools``, an object of `ToolTransform` by name. The
-    spellings of other hosts are read as well: ``serverUrl``, ``httpUrl``, ``transport``, ``"enabled": false`` and
-    ``"isActive": false``. Null and empty values count as absent.
+    The file may have comments and trailing commas, which some hosts allow. An invalid entry doesn't affect the others:
+    see `Config`. An entry has
 
-    With ``variables``, `os.environ` for example, ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for their
-    values in all strings, as in a shell; any other placeholder of a host (``${input:…}``) is a problem of its entry. A
-    bad entry does not affect the others: see `Config`. Raises `ConfigError`.
+    - ``command`` with ``args``, ``env`` and ``cwd``, or ``url`` with ``headers`` and ``oauth``
+    - optionally ``type``, ``disabled``, ``protocolVersion`` (the only revision to speak), and ``tools`` (an object of
+      `ToolTransform` by tool name)
 
-    ``auth`` has the user sign in to the servers over HTTP and WebSocket, but for servers with an ``Authorization``
-    among the headers. The object ``oauth`` of an entry is about this server alone, each member optional: ``clientId``,
-    ``clientSecret``, ``issuer``, ``clientMetadataUrl``, ``scopes`` (a text, or a list of texts), ``callbackPort`` or
-    ``redirectUri``, ``assumePkce``, and ``grantType``: ``"client_credentials"`` for a client without a user. Without
-    ``auth``, entries with ``oauth`` have the user sign in as `OAuth` does by default; with ``"oauth": false`` nobody is
-    asked. The ``auth`` of Cursor, ``{"CLIENT_ID": …, "CLIENT_SECRET": …, "scopes": […]}``, means the same.
+    The spellings of other hosts are accepted as well: ``serverUrl``, ``httpUrl``, ``transport``, ``"enabled": false``
+    and ``"isActive": false``. Null and empty values count as absent.
+
+    The object ``oauth`` of an entry applies to its server alone. All its keys are optional: ``clientId``,
+    ``clientSecret``, ``issuer``, ``clientMetadataUrl``, ``scopes`` (a string, or a list of strings), ``callbackPort``
+    or ``redirectUri``, ``assumePkce``, and ``grantType``: ``"client_credentials"`` for a client without a user.
+    Cursor's ``auth``, ``{"CLIENT_ID": …, "CLIENT_SECRET": …, "scopes": […]}``, has the same meaning.
+
+    Args:
+        path: The file.
+        restart: The restart policy of all members.
+        options: The options of all members' clients.
+        variables: Values for placeholders, `os.environ` for example: ``${NAME}``, ``${NAME:-default}`` and
+            ``${env:NAME}`` are replaced in all strings, as in a shell. Any other placeholder (``${input:…}``) is a
+            problem of its entry.
+        auth: Signs the user in to servers over HTTP and WebSocket, except those with an ``Authorization`` header.
+            Without it, entries with ``oauth`` use the defaults of `OAuth`; with ``"oauth": false`` the user isn't
+            asked.
+
+    Raises:
+        ConfigError: The file can't be read, or isn't a valid configuration.
     """
     config = Config({}, {}, {})
     entries = _entries(Path(path), config.problems)
@@ -248,17 +260,17 @@ def read_config(
 
 
 def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the members of an entry that say something, with ``variables`` in place. Raises `ValueError`."""
+    """Return the keys of an entry that aren't absent, with ``variables`` replaced. Raises `ValueError`."""
     if not name.strip():
         raise ValueError("the name of an entry must not be empty")
     if not isinstance(entry, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - a value of the file, not a type of ours
+        raise ValueError("it must be a JSON object")  # noqa: TRY004 - a value of the file, not a type of ours
     fields = cast("dict[str, Any]", entry if variables is None else _expanded(entry, variables))
     return {key: value for key, value in fields.items() if not _is_absent(key, value)}
 
 
 def _unknown_in(entry: dict[str, Any], fields: dict[str, Any]) -> set[str]:
-    """Return the names of members that mean nothing here, those of the sections about OAuth included."""
+    """Return the keys that are ignored, including those of the OAuth sections."""
     known = {_server_key(fields), "tools"} if isinstance(fields.get("tools"), dict) else {_server_key(fields)}
     unknown = entry.keys() - _KNOWN - known
     for key, known in _KNOWN_OF_OAUTH.items():
@@ -272,9 +284,9 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"{path} is no JSON: {error}") from error
+        raise ConfigError(f"{path} is not JSON: {error}") from error
     except RecursionError:
-        raise ConfigError(f"{path} is no JSON: it is nested too deeply") from None
+        raise ConfigError(f"{path} is not JSON: it is nested too deeply") from None
     for section in _SECTIONS if isinstance(data, dict) else ():
         entries = cast("dict[str, Any]", data).get(section)
         if isinstance(entries, dict):
@@ -286,7 +298,7 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Return whether ``value`` counts as absent. An empty ``oauth`` has the user sign in."""
+    """Return whether ``value`` counts as absent. An empty ``oauth`` doesn't: it signs the user in."""
     return value is None or value in ("", []) or (value == {} and key not in _KNOWN_OF_OAUTH)
 
 
@@ -302,9 +314,9 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
         declared = _typed_field(fields, name, str, "stdio" if kind == "command" else "http")
         wanted = _SAME_TYPES.get(re.sub("[-_ ]", "", declared.lower()))
         if wanted is None:
-            raise ValueError(f"{name}: {declared!r} is not spoken here, but {', '.join(_TYPES)}")
+            raise ValueError(f"{name}: must be one of {', '.join(_TYPES)}, not {declared!r}")
         if wanted != kind:
-            raise ValueError(f"{name}: {declared!r} goes with {wanted}, not with {key}")
+            raise ValueError(f"{name}: {declared!r} needs {wanted}, not {key}")
     stray = sorted(fields.keys() & (_FOR_COMMANDS if kind == "url" else _FOR_URLS))
     if stray:
         words = "commands, not for URLs" if kind == "url" else "URLs, not for commands"
@@ -319,14 +331,14 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
 
 
 def _program(fields: dict[str, Any]) -> list[str]:
-    """Return the program, and the arguments beside it where a host writes both as one list."""
+    """Return the program, and its arguments if a host writes both as one list."""
     if isinstance(fields["command"], list):
         return _words(fields, "command")
     command = _typed_field(fields, "command", str)
     program, *args = command.split() or [command]
-    if args and "/" not in program:  # a path may have spaces in it, but no name of a program has
+    if args and "/" not in program:  # a path may contain spaces, but the name of a program doesn't
         raise ValueError(
-            f"command: {command[:100]!r} is no program; write the arguments as a list: "
+            f"command: must be a program, not {command[:100]!r}; write the arguments as a list: "
             f'"command": {json.dumps(program[:100])}, "args": {json.dumps(args)[:300]}'
         )
     return [command]
@@ -339,18 +351,18 @@ def _words(fields: dict[str, Any], key: str) -> list[str]:
 
 
 def _scalar(name: str, value: Any) -> str:
-    """Return a text as it is, and a number or boolean as JSON writes it."""
+    """Return a string unchanged, and a number or boolean as JSON writes it."""
     return json.dumps(value) if isinstance(value, bool | int | float) else _text(name, value)
 
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{name}: must be a text")  # noqa: TRY004 - a value of the file, not a type of ours
+        raise ValueError(f"{name}: must be a string")  # noqa: TRY004 - a value of the file, not a type of ours
     return value
 
 
 def _server_key(fields: dict[str, Any]) -> str:
-    """Return the key that says where the server is."""
+    """Return the key that locates the server."""
     urls = [key for key in _URLS if key in fields]
     if ("command" in fields) == bool(urls):
         raise ValueError("either command or url is required")
@@ -361,7 +373,7 @@ def _typed_field(fields: dict[str, Any], key: str, kind: Any, *default: Any, whe
     value = fields.get(key, *default)
     if not isinstance(value, kind):
         named = {list: "a list", bool: "true or false", bool | None: "true or false", dict: "an object"}
-        raise ValueError(f"{where}{key}: must be {named.get(kind, 'a text')}")  # noqa: TRY004 - a value of the file, not a type of ours
+        raise ValueError(f"{where}{key}: must be {named.get(kind, 'a string')}")  # noqa: TRY004 - a value of the file, not a type of ours
     return value
 
 
@@ -373,22 +385,22 @@ _OF_TOOLS: Final = {
     "presets": dict,
     "hiddenArguments": list,
 }
-"""Keys of a tool in ``tools``, with their types."""
+"""Keys for a tool in ``tools``, with their types."""
 
 
 def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
-    """Return how the tools of an entry are shown. A list of names, as other hosts have it, says nothing here."""
+    """Return the tool transforms of an entry. A list of names, as other hosts have it, is ignored."""
     tools = fields.get("tools")
     if not isinstance(tools, dict):
         return {}
-    from .transforms import ToolTransform  # late: few files have any
+    from .transforms import ToolTransform  # lazy import: few files have any
 
     transforms = dict[str, ToolTransform]()
     for name, tool in cast("dict[str, Any]", tools).items():
         where = f"tools.{name}."
         given = cast("dict[str, Any]", _typed_field({name: tool}, name, dict, where="tools."))
         if unknown := given.keys() - _OF_TOOLS.keys():
-            raise ValueError(f"{where}{min(unknown)}: is unknown; known are {', '.join(_OF_TOOLS)}")
+            raise ValueError(f"{where}{min(unknown)}: is unknown; known keys are {', '.join(_OF_TOOLS)}")
         values = {key: _typed_field(given, key, _OF_TOOLS[key], where=where) for key in given}
         if "hiddenArguments" in values:
             del values["hiddenArguments"]
@@ -425,9 +437,9 @@ _OAUTH_FIELDS: Final = {
     "redirectUri": "redirect_uri",
     "scopes": "scopes",
 }
-"""Keys of ``oauth`` with the parameters of `OAuth`, as Claude Code, VS Code and Gemini CLI have such keys."""
+"""Keys of ``oauth``, as in Claude Code, VS Code and Gemini CLI, with the parameters of `OAuth`."""
 _OF_CURSOR: Final = {"CLIENT_ID": "client_id", "CLIENT_SECRET": "client_secret", "scopes": "scopes"}
-"""Keys of ``auth`` with the parameters of `OAuth`, in the spelling of Cursor."""
+"""Keys of ``auth``, as in Cursor, with the parameters of `OAuth`."""
 _KNOWN_OF_OAUTH: Final = {
     "oauth": {*_OAUTH_FIELDS, "callbackPort", "assumePkce", "grantType", "enabled"},
     "auth": {*_OF_CURSOR},
@@ -437,11 +449,11 @@ _LARGEST_PORT: Final = 65535
 
 
 def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
-    """Return the authorization for ``address``, the server of an entry with such ``fields``: the ``general`` one, with
-    all that the entry says. Raises `ValueError` for an entry that makes no sense; no value is told."""
+    """Return the authorization for ``address``, the server of an entry with these ``fields``: the ``general`` one,
+    changed as the entry says. Raises `ValueError` for an invalid entry; the message contains no values."""
     given = [key for key in _KNOWN_OF_OAUTH if key in fields]
     if len(given) == 2:
-        raise ValueError("oauth, auth: one of the two")
+        raise ValueError("oauth, auth: use only one of the two")
     has_header = any(name.lower() == "authorization" for name in address.headers)
     if not given:
         trusted = trusted_http_hosts(general)
@@ -450,15 +462,15 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
     section = fields[key]
     if section is False and key == "oauth":
         return None
-    if section == "oauth" and key == "auth":  # as FastMCP writes it
+    if section == "oauth" and key == "auth":  # the spelling of FastMCP
         section = {}
     section = cast("dict[str, Any]", _typed_field({key: section}, key, dict))
     if _typed_field(section, "enabled", bool | None, None, where="oauth.") is False:
         return None
     if has_header:
-        raise ValueError(f"{key}, headers: both authorize the requests; one of the two")
+        raise ValueError(f"{key}, headers: both authorize the requests; use only one of the two")
     if not can_sign_in(address.url, trusted_http_hosts(general)):
-        raise ValueError(f"{key}: no token is sent there; the server needs https or wss")
+        raise ValueError(f"{key}: refusing to send a token to this server; it needs https or wss")
     parameters = _parameters(key, section)
     if section.get("grantType", "authorization_code") == "client_credentials" and key == "oauth":
         return _for_a_machine(parameters, general)
@@ -473,10 +485,10 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
     for name, parameter in names.items():
         if name in section:
             value = section[name]
-            # An empty text is a mistake here: a file whose variable is empty, for example.
+            # An empty string is a mistake here, for example because a variable in the file is empty.
             parameters[parameter] = _scopes(key, value) if name == "scopes" else _text(f"{key}.{name}", value or None)
     if "client_secret" in parameters and "client_id" not in parameters:
-        raise ValueError(f"{key}: a client secret goes with a client id")
+        raise ValueError(f"{key}: a client secret needs a client id")
     if key == "oauth":
         if section.get("grantType", "authorization_code") not in ("authorization_code", "client_credentials"):
             raise ValueError('oauth.grantType: must be "authorization_code" or "client_credentials"')
@@ -484,7 +496,7 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
             parameters["assume_pkce"] = _typed_field(section, "assumePkce", bool, where="oauth.")
         if "callbackPort" in section:
             if "redirect_uri" in parameters:
-                raise ValueError("oauth.callbackPort, oauth.redirectUri: one of the two")
+                raise ValueError("oauth.callbackPort, oauth.redirectUri: use only one of the two")
             port = section["callbackPort"]
             if not isinstance(port, int) or isinstance(port, bool) or not 0 < port <= _LARGEST_PORT:
                 raise ValueError(f"oauth.callbackPort: must be a number from 1 to {_LARGEST_PORT}")
@@ -496,9 +508,9 @@ def _for_a_machine(parameters: dict[str, Any], general: OAuth | None) -> ClientA
     from ..auth.oauth_client.machine_clients import ClientCredentials
 
     if not {"client_id", "client_secret"} <= parameters.keys():
-        raise ValueError("oauth: client_credentials need clientId and clientSecret")
+        raise ValueError("oauth: client_credentials needs clientId and clientSecret")
     if parameters.keys() - _FOR_MACHINES:
-        raise ValueError("oauth: client_credentials need neither a browser nor a metadata document")
+        raise ValueError("oauth: client_credentials works without a browser and without a metadata document")
     if general is not None:
         parameters |= {"storage": general.storage, "dpop": general.dpop, "ssl_context": general.ssl_context}
         parameters |= {"public_addresses_only": general.public_addresses_only, "http_proxy": general.http_proxy}
@@ -510,5 +522,5 @@ def _scopes(key: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(value.split())
     if not isinstance(value, list) or not all(isinstance(scope, str) for scope in cast("list[Any]", value)):
-        raise ValueError(f"{key}.scopes: must be a text, or a list of texts")
+        raise ValueError(f"{key}.scopes: must be a string, or a list of strings")
     return tuple(cast("list[str]", value))

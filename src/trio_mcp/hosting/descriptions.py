@@ -1,7 +1,7 @@
-"""Descriptions of members: data that users give of a member, and reports that a group gives of one.
+"""Descriptions of members: how users describe a member, and what a group reports about it.
 
-Users give a `MemberDescription`, with a `RestartPolicy` that decides whether and when a failed member is restarted.
-A group reports the `MemberState`, and raises the errors here; all other errors come from the client of the member,
+Users pass a `MemberDescription`, whose `RestartPolicy` decides whether and when a failed member is restarted. A group
+reports the `MemberState`, and raises the errors in this module; all other errors come from the member's client,
 unchanged.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @frozen
 class MemberDescription:
-    """The target of a member, the options of its client, and its restart policy.
+    """A member of a group: its target, the options of its client, and its restart policy.
 
     MemberDescription(["python", "files.py"], restart=RestartPolicy())
     MemberDescription("ws://127.0.0.1:8765/mcp", options={"call_timeout": 30})
@@ -37,15 +37,15 @@ class MemberDescription:
     """
 
     target: Target = attrs.field(converter=target_of)
-    """A `Command`, `Address` or `InMemory`; or the words of a command, a URL, a `Server`."""
+    """A `Command`, `Address` or `InMemory`; or a command as a list, a URL, or a `Server`."""
     restart: RestartPolicy | None = attrs.field(default=None, kw_only=True)
-    """The policy for a failed member. `None` leaves the member failed until removed and added again."""
+    """What happens when the member fails. `None`: it stays failed until it is removed and added again."""
     options: ClientOptions = attrs.field(factory=ClientOptions, kw_only=True)
-    """Handlers, callbacks and limits, which every ``open_*`` takes: see `ClientSettings`."""
+    """Handlers, callbacks and limits, as for every ``open_*``: see `ClientSettings`."""
     disabled: bool = attrs.field(default=False, kw_only=True)
-    """True for a member that is known but not started."""
+    """True for a member that must not be started."""
     tools: Mapping[str, ToolTransform] = attrs.field(factory=dict[str, Any], kw_only=True)
-    """How the group shows tools of the member, by the names that the server gives them; ``"*"`` is for all others."""
+    """How the group presents the member's tools, by the server's own names; ``"*"`` is for all others."""
 
     def __attrs_post_init__(self) -> None:
         renamed = dict[str, str]()
@@ -53,15 +53,17 @@ class MemberDescription:
             if transform.name is None:
                 continue
             if own == "*":
-                raise ValueError('tools["*"]: several tools cannot have one name')
+                raise ValueError('tools["*"] must not rename: several tools cannot have one name')
             if renamed.setdefault(transform.name, own) != own:
-                raise ValueError(f"tools: {own!r} and {renamed[transform.name]!r} are both renamed {transform.name!r}")
+                raise ValueError(
+                    f"tools: {own!r} and {renamed[transform.name]!r} are both renamed to {transform.name!r}"
+                )
             if transform.name != own and transform.name in self.tools and not self._leaves_name(transform.name):
-                raise ValueError(f"tools: {own!r} is renamed {transform.name!r}, which is the name of another tool")
+                raise ValueError(f"tools: {own!r} is renamed to {transform.name!r}, which is the name of another tool")
         check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
 
     def _leaves_name(self, name: str) -> bool:
-        """Return whether the tool that the server calls ``name`` is hidden, or renamed itself."""
+        """Return whether the tool that the server calls ``name`` is hidden, or gets another name."""
         transform = self.tools[name]
         return transform.hidden or transform.name not in (None, name)
 
@@ -73,30 +75,30 @@ def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 
 @frozen(kw_only=True)
 class RestartPolicy:
-    """Restart a failed member, each time after twice the delay, until it has failed too often.
+    """Restarts a failed member, after a delay that doubles each time, until it has failed too often.
 
-    A member whose target is invalid on any machine (`BadTarget`) is not restarted, nor a member whose user was asked to
-    sign in, to no avail (`AuthorizationError`): the user would be asked again and again. A member whose command does
-    not exist, or whose host does not answer, is restarted, since both may change. Only the member is restarted: an
-    interrupted call is reported to its caller, and never repeated.
+    A member isn't restarted if its target is invalid on any machine (`BadTarget`). Nor is it if its user was asked to
+    sign in without success (`AuthorizationError`), since the user would be asked again and again. A member whose
+    command doesn't exist, or whose host doesn't answer, is restarted, since both may change. Only the member is
+    restarted: an interrupted call raises an error, and is never repeated.
     """
 
     attempts: float = attrs.field(default=5, validator=not_negative)
-    """Restarts in a row; ``math.inf`` is for ever."""
+    """How many restarts in a row are made; ``math.inf`` for no limit."""
     first_delay: float = attrs.field(default=0.5, validator=not_negative)
     """Seconds before the first restart."""
     max_delay: float = attrs.field(default=30.0, validator=not_negative)
     """The longest delay in seconds."""
     jitter: float = attrs.field(default=0.5, validator=_share)
-    """The share of a delay, from 0 to 1, by which the delay may be shorter, so that members that failed together do not
-    start together."""
+    """By which share, from 0 to 1, a delay may be shorter, at random, so that members that failed together don't
+    restart together."""
     stable_after: float = attrs.field(default=60.0, validator=not_negative)
-    """Seconds of readiness after which the next failure counts as the first again."""
+    """After how many seconds of readiness the next failure counts as the first again."""
     random: Callable[[], float] = random.random
-    """Returns numbers from 0 to 1. For tests."""
+    """Returns random numbers from 0 to 1. For tests."""
 
     def _delay(self, attempt: int) -> float:
-        """Return the seconds to wait before restart number ``attempt``, counted from 1."""
+        """Return how many seconds to wait before restart number ``attempt``, counted from 1."""
         return growing_delay(
             attempt, first=self.first_delay, longest=self.max_delay, jitter=self.jitter, random=self.random
         )
@@ -106,15 +108,15 @@ class MemberState(StrEnum):
     """The state of a member."""
 
     STARTING = "starting"
-    """The member connects for the first time. Calls wait."""
+    """The member is connecting for the first time. Calls wait."""
     READY = "ready"
-    """The member can be called."""
+    """The member is connected, and can be called."""
     FAILED = "failed"
-    """The member has failed, and is not started anew. Calls raise `MemberUnavailable`."""
+    """The member has failed, and won't be restarted. Calls raise `MemberUnavailable`."""
     RESTARTING = "restarting"
-    """The member has failed, and will be or is being started anew. Calls wait for it."""
+    """The member has failed, and is being or will be restarted. Calls wait for it."""
     CLOSED = "closed"
-    """The member was removed, or the group was left. Calls raise `MemberUnavailable`."""
+    """The member was removed, or the group was closed. Calls raise `MemberUnavailable`."""
 
 
 @frozen
@@ -124,26 +126,26 @@ class MemberStatus:
     name: str
     """Name of the member."""
     state: MemberState
-    """The step of the member between start and end."""
+    """The current state of the member."""
     error: Exception | None = None
     """The cause of the last failure, if any: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or another exception
-    that opening the server raised. If a command didn't start, the text has the command and its last lines."""
+    raised by opening the server. If a command didn't start, its message has the command and its last lines."""
     stderr: tuple[str, ...] = ()
-    """The last lines of its process on standard error before the failure."""
+    """The last lines that its process wrote to standard error before the failure."""
     restarts: int = 0
-    """Restarts in a row, made or due."""
+    """How many restarts in a row were made or are due."""
     retry_in: float | None = None
-    """Seconds from this status to the next start; `None` where no start is due."""
+    """Seconds from this status to the next start; `None` if no start is due."""
     problems: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    """What is wrong with the lists of a ready member, in one line each: a list that failed, never ended, or wasn't
-    answered yet. The keys are the names of the lists in the catalogue: ``tools`` for example."""
+    """What is wrong with the lists of a ready member, one line each: a list that failed, never ended, or hasn't been
+    answered yet. The keys are the names of the lists in the catalogue, ``tools`` for example."""
 
     def __hash__(self) -> int:
         return hash((self.name, self.state, self.error, self.stderr, self.restarts, self.retry_in))
 
 
 def problems_in(status: MemberStatus) -> list[str]:
-    """Return the problems of a status, each with the words for its list."""
+    """Return the problems of a status, each with a readable name for its list."""
     return [f"{name.replace('_', ' ')}: {problem}" for name, problem in status.problems.items()]
 
 
@@ -156,28 +158,28 @@ _REASONS: Final = {
 
 @frozen
 class HeldTool:
-    """A tool that isn't offered before it is approved: see `Catalogue.held`."""
+    """A tool that isn't offered until it is approved: see `Catalogue.held`."""
 
     name: str
     """The name that the tool would have in the catalogue."""
     member: str
     """Name of the member."""
     item: Tool = attrs.field(repr=False)
-    """The tool as its server describes it now. A model must not see it."""
+    """The tool as its server describes it now. Don't show it to a model."""
     reason: Literal["new", "changed", "refused"]
-    """``refused``: the tool is as it was approved, but the policy is ``refuse``, and another tool of the member is
-    not."""
+    """Why the tool is held. ``refused``: the tool itself is unchanged, but the policy is ``refuse``, and another tool
+    of the member is new or changed."""
     approved: JSONObject | None = attrs.field(default=None, repr=False)
-    """The fields that were approved; `None` for a new tool, and where the pin is a hash alone."""
+    """The fields that were approved; `None` for a new tool, and if the pin is only a hash."""
 
     def __str__(self) -> str:
         return f"{self.name[:200]!r} is held back: {_REASONS[self.reason]}. `trio-mcp pins approve` approves tools"
 
 
 class MemberUnavailable(MCPError):
-    """The member of this name cannot be called: it has failed, was removed, or never existed. Nothing was sent.
+    """The member can't be called: it has failed, was removed, or never existed. Nothing was sent.
 
-    ``error`` is the cause of a failure, and ``stderr`` its last lines on standard error, where the member is a child.
+    ``error`` is the cause of a failure. For a child process, ``stderr`` has its last lines on standard error.
     """
 
     def __init__(
@@ -195,4 +197,4 @@ class MemberUnavailable(MCPError):
 
 
 class NotInCatalogue(MCPError, LookupError):
-    """The name is not offered by any member. Nothing was sent."""
+    """No member offers anything with this name. Nothing was sent."""

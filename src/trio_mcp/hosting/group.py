@@ -1,4 +1,4 @@
-"""open_group: use many servers at once, where no server can harm another, or the group's users.
+"""open_group: use many servers at once, isolated so that no server can harm another, or the group's users.
 
 A `Group` has its members by name; a `GroupTask` is a task that a member runs.
 """
@@ -46,30 +46,33 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class GroupSkill:
-    """A skill of a member. A skill is known by its member and its URI, never by its name, which any other may have
-    (SEP-2640, Names)."""
+    """A skill of a member. Identify a skill by its member and its URI, never by its name, which other skills may have
+    as well (SEP-2640, Names)."""
 
     member: str
     """Name of the member."""
     skill: Skill
     """The skill as its server described it."""
     shares_name: bool = attrs.field(kw_only=True)
-    """True where another skill of the group has the same name: hosts show where each is from, and prefer none."""
+    """True if another skill of the group has the same name: show your users where each is from, and prefer none."""
 
     @property
     def uri(self) -> str:
-        """The URI of its ``SKILL.md`` in the catalogue, for `Group.read_resource`."""
+        """The catalogue URI of its ``SKILL.md``, for `Group.read_resource`."""
         return catalogue_uri(self.member, self.skill.uri)
 
 
 class Group:
-    """The members of a group, by name, open until the ``open_group`` block is left.
+    """Many servers at once: the members of a group, by name, open until the end of the ``open_group`` block.
 
-    Methods may be called from any task, in any order, and those that are not async from any thread. Each member is
-    connected, kept and closed by a task of the group's own: a failure of the member fails the calls to the member, and
-    cancels nobody. An interrupted call is reported, never repeated. Calls raise the exceptions of a `Client`, and
-    `MemberUnavailable`, with nothing sent, for a member that has failed, was removed or never existed. Calls wait for a
-    member that is starting or restarting; the caller limits the wait with trio's own scopes.
+    You may call methods from any task, in any order; methods that aren't async, from any thread. A task of the group
+    connects, supervises and closes each member: if a member fails, the calls to it raise an error, and nothing else is
+    cancelled. An interrupted call is never repeated. Calls wait for a member that is starting or restarting; limit the
+    wait with trio's cancel scopes.
+
+    Raises:
+        MemberUnavailable: The member has failed, was removed or never existed; nothing is sent.
+        MCPError: The errors of a `Client`.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Group:
         self._feed: ChangeFeed[MemberStatus] = ChangeFeed()
         self._closed = False
         self._run = current_run()
-        # Members belong to the group, not to the task that happens to add them.
+        # Members belong to the group, not to the task that adds them.
         self._context = contextvars.copy_context()
 
     # Members
@@ -97,9 +100,12 @@ class Group:
     def add(self, name: str, description: MemberDescription) -> None:
         """Start another member. Returns at once; calls to the member wait until it is ready.
 
-        A name is free again as soon as `remove` was called. Raises `ValueError` for a name that is taken or empty, for
-        a disabled description and for invalid options, and `trio.ClosedResourceError` if the group is closed. May be
-        called from any thread; `Server` describes the wait there and its `RuntimeError`.
+        You may call this from any thread; `Server` describes the wait there and its `RuntimeError`. A name can be
+        reused as soon as `remove` was called.
+
+        Raises:
+            ValueError: The name is taken or empty, the description is disabled, or an option is invalid.
+            trio.ClosedResourceError: The group is closed.
         """
         try:
             self._run.call(partial(self._add, name, description))
@@ -110,9 +116,11 @@ class Group:
         if self._closed:
             raise trio.ClosedResourceError("the group was closed")
         if not name or name in self._members:
-            raise ValueError(f"there is a member {name!r} already" if name else "a member's name is not empty")
+            raise ValueError(
+                f"the group already has a member {name!r}" if name else "a member's name must not be empty"
+            )
         if description.disabled:
-            raise ValueError(f"the description of {name!r} is disabled")
+            raise ValueError(f"the description of {name!r} is disabled: leave out disabled=True to add it")
         member = Member(name, description, self._options, self.catalogue, self._on_status)
         self._members[name] = member
         self.catalogue._add(name, description.tools)
@@ -120,10 +128,11 @@ class Group:
         self._context.copy().run(self._nursery.start_soon, member.run)
 
     async def remove(self, name: str) -> None:
-        """Close a member and wait until nothing of the member is left, its child process for example.
+        """Close a member, and wait until everything of it has ended, its child process for example.
 
-        The member is gone for all other callers at once, and calls in flight get `ConnectionLost`. A cancel ends the
-        wait, and the member is closed all the same. Raises `MemberUnavailable` when there is no member of this name.
+        All other callers stop seeing the member at once, and calls in flight raise `ConnectionLost`. If this is
+        cancelled, only the wait ends; the member is closed all the same. Raises `MemberUnavailable` if there is no such
+        member.
         """
         member = self._member(name)
         self._run.check("a group")
@@ -139,32 +148,36 @@ class Group:
         return member
 
     async def client(self, name: str) -> Client:
-        """Return the client of a member, as soon as the member is ready: for everything that a `Client` can do.
+        """Return the client of a member, when the member is ready. Use it for everything that a `Client` can do.
 
-        The client belongs to the present connection; a restart makes a new one. Raises `MemberUnavailable`.
+        The client belongs to the current connection; a restart creates a new one. Raises `MemberUnavailable`.
         """
         self._run.check("a group")
         return await self._member(name).client()
 
     def _present(self, name: str) -> Client | None:
-        """Return the client of a member that is connected now; `None` where there is none."""
+        """Return the client of a member that is connected now; `None` if it isn't."""
         member = self._members.get(name)
         return None if member is None else member.present
 
     def _reconnect_as_legacy(self, name: str) -> None:
-        """Connect a member anew in a legacy revision, in which its server may send requests. Calls in flight get
-        `ConnectionLost`. Does nothing for a member that isn't connected, or whose description names the era or the
-        revision. May be called from any thread: see `add`."""
+        """Reconnect a member in a legacy revision, in which its server may send requests. Calls in flight raise
+        `ConnectionLost`.
+
+        Does nothing for a member that isn't connected, or whose description sets the era or the revision. May be called
+        from any thread: see `add`.
+        """
         if name in self._members:
             self._run.call(self._members[name].reconnect_as_legacy)
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each member, in order of addition."""
+        """The status of each member, in the order in which they were added."""
         return {name: member.status for name, member in tuple(self._members.items())}
 
     def watch(self) -> Watch[MemberStatus]:
-        """Watch the statuses of all members, now and as they change: ``async for status in group.watch()``."""
+        """Watch the statuses of all members: ``async for status in group.watch()`` yields the current ones, then each
+        change."""
         return self._feed.watch()
 
     async def settled(self) -> None:
@@ -174,14 +187,14 @@ class Group:
             await member.settled()
 
     async def approve_tools(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` of `Catalogue.held`, in the words in which they are held, and write them to the file of the
-        pins. They are offered when this returns, unless their server has changed them again.
+        """Approve ``tools`` of `Catalogue.held`, exactly as they are held, and write them to the file of the pins.
 
-        Raises `ConfigError` where the file can't be read or written, and `ValueError` in a group without ``pin=``.
+        They are offered when this returns, unless their server has changed them again. Raises `ConfigError` if the file
+        can't be read or written, and `ValueError` in a group without ``pin=``.
         """
         self._run.check("a group")
         if self.pins is None:
-            raise ValueError('this group has no pins. Write: open_group(members, pin="pins.json")')
+            raise ValueError('this group has no pins: write open_group(members, pin="pins.json")')
         await self.pins.approve(tools)
         self.catalogue._check_pins()
 
@@ -191,7 +204,7 @@ class Group:
         self._feed.publish(status.name, status, last=status.state is MemberState.CLOSED)
 
     def _close(self) -> None:
-        """Close all members. For `open_group`, in trio's thread."""
+        """Close all members. Called by `open_group`, in trio's thread."""
         self._closed = True
         for member in self._members.values():
             member.close()
@@ -199,7 +212,7 @@ class Group:
         self._feed.close()
         self.catalogue._close()
 
-    # Calls, by the names in the catalogue
+    # Calls, by catalogue names
 
     async def call_tool(
         self,
@@ -211,10 +224,9 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool by its name in the catalogue. See `Client.call_tool`; raises `NotInCatalogue` too.
+        """Call a tool by its catalogue name. See `Client.call_tool`; also raises `NotInCatalogue`.
 
-        For a name that is not in the catalogue yet, the call waits while a member that may offer the tool has not been
-        listed.
+        If the name isn't in the catalogue yet, the call waits until the member that may offer the tool has been listed.
         """
         check_keywords(Group.call_tool, handlers)
         entry, client = await self._offered("tools", name)
@@ -236,15 +248,15 @@ class Group:
     ) -> CallToolResult:
         """Call a tool for a view of ``member``, which names the tool as its server does. See `call_tool`.
 
-        Raises `NotInCatalogue`, with nothing sent, for a tool of another member, and for one that views may not call
-        (SEP-1865, Visibility).
+        Raises `NotInCatalogue` for a tool of another member, and for a tool that views must not call (SEP-1865,
+        Visibility); nothing is sent.
         """
         check_keywords(Group.call_from_app, handlers)
         entry, client = await self._offered("tools", self.catalogue._tool_name(member, name))
-        if entry.item.name != name:  # another tool, which the user has given this name
-            raise NotInCatalogue(f"{member!r} offers no tool {name!r}")
+        if entry.item.name != name:  # another tool to which the user has given this name
+            raise NotInCatalogue(f"{member!r} has no tool {name!r}")
         if not entry.for_app:
-            raise NotInCatalogue(f"no view may call {name!r} of {member!r}")
+            raise NotInCatalogue(f"views must not call the tool {name!r} of {member!r}")
         own = options_for_member(member, handlers)
         sent = entry.arguments(arguments)
         return await client.call_tool(entry.item.name, sent, on_progress=on_progress, meta=meta, value=value, **own)
@@ -259,8 +271,8 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> GroupTask:
-        """Call a tool by its name in the catalogue, as `call_tool`, and return as soon as the member has answered with
-        a task, which goes on by itself. See `Client.start_task`."""
+        """Start a tool as a task, by its catalogue name. Returns as soon as the member has accepted the task, which
+        outlives this call. See `call_tool` and `Client.start_task`."""
         check_keywords(Group.start_task, handlers)
         entry, client = await self._offered("tools", name)
         own = options_for_member(entry.member, handlers)
@@ -269,11 +281,11 @@ class Group:
         return GroupTask(entry.member, task.id, self.client, (client, task))
 
     def resume_task(self, task_id: str) -> GroupTask:
-        """Return the task with the id of a `GroupTask`, which may be older than this group and this process. Nothing is
+        """Return the task with the id of a `GroupTask`, which another group or process may have started. Nothing is
         sent. Raises `NotInCatalogue` for an id of another form."""
         parsed = parse_uri(task_id)
         if parsed is None:
-            raise NotInCatalogue(f"the id of a task in a group is like member://files/ID, not {task_id!r}")
+            raise NotInCatalogue(f"the id of a group's task must be like member://files/ID, not {task_id!r}")
         return GroupTask(*parsed, self.client)
 
     async def get_prompt(
@@ -284,18 +296,20 @@ class Group:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Get a prompt by its name in the catalogue, as `call_tool`. See `Client.get_prompt`."""
+        """Get a prompt by its catalogue name, like `call_tool`. See `Client.get_prompt`."""
         entry, client = await self._offered("prompts", name)
         return await client.get_prompt(entry.item.name, arguments, on_progress=on_progress, meta=meta)
 
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None
     ) -> ReadResourceResult:
-        """Read a resource by its URI in the catalogue, or by a URI made from a template there; the contents name the
-        server's own URI. See `Client.read_resource`; raises `NotInCatalogue` for a URI of another form."""
+        """Read a resource by its catalogue URI, or by a URI made from a catalogue template. See `Client.read_resource`.
+
+        The returned contents have the server's own URI. Raises `NotInCatalogue` for any other URI.
+        """
         parsed = parse_uri(uri)
         if parsed is None:
-            raise NotInCatalogue(f"a URI of the catalogue is like member://files/note://motto, not {uri!r}")
+            raise NotInCatalogue(f"a catalogue URI must be like member://files/note://motto, not {uri!r}")
         member, own = parsed
         client = await self.client(member)
         return await client.read_resource(own, on_progress=on_progress, meta=meta)
@@ -303,16 +317,17 @@ class Group:
     # Skills
 
     async def skills(self, *, refresh: bool = False) -> list[GroupSkill]:
-        """Return the skills that the members which are ready now list, in the order of the members: see
-        `Client.list_skills`. A member whose list cannot be got is left out, and that is logged. ``refresh``: see
-        `Client.request`."""
+        """Return the skills of all members that are ready, in the order of the members: see `Client.list_skills`.
+
+        A member whose skills can't be listed is left out and logged. ``refresh``: see `Client.request`.
+        """
         found: dict[str, list[Skill]] = {name: [] for name in self._members}
 
         async def listed(member: str, client: Client) -> None:
             try:
                 found[member] = [skill async for skill in client.list_skills(refresh=refresh)]
             except MethodUnavailable:
-                pass  # it has no skills
+                pass  # the member has no skills
             except (MCPError, trio.TooSlowError) as error:
                 logger.warning("the skills of member %s cannot be listed: %s", member, clean(str(error)[:200]))
 
@@ -328,13 +343,16 @@ class Group:
         ]
 
     async def load_skill(self, skill: GroupSkill) -> LoadedSkill:
-        """Load a skill of `skills` from its member: see `Client.load_skill`. Waits for a member that is starting or
-        restarting; the loaded skill belongs to the connection that the member has then."""
+        """Load a skill of `skills` from its member: see `Client.load_skill`.
+
+        Waits for a member that is starting or restarting. The loaded skill belongs to the member's connection at that
+        time.
+        """
         client = await self.client(skill.member)
         return await client.load_skill(skill.skill)
 
     async def _offered(self, kind: ListName, name: str) -> tuple[CatalogueEntry[Any], Client]:
-        """Return the entry of ``name``, and the client of its member, as soon as there is one."""
+        """Return the entry of ``name``, and the client of its member, when there is one."""
         self._run.check("a group")
         entry = self.catalogue._find(kind, name)
         if entry is None and kind == "tools" and (held := self.catalogue.held.get(name)) is not None:
@@ -359,28 +377,31 @@ async def open_group(
     pin: ToolPins | PinSource | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Group]:
-    """Open a group of ``members``, by name; disabled ones are skipped. All are closed with the block, at once.
+    """Open a group: start many servers, and use them through one catalogue. All are closed at the end of the block.
 
         async with open_group({"files": MemberDescription(["python", "files.py"])}) as group:
             await group.settled()
             result = await group.call_tool("files__search", {"text": "trio"})
 
-    ``max_name_length=64`` limits the names of tools and prompts in the catalogue to 64 characters of
-    ``[a-zA-Z0-9_-]``, which most model providers accept. Longer names, and names with other characters, are cut and
-    get a digest; they stay the same after restarts. The limit can be from 32 to 128. Without it, names have up to 128
-    characters of ``[a-zA-Z0-9_.-]``.
+    The block is entered at once, while the members are starting. Exceptions of the body propagate unchanged.
 
-    ``pin="pins.json"`` offers a tool only once its name, descriptions and schemas are approved, and again
-    after each change, by `Group.approve_tools` or ``trio-mcp pins approve``. Until then the tool is in
-    `Catalogue.held`, and calls raise `NotInCatalogue`. For other policies, see `ToolPins`, which belongs to one group.
-    Raises `ConfigError` for a file that can't be read.
+    Args:
+        members: The members, by name; disabled ones are skipped.
+        max_name_length: Limits the names of tools and prompts in the catalogue, from 32 to 128 characters of
+            ``[a-zA-Z0-9_-]``; most model providers accept 64. Longer names, and names with other characters, are cut
+            and get a digest, and stay the same after restarts. Without it, names have up to 128 characters of
+            ``[a-zA-Z0-9_.-]``.
+        pin: A file such as ``"pins.json"``, or a `ToolPins`, which belongs to one group. A tool is offered only after
+            its name, descriptions and schemas were approved by `Group.approve_tools` or ``trio-mcp pins approve``, and
+            again after each change. Until then it is in `Catalogue.held`, and calls raise `NotInCatalogue`.
+        options: The options of all members' clients (see `ClientSettings`), unless their descriptions set them.
 
-    ``options`` are those of `ClientSettings`, for all members whose descriptions do not say otherwise. The block
-    is entered at once; exceptions of the body leave as they are.
+    Raises:
+        ConfigError: The file of the pins can't be read.
     """
     check_opened_under_trio("open_group")
     async with open_service_nursery("the group was closed") as nursery:
-        if (record := options.get("record")) is not None:  # one recorder, which numbers the files of all members
+        if (record := options.get("record")) is not None:  # one recorder for all members, which numbers their files
             options["record"] = ClientSettings(record=record).record
         pins = None if pin is None else await _loaded(pin)
         group = Group(nursery, options, max_name_length, pins)
@@ -396,7 +417,7 @@ async def open_group(
 
 
 async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
-    from .pins import ToolPins  # late: few groups have pins
+    from .pins import ToolPins  # lazy import: few groups have pins
 
     pins = pin if isinstance(pin, ToolPins) else ToolPins(pin)
     await trio.to_thread.run_sync(pins.load)
@@ -405,12 +426,12 @@ async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
 
 @define(eq=False)
 class GroupTask:
-    """A task of a member, made by `Group.start_task` or `Group.resume_task`; a `RunningTask` whose member may be
-    restarted meanwhile.
+    """A task of a member, created by `Group.start_task` or `Group.resume_task`: like a `RunningTask`, but its member
+    may be restarted meanwhile.
 
-    Each method is for the connection that the member has at the time, and waits for a member that is starting or
-    restarting. A wait that the member's end interrupts raises `ConnectionLost`; whether the task goes on is known to
-    the server alone, and another call of the method asks the server when the member is back.
+    Each method uses the member's current connection, and waits for a member that is starting or restarting. If the
+    member ends during a wait, that raises `ConnectionLost`; only the server knows whether the task continues. Call the
+    method again to check when the member is back.
     """
 
     member: str
@@ -421,25 +442,25 @@ class GroupTask:
 
     @property
     def id(self) -> str | None:
-        """The id for `Group.resume_task`, which begins with ``member://`` and the name of the member. `None`: there is
+        """The id for `Group.resume_task`; it begins with ``member://`` and the name of the member. `None` if there is
         no task, since the server answered at once."""
         return None if self._own_id is None else catalogue_uri(self.member, self._own_id)
 
     async def get(self) -> TaskState:
-        """Ask the member how the task is, as `RunningTask.get`. Raises `MemberUnavailable`, too."""
+        """Request the state of the task, like `RunningTask.get`. Also raises `MemberUnavailable`."""
         state = await (await self._present()).get()
         return attrs.evolve(state, id=self.id)
 
     async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:
-        """Wait for the result, as `RunningTask.result`. Raises `MemberUnavailable`, too."""
+        """Wait for the result, like `RunningTask.result`. Also raises `MemberUnavailable`."""
         return await (await self._present()).result(on_progress=on_progress)
 
     async def cancel(self) -> None:
-        """Cancel the task, as `RunningTask.cancel`. Raises `MemberUnavailable`, too."""
+        """Cancel the task, like `RunningTask.cancel`. Also raises `MemberUnavailable`."""
         await (await self._present()).cancel()
 
     async def _present(self) -> RunningTask:
-        """Return the task on the present connection of the member."""
+        """Return the task on the member's current connection."""
         if self._own_id is None:
             assert self._last is not None, "a call has an answer or a task"
             return self._last[1]

@@ -1,7 +1,7 @@
-"""Member: a server of a group, and the task that keeps the member connected.
+"""Member: a server of a group, and the task that keeps it connected.
 
-The `MemberListing` of a member reads the offers of its server, and reads again after changes.
-`current_member` is the member that asks or logs, for handlers and callbacks that all members share.
+The `MemberListing` of a member reads the lists of its server, and reads them again after changes. `current_member`
+returns the member that asks or logs, for handlers and callbacks that all members share.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ _current_member: ContextVar[str | None] = ContextVar("trio_mcp.member", default=
 
 
 def current_member() -> str | None:
-    """Return the name of the member whose question is answered here, or whose message is taken: in the handlers and
-    callbacks that a group was opened with, their child tasks and threads included. `None` elsewhere."""
+    """Return the name of the member that asks a question or sends a message; `None` outside of handlers and callbacks.
+
+    Use it in the handlers and callbacks of a group; it also works in their child tasks and threads.
+    """
     return _current_member.get()
 
 
@@ -54,7 +56,7 @@ Options = TypeVar("Options", ClientOptions, CallHandlers)
 
 
 def options_for_member(name: str, options: Options) -> Options:
-    """Return ``options`` with handlers and callbacks that run for the member ``name``."""
+    """Return ``options`` with handlers and callbacks that set `current_member` to ``name``."""
     return cast("Options", {key: _wrapped_option(name, key, value) for key, value in options.items()})
 
 
@@ -96,7 +98,7 @@ _GONE: Final = {MemberState.FAILED: "has failed", MemberState.CLOSED: "was remov
 
 
 class Member:
-    """A member, from `run` to `close`. Any failure becomes the member's status; `run` raises nothing.
+    """A member, from `run` to `close`. Any failure becomes part of the member's status; `run` raises nothing.
 
     ``changed`` is called with each new status.
     """
@@ -111,8 +113,8 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        # A modern server is asked to report list changes only if there is a callback; the listing hears of the changes
-        # before any callback does.
+        # The client asks a modern server to report list changes only if there is a callback. The listing handles
+        # changes before any callback does.
         given: ClientOptions = {"on_list_changed": lambda _: None, **options, **description.options}
         self._options = options_for_member(name, given)
         settings = ClientSettings(**self._options)
@@ -126,23 +128,23 @@ class Member:
         self._failures = 0
         self._ready_since: float | None = None
         self._user_was_asked = False
-        """True once the user was asked to sign in, for the present connection."""
+        """True once the user was asked to sign in for the current connection."""
         self._scope = trio.CancelScope()
         self._present_scope = trio.CancelScope()
         self._news = trio.lowlevel.ParkingLot()
         self.ended = trio.Event()
-        """Set once nothing of the member is left."""
+        """Set once everything of the member has ended."""
 
     @property
     def present(self) -> Client | None:
-        """The client, while it is connected. Callers may learn of a loss before the member's own task does."""
+        """The client, while it is connected. Callers may notice a loss before the member's own task does."""
         client = self._client
         return client if client is not None and client.lost is None else None
 
     # For callers
 
     async def client(self) -> Client:
-        """Return the client of the present connection, as soon as there is one. Raises `MemberUnavailable`."""
+        """Return the client of the current connection, when there is one. Raises `MemberUnavailable`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             if (client := self.present) is not None:
@@ -152,7 +154,7 @@ class Member:
             await self._news.park()
 
     def unavailable(self) -> MemberUnavailable:
-        """Return the error that callers get instead of a client."""
+        """Return the error that callers get if there is no client."""
         status = self.status
         return MemberUnavailable(status.name, _GONE[status.state], error=status.error, stderr=status.stderr)
 
@@ -162,14 +164,14 @@ class Member:
             await self._news.park()
 
     async def listed(self) -> None:
-        """Wait until the member has been listed, restarts included. Returns, too, when it never will be."""
+        """Wait until the member has been listed, through restarts. Also returns if it never will be."""
         while self.status.state not in _GONE and (self.present is None or not self._listing.read):
             await self._news.park()
 
     # Life
 
     def reconnect_as_legacy(self) -> None:
-        """Connect anew, in a legacy revision, unless the description names the era or the revision."""
+        """Reconnect in a legacy revision, unless the description sets the era or the revision."""
         named = self._options.get("revision") or getattr(self.description.target, "revision", None)
         if self.present is None or named is not None or self._options.get("era", "auto") != "auto":
             return
@@ -179,8 +181,8 @@ class Member:
         self._present_scope.cancel(reason="the member is to speak a legacy revision")
 
     def close(self) -> None:
-        """Refuse further calls and end; calls in flight get `ConnectionLost`. The member ends later, in its own
-        task."""
+        """Refuse further calls and begin to end; calls in flight raise `ConnectionLost`. The member ends later, in its
+        own task."""
         self._client = None
         self._listing.stop()
         self._set_status(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
@@ -197,7 +199,7 @@ class Member:
             self._set_status(attrs.evolve(self.status, problems=problems))
 
     async def run(self) -> None:
-        """Connect, and connect again as the description says, until `close`."""
+        """Connect, and reconnect as the description says, until `close`."""
         try:
             with self._scope, peer_log_share():
                 while True:
@@ -233,9 +235,9 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # The lifespan of a server in memory has no limit of its own. A client whose user may sign in has one that
-        # stands still meanwhile, and that of a command reports its last lines. `trio.fail_after` is not used, because
-        # contextlib makes it.
+        # The lifespan of a server in memory has no timeout of its own. A client whose user may sign in has one that is
+        # paused meanwhile, and the timeout of a command reports its last lines. `trio.fail_after` isn't used, because
+        # it is built with contextlib.
         target = self._target()
         limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))
         with trio.move_on_after(self._connect_timeout if limited else math.inf) as connecting:
@@ -251,7 +253,7 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the target, with a copy of the child's standard error, or with a note of questions to the user."""
+        """Return the target, which also copies the child's standard error here, or records when the user is asked."""
         target = self.description.target
         self._user_was_asked = False
         match target:
@@ -267,7 +269,7 @@ class Member:
         self._user_was_asked = True
 
     def _failed(self, failure: Exception) -> None:
-        """Take note of a failure: decide what comes next, and publish the new status before anything is cleaned up."""
+        """Handle a failure: decide what happens next, and publish the new status before anything is cleaned up."""
         self._client = None
         error = cast("Exception", sole_exception(failure))
         expected = isinstance(error, MCPError)
@@ -279,7 +281,7 @@ class Member:
         self._ready_since = None
         stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
         status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
-        # A fault of the configuration, on any machine and at any time; or a user who would be asked the same again.
+        # An invalid configuration, on any machine and at any time; or a user who would be asked the same again.
         hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self._user_was_asked)
         if policy is not None and expected and not hopeless and self._failures < policy.attempts:
             self._failures += 1
@@ -290,7 +292,7 @@ class Member:
 
 @frozen
 class _ObservedAuth(ClientAuth):
-    """An authorization that calls ``on_user_asked`` whenever the user is asked."""
+    """An authorization that calls ``on_user_asked`` whenever it asks the user."""
 
     auth: ClientAuth
     on_user_asked: Callable[[], None] = attrs.field(eq=False, repr=False)
@@ -317,11 +319,11 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 
 
 class MemberListing:
-    """Keep the lists of a member in the catalogue as its server has them.
+    """Keeps the lists of a member in the catalogue up to date with its server.
 
-    A list has 10,000 items at most, of 16 MiB together, and 60 seconds. The next list waits 2 seconds for it. After
-    reading, the listing rests for 100 ms, or for as long as the reading took, whatever changes the server reports. If a
-    list fails, the catalogue keeps the items that it had, or else gets the items that came.
+    A list may have 10,000 items and 16 MiB, and take 60 seconds. The next list waits 2 seconds for it. After reading,
+    the listing pauses for 100 ms, or for as long as the reading took, whatever changes the server reports. If a list
+    fails, the catalogue keeps the items that it had, or else gets the items that arrived.
     """
 
     def __init__(self, member: str, catalogue: Catalogue) -> None:
@@ -331,14 +333,14 @@ class MemberListing:
         self._stale: dict[ListName, None] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self.read = False
-        """True once the lists of the present connection were read."""
+        """True once the lists of the current connection were read."""
         self._lost = False
         """True once the connection is lost."""
         self._over = False
         """True once the member was removed."""
 
     def start(self, client: Client) -> None:
-        """Start anew for a new connection: read the tools and all other lists that the server declares, and watch them
+        """Start again for a new connection: read the tools and all other lists that the server declares, and watch them
         from now on."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
@@ -348,7 +350,7 @@ class MemberListing:
         client._callbacks.watchers.append(self._on_change)
 
     def stop(self) -> None:
-        """Let nothing more get into the catalogue, where another member may have the name from now on."""
+        """Stop writing to the catalogue, where another member may use the name from now on."""
         self._over = True
 
     def _on_change(self, change: Change) -> None:
@@ -365,19 +367,21 @@ class MemberListing:
         """
         while True:
             began = trio.current_time()
-            due, self._stale = self._stale, {}  # a change that comes during the reading makes a list stale again
+            due, self._stale = self._stale, {}  # a change during the reading makes a list stale again
             lists: dict[ListName, AsyncIterator[Any]] = {name: getattr(client, f"list_{name}")() for name in due}
             await collect_each(lists, _MAX_SECONDS, partial(self._store_list, changed))
             if self._lost:
                 return
             self.read = True
             after_reading.unpark_all()
-            await trio.sleep(max(_REST_TIME, trio.current_time() - began))  # long lists take time from all other tasks
+            await trio.sleep(
+                max(_REST_TIME, trio.current_time() - began)
+            )  # reading long lists slows down all other tasks
             while not self._stale:
                 await self._changed.park()
 
     def _store_list(self, changed: Callable[[Mapping[str, str]], None], name: ListName, found: Collected[Any]) -> None:
-        """Take what was found of a list."""
+        """Store what was found of a list."""
         if isinstance(found.error, ConnectionLost):
             self._lost = True
             return

@@ -1,6 +1,7 @@
-"""ToolPins: the descriptions of tools that a person has approved, against servers that change them later (rug pulls).
+"""ToolPins: tool descriptions that a person has approved, as a protection against servers that change them later (rug
+pulls).
 
-A pin is a hash of what a server says of a tool. The file with the pins is written as a whole, under a lock.
+A pin is a hash of a tool's description. The file with the pins is replaced atomically, under a lock.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ PinSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]]
 _POLICIES: Final = ("hold", "warn", "refuse")
 _MODE: Final = 0o600
 _POLL_INTERVAL: Final = 1.0
-"""Seconds between two looks at the file."""
+"""Seconds between two checks of the file."""
 _MAX_CHARACTERS: Final = 16 * 1024 * 1024
 _MOST_NAMES: Final = 5
-"""Tools that a line of the log names."""
+"""How many tools a line of the log names."""
 _OUTCOMES: Final = {
     "hold": "are held until they are approved",
     "refuse": "are held until they are approved, with all its other tools",
@@ -48,9 +49,12 @@ _OUTCOMES: Final = {
 
 
 def pinned_fields(tool: Tool) -> JSONObject:
-    """Return what is pinned of a tool, as its server gave it: its name, title, description, schemas and annotations.
-    Models are shown the first ones, and hosts decide by annotations whether they ask their user. Icons, ``_meta`` and
-    ``execution`` aren't pinned."""
+    """Return the fields of a tool that are pinned, as its server sent them: its name, title, description, schemas and
+    annotations.
+
+    Models see all of these except annotations, by which hosts decide whether to ask their user. Icons, ``_meta`` and
+    ``execution`` aren't pinned.
+    """
     annotations = None if tool.annotations is None else unstructure(tool.annotations, LATEST_MODERN)
     fields = {
         "name": tool.name,
@@ -70,7 +74,7 @@ def tool_hash(tool: Tool) -> str:
 
 
 def _hash_of_any(tool: Tool) -> str:
-    """Return the hash of a tool; an empty text, which is no pin, for one that can't be written as JSON."""
+    """Return the hash of a tool; an empty string, which is never a valid pin, if it can't be written as JSON."""
     try:
         return tool_hash(tool)
     except (ValueError, RecursionError):  # a number of thousands of digits, or deep nesting
@@ -85,13 +89,16 @@ def _hash(fields: Mapping[str, Any]) -> str:
 class ToolPins:
     """The approved tools of a group, and what happens to all others.
 
-    ``source`` is the path of a file, which `Group.approve_tools` and ``trio-mcp pins approve`` write, or a mapping
-    ``{"member": {"tool": hash}}`` with hashes of `tool_hash`. A file that doesn't exist has no pins. A group looks at
-    the file each second; as long as it can't be read, the pins before stay.
+    Args:
+        source: The path of a file, which `Group.approve_tools` and ``trio-mcp pins approve`` write, or a mapping
+            ``{"member": {"tool": hash}}`` with hashes of `tool_hash`. A file that doesn't exist has no pins. The group
+            checks the file each second; while it can't be read, the previous pins are used.
+        policy: ``"hold"`` doesn't offer a new or changed tool until it is approved. ``"refuse"`` offers no tool of a
+            member that has such a tool. ``"warn"`` offers all tools, and logs a warning.
 
-    ``policy``: with ``"hold"``, a new or changed tool isn't offered before it is approved. ``"refuse"``, in addition,
-    offers no tool of a member that has such a tool. ``"warn"`` offers all, and logs a warning. Raises `ValueError` for
-    another policy, and `ConfigError` for a mapping of another form.
+    Raises:
+        ValueError: The policy is unknown.
+        ConfigError: The mapping is invalid.
     """
 
     def __init__(self, source: PinSource, policy: PinPolicy = "hold") -> None:
@@ -99,17 +106,17 @@ class ToolPins:
             raise ValueError(f'policy must be "hold", "warn" or "refuse", not {policy!r}')
         self.policy: Final = policy
         self.path: Final = None if isinstance(source, Mapping) else Path(source).absolute()
-        """The file; `None` for a mapping."""
+        """The path of the file; `None` for a mapping."""
         self._pins = _checked(source, "pin=") if isinstance(source, Mapping) else {}
         self._stamp: tuple[int, ...] | None = None
-        """What tells the file that was read from a later one; `None` where there was none."""
+        """Identifies the version of the file that was read; `None` if there was none."""
         self._loading = threading.Lock()
         self._logged: dict[str, frozenset[str]] = {}
-        """The hashes of all tools of each member with held ones, as they were when the log was written."""
+        """For each member with held tools, the hashes of all its tools when that was last logged."""
 
     def held_of(self, member: str, tools: Iterable[Tool], named: Callable[[str], str]) -> list[HeldTool]:
-        """Return which ``tools`` of a member are held; ``named`` returns the name in the catalogue. A change of this is
-        logged."""
+        """Return which ``tools`` of a member are held, and log it if that has changed. ``named`` returns the catalogue
+        name."""
         tools, pins = tuple(tools), self._pins.get(member, {})
         hashes = [_hash_of_any(tool) for tool in tools]
         held = list[HeldTool]()
@@ -135,14 +142,14 @@ class ToolPins:
             logger.warning("tools of member %s %s: %s%s", member, _OUTCOMES[self.policy], names, more)
 
     def load(self) -> bool:
-        """Read the file, if it has changed, and return whether it has. Blocks. Raises `ConfigError`."""
+        """Read the file if it has changed, and return whether it has. Blocks. Raises `ConfigError`."""
         if self.path is None:
             return False
         with self._loading:  # `follow` and `approve` read in threads: none may return before the other has the pins
             stamp = _stamp(self.path)
             if stamp == self._stamp:
                 return False
-            self._stamp = stamp  # one line in the log for a file that can't be read
+            self._stamp = stamp  # so that an unreadable file is logged only once
             self._pins = _read(self.path)
             return True
 
@@ -157,8 +164,9 @@ class ToolPins:
                 logger.warning("the pins before stay in use: %s", error)
 
     async def approve(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` as they are held, whatever their server says by now. The file is replaced as a whole, with
-        the pins that others have put there meanwhile. Raises `ConfigError` where it can't be read or written."""
+        """Approve ``tools`` exactly as they are held, even if their server has changed them again. The file is replaced
+        atomically, and keeps the pins that others have added meanwhile. Raises `ConfigError` if it can't be read or
+        written."""
         new = [(each.member, pinned_fields(each.item)) for each in tools]
         if self.path is None:
             self._pins = _with_pins(self._pins, new)
@@ -168,7 +176,7 @@ class ToolPins:
 
 
 _Pins: TypeAlias = dict[str, dict[str, tuple[str, JSONObject | None]]]
-"""The hash of each tool of each member, and the fields that have this hash, if known."""
+"""For each member and tool: the pinned hash, and the fields with this hash, if known."""
 
 
 def _with_pins(pins: _Pins, new: Iterable[tuple[str, JSONObject]]) -> _Pins:
@@ -182,10 +190,10 @@ def _checked(data: Any, where: str) -> _Pins:
     """Return the pins in a mapping or in a file. Raises `ConfigError`."""
     pins: _Pins = {}
     if names_given_twice(data):
-        raise ConfigError(f"{where}: {next(iter(names_given_twice(data)))!r} is there twice")
+        raise ConfigError(f"{where}: the key {next(iter(names_given_twice(data)))!r} is repeated")
     for member, tools in _object(data, where, "an object of members").items():
         if names_given_twice(tools):
-            raise ConfigError(f"{where}: {member}: {next(iter(names_given_twice(tools)))!r} is there twice")
+            raise ConfigError(f"{where}: {member}: the key {next(iter(names_given_twice(tools)))!r} is repeated")
         entries = pins[member] = {}
         for name, pin in _object(tools, f"{where}: {member}", "an object of tools").items():
             place = f"{where}: {member}: {name}"
@@ -196,7 +204,7 @@ def _checked(data: Any, where: str) -> _Pins:
                 raise ConfigError(f'{place}: hash must be like "sha256:…", not {digest!r:.100}')
             if fields is not None and _hash(_object(fields, f"{place}: tool", "an object")) != digest:
                 raise ConfigError(
-                    f"{place}: the hash isn't that of its tool; remove this pin and approve the tool again"
+                    f"{place}: the hash doesn't match the tool; remove this pin and approve the tool again"
                 )
             entries[name] = digest, fields
     return pins
@@ -214,14 +222,14 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        return (error.errno or 0,)  # `_read` says what is wrong
+        return (error.errno or 0,)  # `_read` reports what is wrong
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read(path: Path) -> _Pins:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would have no end
-            raise ConfigError(f"{path} is no regular file")
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would never end
+            raise ConfigError(f"{path} must be a regular file")
         return _checked(read_json(path), str(path))
     except FileNotFoundError:
         return {}
@@ -231,22 +239,22 @@ def _read(path: Path) -> _Pins:
         if isinstance(error, ConfigError):
             raise
         words = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ConfigError(f"{path} is no JSON: {words}") from None
+        raise ConfigError(f"{path} is not JSON: {words}") from None
 
 
 def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:
-    """Add pins to a file. No link is followed: the file would be another one."""
-    import fcntl  # late: not on every platform
+    """Add pins to a file. Symbolic links aren't followed, since the file would be another one."""
+    import fcntl  # lazy import: it doesn't exist on every platform
 
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # the file itself is replaced, so that its lock would hold nobody
+            fcntl.flock(folder, fcntl.LOCK_EX)  # the file itself is replaced, so a lock on it would be useless
             mode = _MODE
             with suppress(FileNotFoundError):
                 status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode):
-                    raise ConfigError(f"{path} is a symbolic link or no regular file, and is not written to")
+                    raise ConfigError(f"refusing to write to {path}: it must be a regular file, not a symbolic link")
                 mode = stat.S_IMODE(status.st_mode)
             pins = _with_pins(_read(path), new)
             text = json.dumps(_file_of(pins), indent=2) + "\n"

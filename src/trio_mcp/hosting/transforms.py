@@ -1,4 +1,4 @@
-"""ToolTransform: how a group shows a tool of a member, in place of the server's own words."""
+"""ToolTransform: how a group presents a tool of a member, instead of the server's own description."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from ..protocol.types.tools import Tool
 
 def _names(given: Collection[str]) -> tuple[str, ...]:
     if isinstance(given, str):
-        raise TypeError(f"hidden_arguments are several:\n    wrong:  {given!r}\n    right:  [{given!r}]")
+        raise TypeError(f"hidden_arguments must be a list of names:\n    wrong:  {given!r}\n    right:  [{given!r}]")
     return tuple(given)
 
 
 @frozen(kw_only=True)
 class ToolTransform:
-    """Rename, hide or describe a tool, and preset or hide its arguments, for `MemberDescription`.
+    """Renames, hides or describes a tool, and presets or hides its arguments, for `MemberDescription`.
 
     ToolTransform(name="find", description="Search the manuals.", presets={"folder": "manuals"})
     """
 
     name: str | None = None
-    """The name in place of the server's own, without the name of the member."""
+    """Replaces the server's own name, without the name of the member."""
     title: str | None = None
-    """The name for people, in place of the server's own."""
+    """Replaces the server's own title, which people see."""
     description: str | None = None
-    """The description, in place of the server's own."""
+    """Replaces the server's own description."""
     hidden: bool = False
-    """True for a tool that nobody may call."""
+    """True hides the tool, so that it can't be called."""
     presets: Mapping[str, Any] = attrs.field(factory=dict[str, Any], repr=False)
-    """Arguments that each call has, whatever its caller sends. They are not in the schema, and their values are shown
-    to no caller."""
+    """Arguments that each call has, whatever its caller sends. They aren't in the schema, and callers don't see their
+    values."""
     hidden_arguments: Collection[str] = attrs.field(default=(), converter=_names)
-    """Optional arguments that are not in the schema, and that no caller can send."""
+    """Optional arguments to remove from the schema, so that callers can't send them."""
 
     def __attrs_post_init__(self) -> None:
         if self.name == "":
             raise ValueError("the name of a tool must not be empty")
 
     def fault_in(self, tool: Tool) -> str | None:
-        """Return why ``tool`` cannot be shown so, in words; `None` if it can."""
+        """Return why this transform can't be applied to ``tool``; `None` if it can."""
         required: Any = tool.input_schema.get("required")
         for name in self.hidden_arguments if isinstance(required, list) else ():
             if name in required and name not in self.presets:
@@ -52,7 +52,7 @@ class ToolTransform:
         return None
 
     def apply(self, tool: Tool) -> Tool:
-        """Return ``tool`` as it is shown, under its own name."""
+        """Return ``tool`` as it is presented, still under its own name."""
         hidden = [*self.presets, *self.hidden_arguments]
         words = {"title": self.title, "description": self.description}
         given = {key: value for key, value in words.items() if value is not None}
@@ -60,7 +60,7 @@ class ToolTransform:
         return attrs.evolve(tool, input_schema=schema, **given)
 
     def arguments(self, sent: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments of a call for which the caller has ``sent`` some."""
+        """Return the arguments of a call, given those that the caller has ``sent``."""
         hidden = {*self.presets, *self.hidden_arguments}
         return {**{name: value for name, value in (sent or {}).items() if name not in hidden}, **self.presets}
 
