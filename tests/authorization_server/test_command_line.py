@@ -47,7 +47,7 @@ async def test_user_signs_in_once_goes_on_with_more_scopes_and_signs_out(
             stored = await FileTokenStorage(tmp_path / "state" / "trio-mcp" / "tokens").load(url)
             assert stored is not None
             ended = await run([*TRIO_MCP, "logout", url])
-            assert ended.stderr == f"trio-mcp: signed out of {url}; its tokens are revoked\n"
+            assert ended.stderr == f"trio-mcp: signed out of {url}; its tokens were revoked\n"
 
             copied = MemoryTokenStorage()
             await copied.save(url, stored)

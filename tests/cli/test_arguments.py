@@ -73,8 +73,9 @@ def test_value_is_converted_as_the_schema_says(pair: str, value: object):
         ("limit=x", "argument 'limit' must be one of integer | null, not 'x'"),
         ("level=x", "argument 'level' must be one of 1 | 2, not 'x'"),
         ("words=" + "[" * 100_000, "argument 'words' must be a JSON array"),
-        ("count", "an argument is like NAME=VALUE, not 'count'"),
-        ("=5", "an argument is like NAME=VALUE, not '=5'"),
+        ("count", "an argument must be like NAME=VALUE, not 'count'"),
+        ("=5", "an argument must be like NAME=VALUE, not '=5'"),
+        ('{"a": 5}', "an argument must be like NAME=VALUE, not '{\"a\": 5}': write all arguments with --args"),
     ],
 )
 def test_value_that_does_not_fit_is_refused_by_name(pair: str, words: str):
@@ -106,7 +107,7 @@ def test_a_type_that_json_schema_does_not_have_allows_nothing_beside_others(kind
 
 
 def test_argument_given_twice_is_refused():
-    with pytest.raises(WrongArgument, match="'count' is given twice"):
+    with pytest.raises(WrongArgument, match="'count' occurs twice"):
         arguments_typed(["count=1", "count=2"], SCHEMA)
 
 
@@ -142,10 +143,10 @@ def test_pairs_go_on_top_of_the_object():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"a": }', "--json is no JSON: Expecting value: line 1 column 7"),
-        ("[1]", "--json wants an object"),
-        ('{"a": NaN}', "--json: NaN is no JSON"),
-        ("[" * 100_000, "--json"),
+        ('{"a": }', "--args is not valid JSON: Expecting value: line 1 column 7"),
+        ("[1]", "--args must be a JSON object"),
+        ('{"a": NaN}', "--args: NaN is not valid JSON"),
+        ("[" * 100_000, "--args"),
     ],
 )
 def test_object_that_is_none_is_refused(text: str, words: str):

@@ -31,7 +31,7 @@ async def test_result_goes_to_stdout_and_all_that_happens_on_the_way_to_stderr_i
 @pytest.mark.parametrize(("level", "told"), [("debug", True), ("error", False), ("off", False)])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_log_lines_are_shown_from_the_level_that_is_asked_for(level: str, told: bool, era: str):
-    ended = await run([*CALL, DESK, "pack", "files=0", "--log-level", level, "--era", era])
+    ended = await run([*CALL, DESK, "pack", "files=0", "--server-log-level", level, "--era", era])
     assert ended.stdout == "packed 0\n"
     assert ("debug: found the \ufffdbox" in ended.stderr) == told
     assert ("31mold" in ended.stderr) == told
@@ -47,7 +47,7 @@ async def test_traceback_of_a_tool_that_crashes_is_shown():
     ended = await run([*CALL, DESK, "crash"])
     assert ended.status != 0
     assert ended.stdout == ""
-    _, said, traceback = ended.stderr.partition("trio-mcp: the server wrote meanwhile, on stderr:\n")
+    _, said, traceback = ended.stderr.partition("trio-mcp: the server wrote to standard error:\n")
     assert said
     assert "  Traceback (most recent call last):\n" in traceback
     assert traceback.count("KeyError: 'no \\x1b[31msuch key'") == 1
@@ -91,7 +91,7 @@ async def test_traceback_is_shown_whether_the_server_answers_with_an_error_or_wi
     server = written(tmp_path / "crashing.py", CRASHING.format(answer=answer))
     ended = await run([*CALL, "crash", "--era", "legacy", "--", sys.executable, server])
     assert ended.status == status
-    shown = ended.stderr.partition("the server wrote meanwhile, on stderr:\n")[2].splitlines()
+    shown = ended.stderr.partition("the server wrote to standard error:\n")[2].splitlines()
     assert shown == ["  INFO: called", "  Traceback (most recent call last):", *["    line"] * 50, "  KeyError: 1"]
 
 
@@ -103,7 +103,7 @@ async def test_stderr_that_is_shown_anyway_is_not_shown_again():
 
 async def test_raw_result_is_json_and_what_is_no_text_is_described():
     assert (await run([*CALL, DESK, "picture"])).stdout == "a dot\x07\n[image, image/png, 3 bytes]\n"
-    ended = await run([*CALL, DESK, "picture", "--raw"])
+    ended = await run([*CALL, DESK, "picture", "--json"])
     assert json.loads(ended.stdout)["content"][1] == {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 
 
@@ -113,7 +113,7 @@ async def test_raw_result_is_json_and_what_is_no_text_is_described():
         (["pack", "files=many"], "argument 'files' must be an integer, not 'many'"),
         (["pack", "boxes=2"], "the tool has no argument 'boxes'; it has files"),
         (["pac"], "the server has no tool 'pac'; it has pack"),
-        (["pack", "--json", "{"], "--json is no JSON"),
+        (["pack", "--args", "{"], "--args is not valid JSON"),
     ],
 )
 async def test_what_cannot_be_meant_is_a_usage_error(words: list[str], told: str):
@@ -130,14 +130,14 @@ async def test_argument_that_is_no_text_is_a_usage_error():
 
 
 async def test_arguments_can_be_one_json_object():
-    ended = await run([*CALL, DESK, "pack", "--json", '{"files": 3}', "--log-level", "off"])
+    ended = await run([*CALL, DESK, "pack", "--args", '{"files": 3}', "--server-log-level", "off"])
     assert ended.stdout == "packed 3\n"
 
 
 async def test_where_nobody_can_be_asked_the_server_is_told_so():
     ended = await run([*CALL, DESK, "order"])
     assert (ended.status, ended.stdout) == (4, "")
-    assert "the server answered with an error" in ended.stderr
+    assert "the server responded with an error" in ended.stderr
     assert "'elicitation.form'" in ended.stderr
 
 
@@ -146,7 +146,7 @@ async def test_pages_that_must_be_visited_first_are_shown():
     assert ended.status == 4
     assert ended.stderr == (
         "trio-mcp: visit this page, then call again: https://b\\xfccher.example/in (Sign \ufffdin.)\n"
-        "trio-mcp: the server answered with an error: Sign in first (code -32042)\n"
+        "trio-mcp: the server responded with an error: Sign in first (code -32042)\n"
     )
 
 
@@ -185,7 +185,7 @@ async def test_call_that_takes_too_long_is_cancelled_in_the_server(tmp_path: Pat
     command = [sys.executable, "-c", code, "call", DESK, "hang", f"note={note}", "--timeout", f"{LONG}"]
     ended = await run(command)
     assert ended.status == 5
-    assert ended.stderr.endswith("trio-mcp: the server did not answer in time\n")
+    assert ended.stderr.endswith("trio-mcp: the server did not respond in time\n")
     assert note.read_text() == "the caller's deadline passed"
 
 
@@ -204,5 +204,5 @@ class Silent:
 async def test_server_that_answers_nothing_after_a_cancel_is_not_waited_for(capsys, autojump_clock):
     await _report_cancel(Silent())
     assert capsys.readouterr().err == (
-        "trio-mcp: the call is cancelled and the server was told, but it has answered nothing for 5 s\n"
+        "trio-mcp: the call was cancelled, but the server has not answered a ping for 5 s\n"
     )

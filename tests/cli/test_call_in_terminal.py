@@ -106,7 +106,7 @@ async def test_url_is_shown_and_visited_only_with_consent(typed: str, action: st
         assert await terminal.read_to_end() == 0
     shown = plain(terminal.shown)
     assert r"https://b\xfccher.example/sign-in?next=/\u0430" in shown
-    assert "letters that can be mistaken for others" in shown
+    assert "letters that look like others" in shown
     assert shown.endswith(f"{action}\n")
 
 
@@ -115,7 +115,7 @@ async def test_user_answers_in_place_of_a_model():
         await answer(terminal, ("answer in its place", "Eight.\n"))
         assert await terminal.read_to_end() == 0
     shown = plain(terminal.shown)
-    assert "desk asks a model, and this terminal has none" in shown
+    assert "desk asks a language model, and there is none here" in shown
     assert "system: Be brief." in shown
     assert "user: How many legs has a spider?" in shown
     assert "a person at a terminal: Eight." in shown
@@ -128,7 +128,7 @@ async def test_user_refuses_to_answer_in_place_of_a_model(era: str):
         # A legacy tool hears of the refusal, and fails; a modern call ends.
         assert await terminal.read_to_end() == (1 if era == "legacy" else 4)
     shown = plain(terminal.shown)
-    assert "Refused; the server is told." in shown
+    assert "Refused; the server is notified." in shown
     assert ("the call ended: the user refused to answer in place of a model" in shown) == (era == "modern")
     assert "Traceback" not in terminal.shown
 
@@ -141,8 +141,8 @@ async def test_ctrl_c_cancels_the_call_and_tells_that_the_server_knows(tmp_path:
         terminal.type("\x03")
         assert await terminal.read_to_end() == 130
     shown = plain(terminal.shown)
-    assert "Ctrl-C: the call is being cancelled; once more to leave at once" in shown
-    assert re.search(r"the call is cancelled; the server was told, and it answered a ping after that in \d+ ms", shown)
+    assert "Ctrl-C: cancelling the call; press it again to exit at once" in shown
+    assert re.search(r"the call was cancelled; the server has received that, and answered a ping in \d+ ms", shown)
     assert note.read_text() == "the user pressed Ctrl-C"
     assert "Traceback" not in shown
 
@@ -153,7 +153,7 @@ async def test_ctrl_c_at_a_question_cancels_the_call(era: str):
         await terminal.read_until("Dish: ")
         terminal.type("so\x03")
         assert await terminal.read_to_end() == 130
-    assert "the call is cancelled; the server was told" in plain(terminal.shown)
+    assert "the call was cancelled; the server has received that" in plain(terminal.shown)
 
 
 async def test_second_ctrl_c_leaves_a_server_that_answers_nothing(tmp_path: Path):
@@ -163,7 +163,7 @@ async def test_second_ctrl_c_leaves_a_server_that_answers_nothing(tmp_path: Path
         server = int(note.read_text())
         os.kill(server, signal.SIGSTOP)
         terminal.type("\x03")
-        await terminal.read_until("once more to leave at once")
+        await terminal.read_until("press it again to exit at once")
         terminal.type("\x03")
         assert await terminal.read_to_end() == 130
     assert "interrupted; the connection is closed" in plain(terminal.shown)

@@ -38,14 +38,14 @@ def test_file_that_is_named_is_the_only_one_that_is_read(home: Path):
     write(home / ".mcp.json", {"files": {"command": "theirs"}})
     mine = write(home / "mine.json", {"files": {"command": "mine"}})
     assert target_typed("files", mine) == Command(["mine"])
-    with pytest.raises(NoTarget, match=r"mine.json has no server 'other'; it has files"):
+    with pytest.raises(NoTarget, match=r"mine.json has no server 'other'; its servers are: files"):
         target_typed("other", mine)
 
 
 def test_name_that_is_two_servers_is_refused(home: Path):
     write(home / ".mcp.json", {"files": {"command": "one"}})
     write(home / ".cursor" / "mcp.json", {"files": {"command": "two"}})
-    with pytest.raises(NoTarget, match=r"'files' is another server in .* and .*; choose with --config"):
+    with pytest.raises(NoTarget, match=r"'files' is a different server in .* and .*; choose with --config"):
         target_typed("files")
 
 

@@ -22,7 +22,7 @@ async def test_demo_tells_its_story_in_plain_lines_when_it_is_piped():
         "log info: packing 10 files",
         "progress 10 of 10: photo-10.jpg",
         "Name of the archive: holidays (answered automatically: this is not a terminal)",
-        "what the handler was told: the caller's deadline passed",
+        "the cancel reason in the handler: the caller's deadline passed",
         "same connection, one more call: packed 2 files",
         "task: developed 5 photos, while its caller did something else",
     ):
@@ -40,7 +40,7 @@ async def test_demo_over_the_network_has_two_clients_of_which_one_gives_up(optio
         f"{url}127.0.0.1:",
         "client one: revision 2025-11-25; client two: revision 2026-07-28",
         "progress 10 of 10: photo-10.jpg",
-        "what the handler was told: the caller's deadline passed",
+        "the cancel reason in the handler: the caller's deadline passed",
         "client two, all the while: packed 10 files",
         "same connection, one more call: packed 2 files",
         "the server exited with status 0 after SIGTERM",

@@ -68,7 +68,7 @@ async def test_the_catalogue_and_the_card_lead_to_the_server() -> None:
 async def test_a_card_in_the_catalogue_needs_no_request() -> None:
     async with host(card("HERE/mcp")) as here:
         ended = await run([*INSPECT, base(here)])
-    assert (ended.status, "its card is in the catalogue" in ended.stderr) == (0, True)
+    assert (ended.status, "its card is in the catalog" in ended.stderr) == (0, True)
 
 
 async def test_a_card_that_differs_from_the_live_server_is_told_of() -> None:
@@ -79,9 +79,9 @@ async def test_a_card_that_differs_from_the_live_server_is_told_of() -> None:
         legacy = await run([*INSPECT, base(here), "--era", "legacy"])
     assert ended.status == 0
     for line in (
-        "the card says the name com.example/rain, the live server weather: believe the server",
-        "the card says version 1.0, the live server 1.1: believe the server",
-        "the card says revisions 2099-01-01, the live server 2026-07-28: believe the server",
+        "the card says the name com.example/rain, but the live server says weather: trust the server",
+        "the card says version 1.0, but the live server says 1.1: trust the server",
+        "the card says revisions 2099-01-01, but the live server says 2026-07-28: trust the server",
     ):
         assert f"trio-mcp: {line}\n" in ended.stderr
     assert "revisions" not in legacy.stderr
@@ -92,7 +92,7 @@ async def test_without_a_server_in_a_catalogue_the_url_itself_is_asked(catalog: 
     async with host(catalog=catalog) as here:
         ended = await run([*INSPECT, base(here)])
     assert ended.status == 3 or ended.status == 4, "nothing is served at the root"
-    assert "so the URL itself is asked" in ended.stderr
+    assert "connecting to the URL itself" in ended.stderr
 
 
 async def test_nothing_elsewhere_is_asked_without_a_user() -> None:
@@ -101,7 +101,7 @@ async def test_nothing_elsewhere_is_asked_without_a_user() -> None:
             async with host(found) as here:
                 ended = await run([*INSPECT, base(here)])
             assert ended.status == 2
-            assert f"elsewhere, at {base(elsewhere)}: name {base(elsewhere)}/mcp" in ended.stderr
+            assert f"on another host, at {base(elsewhere)}: to connect to it, use {base(elsewhere)}/mcp" in ended.stderr
             assert ended.stdout == ""
 
 
@@ -115,7 +115,7 @@ async def test_a_card_leads_to_no_url_that_is_never_asked(url: str) -> None:
 async def test_a_card_without_a_url_is_told_of() -> None:
     async with host(card("HERE/mcp", remotes=[])) as here:
         ended = await run([*INSPECT, base(here)])
-    assert (ended.status, "names no URL of Streamable HTTP" in ended.stderr) == (2, True)
+    assert (ended.status, "has no Streamable HTTP URL" in ended.stderr) == (2, True)
 
 
 async def test_the_user_is_asked_before_anything_is_asked_elsewhere() -> None:

@@ -38,7 +38,7 @@ def test_headers_go_to_a_url_and_variables_to_a_command() -> None:
         (Address("https://a/mcp"), [], ["A=1"], "--env is for a command"),
         (Address("tcp://a:1"), ["A: 1"], [], "not for"),
         (Address("https://a/mcp"), ["secret"], [], "a header is like 'Name: value'"),
-        (Command(["a"]), [], ["secret"], "a variable is like NAME=value"),
+        (Command(["a"]), [], ["secret"], "--env must be like NAME=value"),
         (Address("http://far.example/mcp"), ["Authorization: Bearer x"], [], "https"),
     ],
 )

@@ -67,8 +67,8 @@ def test_answer_becomes_a_value_of_the_field(schema: dict[str, Any], typed: str,
         ({"type": "integer", "enum": [1, 2]}, "3", "not one of 1 or 2"),
         ({"type": "string", "const": "a"}, "", "none of the choices"),
         ({"type": "number"}, "1e999", "a number, please"),
-        ({"type": "boolean"}, "maybe", "y or n, please"),
-        (COLOURS, "blue", "'blue' is none of the choices; their numbers are 1 to 2"),
+        ({"type": "boolean"}, "maybe", "answer y or n"),
+        (COLOURS, "blue", "'blue' is not one of the choices; their numbers are 1 to 2"),
         (COLOURS, "3", "none of the choices"),
         (COLOURS, "0", "none of the choices"),
         (TAGS, "1,2,3", "more than 2"),
@@ -87,7 +87,7 @@ def test_field_that_refers_to_a_definition_has_its_choices() -> None:
 
 def test_question_says_what_an_empty_line_stands_for():
     assert field({"type": "string", "description": "Your name"}).question("Ada") == "Your name [Ada]"
-    assert field({"type": "string", "title": "Name"}).question(None) == "Name (may be left empty)"
+    assert field({"type": "string", "title": "Name"}).question(None) == "Name (optional)"
     assert field({"type": "boolean"}, required=True).question(False) == "it (y/n) [n]"
     assert field(TAGS, required=True).question(["new", "old"]) == "it (numbers, with commas) [new, old]"
 

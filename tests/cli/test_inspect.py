@@ -52,14 +52,14 @@ async def test_file_that_listens_when_it_is_imported_is_told_at_once_what_to_wri
     )
     ended = await run([*INSPECT, file])
     assert (ended.status, ended.stdout) == (3, "")
-    assert 'calls serve_http while it is loaded; put what serves under: if __name__ == "__main__":' in ended.stderr
+    assert 'calls serve_http when it is imported; move that below: if __name__ == "__main__":' in ended.stderr
 
 
 async def test_file_that_never_comes_to_its_end_is_told_of_with_what_to_write(tmp_path: Path):
     file = written(tmp_path / "waits.py", "import threading; threading.Event().wait()")
     ended = await run([*INSPECT, file, "--timeout", "1"])
     assert ended.status == 5
-    assert 'put that under: if __name__ == "__main__":\n' in ended.stderr
+    assert 'move that below: if __name__ == "__main__":\n' in ended.stderr
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ async def test_server_that_listens_is_shown_by_its_url(nursery):
         ("ws:///mcp", "a WebSocket URL must be like"),
         ("tcp://127.0.0.1", "a TCP address is like"),
         ("say 'hello", "cannot be split into words"),
-        ("", "an empty string is no server"),
+        ("", "the target must not be an empty string"),
         ("tcp://127.0.0.1:99999", "the port must be a number from 1 to 65535"),
         ("ws://" + "a" * 64 + ".example/mcp", "not a valid host name"),
     ],
@@ -228,7 +228,7 @@ async def test_nobody_at_the_address_is_a_sentence():
 async def test_server_that_never_answers_runs_out_of_time():
     ended = await run([*INSPECT, "--timeout", "0.3", "--", sys.executable, "-c", "import sys; sys.stdin.read()"])
     assert ended.status == 5
-    words = "trio-mcp: the server did not answer in time: the time is over: 0.3 s; its command: "
+    words = "trio-mcp: the server did not respond in time: the time is over: 0.3 s; its command: "
     assert ended.stderr.startswith(f"{words}{sys.executable} -c ")
 
 

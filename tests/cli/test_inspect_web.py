@@ -50,7 +50,7 @@ async def test_port_that_is_taken_is_told_of():
         port = taken.getsockname()[1]
         ended = await run([*INSPECT, DESK, "--port", str(port)])
     assert (ended.status, ended.stdout) == (2, "")
-    assert f"cannot serve the page on port {port}" in ended.stderr
+    assert f"cannot serve the web inspector on port {port}" in ended.stderr
 
 
 async def test_page_and_json_exclude_each_other():

@@ -139,7 +139,7 @@ def test_another_server_of_that_name_is_only_replaced_on_demand_and_keeps_what_t
     before = path.read_text()
     refused = install(server, "--client", "claude-code")
     assert refused.return_value == 1
-    assert "has a server 'echo server' already" in refused.stderr
+    assert "already has a different server 'echo server'" in refused.stderr
     assert path.read_text() == before
     assert install(server, "--client", "claude-code", "--replace").return_value == 0
     entry = json.loads(path.read_text())["mcpServers"]["echo server"]
@@ -166,9 +166,9 @@ async def test_comments_stay_and_the_entry_can_be_called_by_its_name(server: str
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{\n  mine\n}", "stays as it is: it is no JSON: Expecting property name"),
-        ("[]", "it is no JSON object"),
-        ('{"mcpServers": []}', "mcpServers in it is no object"),
+        ("{\n  mine\n}", "was left unchanged: it is not valid JSON: Expecting property name"),
+        ("[]", "it is not a JSON object"),
+        ('{"mcpServers": []}', "mcpServers in it is not an object"),
     ],
 )
 def test_file_that_is_none_of_the_kind_is_left_alone(server: str, home: Path, text: str, words: str):
@@ -200,7 +200,7 @@ async def test_what_cannot_be_meant_is_a_usage_error(server: str, home: Path):
     for words, told in [
         (["no.py", "--client", "cursor"], "there is no Python file 'no.py'"),
         ([server, "--client", "emacs"], "'emacs' is not one of 'claude-desktop'"),
-        ([server, "--client", "cursor", "--env", "KEY"], "a variable is like KEY=VALUE, not 'KEY'"),
+        ([server, "--client", "cursor", "--env", "KEY"], "a variable must be like KEY=VALUE, not 'KEY'"),
         ([server], "Missing option '--client'"),
     ]:
         ended = await run([*TRIO_MCP, "install", *words], cwd=home)
@@ -213,7 +213,7 @@ async def test_pipe_in_place_of_the_file_holds_up_nobody(server: str, home: Path
     os.mkfifo(home / ".mcp.json")
     ended = await run([*TRIO_MCP, "install", server, "--client", "claude-code"], cwd=home)
     assert ended.status == 1
-    assert ended.stderr.endswith(".mcp.json is no regular file\n")
+    assert ended.stderr.endswith(".mcp.json is not a regular file\n")
 
 
 def test_huge_numbers_are_kept_as_they_are(server: str, home: Path):
@@ -231,5 +231,5 @@ def test_no_directory_is_made_behind_a_link_to_nothing(server: str, home: Path):
     (home / ".cursor").symlink_to(home / "disk" / "cursor")
     done = install(server, "--client", "cursor")
     assert done.return_value == 1
-    assert "which is not there" in done.stderr
+    assert "which does not exist" in done.stderr
     assert os.listdir(home) == [".cursor"]

@@ -74,12 +74,15 @@ def test_of_two_members_of_one_name_the_one_that_counts_is_set():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"a": 1,\n  // why\n  b\n}', "it is no JSON: Expecting property name enclosed in double quotes in line 3"),
-        ('{"a": 1 /* why }', "it is no JSON: Expecting ',' delimiter in line 1, column 9"),
-        ('{"a": }', "it is no JSON: Expecting value in line 1, column 7"),
-        ("[]", "it is no JSON object"),
+        (
+            '{"a": 1,\n  // why\n  b\n}',
+            "it is not valid JSON: Expecting property name enclosed in double quotes in line 3",
+        ),
+        ('{"a": 1 /* why }', "it is not valid JSON: Expecting ',' delimiter in line 1, column 9"),
+        ('{"a": }', "it is not valid JSON: Expecting value in line 1, column 7"),
+        ("[]", "it is not a JSON object"),
         ("[" * 100_000, "it is nested too deeply"),
-        ('{"s": []}', "s in it is no object"),
+        ('{"s": []}', "s in it is not an object"),
     ],
 )
 def test_what_cannot_be_edited_is_refused_with_the_place(text: str, words: str):

@@ -89,7 +89,7 @@ def test_directory_in_its_place_is_refused(tmp_path: Path):
 def test_pipe_in_its_place_is_refused_and_nobody_is_waited_for(tmp_path: Path, writing: bool):
     os.mkfifo(tmp_path / "pipe")
     ends = [os.open(tmp_path / "pipe", os.O_RDWR)] if writing else []
-    with pytest.raises(CannotChange, match="is no regular file"):
+    with pytest.raises(CannotChange, match="is not a regular file"):
         EditedFile.read(tmp_path / "pipe")
     for end in ends:
         os.close(end)
@@ -97,7 +97,7 @@ def test_pipe_in_its_place_is_refused_and_nobody_is_waited_for(tmp_path: Path, w
 
 def test_no_directory_is_made_behind_a_link_to_nothing(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
-    with pytest.raises(CannotChange, match=r"link is a link to .*away, which is not there"):
+    with pytest.raises(CannotChange, match=r"link is a link to .*away, which does not exist"):
         EditedFile.read(tmp_path / "link" / "more" / "host.json")
     assert os.listdir(tmp_path) == ["link"]
 
@@ -105,7 +105,7 @@ def test_no_directory_is_made_behind_a_link_to_nothing(tmp_path: Path):
 def test_link_to_a_file_that_is_to_be_made_makes_no_directory_either(tmp_path: Path):
     (tmp_path / "host.json").symlink_to(tmp_path / "gone" / "host.json")
     (tmp_path / "mcp.json").symlink_to(tmp_path / "real.json")
-    with pytest.raises(CannotChange, match=r"host.json is a link to .*, which is not there"):
+    with pytest.raises(CannotChange, match=r"host.json is a link to .*, which does not exist"):
         EditedFile.read(tmp_path / "host.json")
     assert sorted(os.listdir(tmp_path)) == ["host.json", "mcp.json"]
     EditedFile.read(tmp_path / "mcp.json").write("new")

@@ -40,7 +40,7 @@ async def test_without_the_extra_it_says_what_to_install(missing: str):
     code = f"import sys; sys.modules[{missing!r}] = None; from trio_mcp.cli.main import main; main()"
     ended = await run([sys.executable, "-c", code])
     assert ended.status == 2
-    assert ended.stderr == "trio-mcp: the command line is an extra; install 'trio-mcp[cli]'\n"
+    assert ended.stderr == "trio-mcp: the command line needs an extra: pip install 'trio-mcp[cli]'\n"
 
 
 async def test_importing_the_package_imports_nothing_of_the_extra():

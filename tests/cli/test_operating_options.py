@@ -74,7 +74,7 @@ async def test_metrics_of_all_workers_are_on_one_page_whose_port_stays(tmp_path:
         assert {re.findall(r'worker="(\d+)"', labels)[0] for labels, _ in CALLS.findall(await page(port))} == served
         server.process.send_signal(signal.SIGHUP)
         for _ in served:
-            await server.line(r"worker (\d+) serves in the place of")
+            await server.line(r"worker (\d+) replaces")
         after = set[str]()
         with trio.fail_after(PATIENCE):
             while len(after - served) < 2:  # an old worker may have accepted one connection more
@@ -87,10 +87,10 @@ async def test_metrics_of_all_workers_are_on_one_page_whose_port_stays(tmp_path:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--metrics", "9464"], "--metrics goes with --http"),
+        (["--metrics", "9464"], "--metrics needs --http"),
         (["--http", "0", "--metrics", "here"], "an address must be PORT or HOST:PORT"),
-        (["--tcp", "0", "--access-log"], "--access-log goes with --http"),
-        (["--http", "0", "--record", "{file}/below"], "cannot be made: Not a directory"),
+        (["--tcp", "0", "--access-log"], "--access-log needs --http"),
+        (["--http", "0", "--record", "{file}/below"], "below: Not a directory"),
     ],
 )
 async def test_options_that_make_no_sense_are_one_line(tmp_path: Path, options: list[str], told: str) -> None:
@@ -108,7 +108,7 @@ async def test_port_of_metrics_that_is_taken_is_one_line(tmp_path: Path) -> None
     for more in ([], ["--stateless", "--workers", "2"]):
         ended = await run([*TRIO_MCP, "run", file, "--http", "0", "--metrics", taken, *more])
         assert (ended.status, ended.stderr.count("\n")) == (2, 1)
-        assert "--metrics: cannot listen there" in ended.stderr
+        assert "--metrics: cannot listen on this address" in ended.stderr
     await listeners[0].aclose()
 
 

@@ -360,7 +360,7 @@ async def test_links_that_leave_the_folder_are_refused(folder: Path, tmp_path: P
 async def test_what_is_made_for_the_bundle_is_not_in_the_folder(folder: Path, name: str) -> None:
     (folder / name).write_text("{}")
     ended = await pack(folder)
-    assert (ended.status, f"{name} is made for the bundle" in ended.stderr) == (2, True)
+    assert (ended.status, f"{name} is a file that pack itself writes into the bundle" in ended.stderr) == (2, True)
 
 
 async def test_a_project_of_the_author_has_to_need_the_package(folder: Path) -> None:
@@ -409,7 +409,7 @@ async def test_a_bundle_for_python_has_all_packages_in_it(folder: Path) -> None:
         (["--download", "http://example.com/w.mcpb"], "over https"),
         (["--download", "https://example.com/w.zip"], 'has "mcp" in it'),
         (["--url", "no url"], "an HTTP URL"),
-        (["--dependency", "a\nb"], "no package is called"),
+        (["--dependency", "a\nb"], "is not a valid package name"),
         (["--exclude", "app.py"], "is left out of the bundle"),
     ],
 )

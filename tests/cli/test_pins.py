@@ -70,7 +70,7 @@ async def test_tools_are_shown_approved_and_shown_again_when_they_change(config:
 async def test_only_named_tools_and_servers_are_approved(config: Path) -> None:
     wrong = await pins("approve", config, "--yes", "files__find")
     assert (wrong.status, wrong.stdout) == (2, "")
-    assert "no tool that is held, and no server with one, is named 'files__find'" in wrong.stderr
+    assert "'files__find' is neither a new or changed tool, nor a server with one" in wrong.stderr
     assert (await pins("approve", config, "--yes", "files")).status == 0
     assert (await pins("show", config)).status == 0
 
@@ -78,7 +78,7 @@ async def test_only_named_tools_and_servers_are_approved(config: Path) -> None:
 async def test_nothing_is_approved_without_a_question_or_yes(config: Path) -> None:
     ended = await pins("approve", config)
     assert (ended.status, (config.parent / "pins.json").exists()) == (2, False)
-    assert "without a terminal to ask on, approve needs --yes" in ended.stderr
+    assert "approve needs --yes if it can't ask you on a terminal" in ended.stderr
 
 
 async def test_server_that_cannot_be_asked_is_reported(config: Path) -> None:

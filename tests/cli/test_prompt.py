@@ -27,8 +27,8 @@ async def test_whole_prompt_is_json_on_demand():
     [
         (["prais"], 2, "the server has no prompt 'prais'; it has praise"),
         (["praise", "fish=1"], 2, "the prompt has no argument 'fish'; it has dish, tone"),
-        (["praise", "dish"], 2, "an argument is like NAME=VALUE, not 'dish'"),
-        (["praise"], 4, "the server answered with an error"),
+        (["praise", "dish"], 2, "an argument must be like NAME=VALUE, not 'dish'"),
+        (["praise"], 4, "the server responded with an error"),
     ],
 )
 async def test_prompt_that_cannot_be_meant_says_why(words: list[str], status: int, told: str):
@@ -58,8 +58,8 @@ async def test_suggestions_are_json_on_demand():
     ("words", "told"),
     [
         (["prais", "tone="], "the server has no prompt or resource template 'prais'; it has praise"),
-        (["praise"], "what is to be completed is like ARGUMENT=BEGINNING"),
-        (["praise", "tone=", "tone="], "argument 'tone' is given twice"),
+        (["praise"], "the argument to complete must be like ARGUMENT=BEGINNING"),
+        (["praise", "tone=", "tone="], "argument 'tone' occurs twice"),
     ],
 )
 async def test_completion_that_cannot_be_meant_says_why(words: list[str], told: str):

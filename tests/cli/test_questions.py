@@ -96,6 +96,6 @@ async def test_form_with_fields_explains_an_empty_line_and_ctrl_d(schema: JSONOb
     terminal = Absent()
     nursery.start_soon(Questions(terminal, lambda: "the server").form, ElicitFormParams("Who?", schema))
     await wait_all_tasks_blocked()
-    hints = ["  (an empty line takes what is in brackets; Ctrl-D declines)"] if schema["properties"] else []
+    hints = ["  (an empty line accepts the value in brackets; Ctrl-D declines)"] if schema["properties"] else []
     assert terminal.said == ["the server asks: Who?", *hints]
     nursery.cancel_scope.cancel()

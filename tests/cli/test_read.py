@@ -38,7 +38,7 @@ async def test_whole_result_is_json_on_demand():
     [("desk://note", "soup\\u2028\ufffd of the day"), ("desk://dot", "[resource desk://dot, image/png, 4 bytes]")],
 )
 async def test_terminal_is_shown_nothing_that_it_would_obey(uri: str, shown: str):
-    async with in_terminal([*READ, DESK, uri, "--log-level", "off"]) as terminal:
+    async with in_terminal([*READ, DESK, uri, "--server-log-level", "off"]) as terminal:
         assert await terminal.read_to_end() == 0
     assert terminal.shown.endswith(f"{shown}\r\n")
 
@@ -46,7 +46,7 @@ async def test_terminal_is_shown_nothing_that_it_would_obey(uri: str, shown: str
 async def test_unknown_resource_is_an_error_of_the_server():
     ended = await run([*READ, DESK, "desk://nothing"])
     assert (ended.status, ended.stdout) == (4, "")
-    assert "the server answered with an error" in ended.stderr
+    assert "the server responded with an error" in ended.stderr
 
 
 async def test_resource_that_crashes_shows_the_traceback_of_the_server():
@@ -65,6 +65,6 @@ async def test_server_that_never_answers_runs_out_of_time():
     ended = await run([*READ, "desk://note", "--timeout", "0.3", "--", *SILENT])
     assert (ended.status, ended.stderr) == (
         5,
-        "trio-mcp: the server did not answer in time: the server was not ready within 0.3 s (connect_timeout); "
+        "trio-mcp: the server did not respond in time: the server was not ready within 0.3 s (connect_timeout); "
         f"its command: {shlex.join(SILENT)}\n",
     )

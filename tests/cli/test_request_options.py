@@ -7,10 +7,16 @@ import inspect
 import click
 import pytest
 
+from trio_mcp.cli.commands.bridge import bridge
+from trio_mcp.cli.commands.gateway import gateway
+from trio_mcp.cli.commands.inspect import inspect as inspect_command
 from trio_mcp.cli.commands.requests import call, complete, prompt, read
+from trio_mcp.cli.commands.run import run
+from trio_mcp.cli.commands.tasks import tasks
+from trio_mcp.cli.group import SUMMARIES, trio_mcp
 
 SHARED = [
-    "log_level",
+    "server_log_level",
     "config",
     "era",
     "timeout",
@@ -41,3 +47,52 @@ def test_the_shared_options_are_the_same_and_stand_behind_those_of_the_command(c
     assert [option.name for option in options[-len(SHARED) :]] == SHARED
     expected = [parameter.to_info_dict() for parameter in call.params[-len(SHARED) :]]
     assert [option.to_info_dict() for option in options[-len(SHARED) :]] == expected
+
+
+COMMANDS = [
+    *(trio_mcp.get_command(click.Context(trio_mcp), name) for name in SUMMARIES),
+    *(tasks.get_command(click.Context(tasks), name) for name in ("get", "result", "cancel", "list")),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_json_is_a_flag_and_log_level_a_level_of_python_in_every_command(command: click.Command) -> None:
+    options = {name: option for option in command.params for name in option.opts}
+    assert "--json" not in options or options["--json"].to_info_dict()["is_flag"]
+    assert "--log-level" not in options or "critical" in options["--log-level"].to_info_dict()["type"]["choices"]
+    assert "--log-level" not in options or "alert" not in options["--log-level"].to_info_dict()["type"]["choices"]
+
+
+def sections(command: click.Command) -> dict[str, set[str]]:
+    """The options in each section of a command's help."""
+    found: dict[str, set[str]] = {}
+    title = ""
+    for line in command.get_help(click.Context(command, info_name="x")).splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            title = line.removesuffix(":")
+        elif line.startswith("  -"):
+            found.setdefault(title, set()).update(word.strip(",") for word in line.split() if word.startswith("--"))
+    return found
+
+
+CONNECTION = {"--config", "--era", "--timeout", "--stderr", "--header", "--env", "--trust-http", "--revision"}
+CONNECTION |= {"--sign-in", "--bearer-env", "--tokens"}
+
+
+@pytest.mark.parametrize("command", [call, read, prompt, complete, inspect_command], ids=lambda command: command.name)
+def test_help_lists_connection_options_in_a_section_after_the_own_ones(command: click.Command) -> None:
+    found = {title: {name.partition("/")[0] for name in names} for title, names in sections(command).items()}
+    assert list(found) == ["Options", "Connection options"]
+    assert found["Connection options"] >= CONNECTION
+    assert {"--json", "--help"} <= found["Options"]
+
+
+def test_help_of_servers_has_sections_for_addresses_tokens_and_deployment() -> None:
+    ours = {"Options", "Address options", "Token options", "Deployment options"}
+    assert sections(run).keys() == ours
+    assert sections(gateway).keys() == {*ours, "Connection options"}
+    assert sections(bridge).keys() == {"Options", "Connection options", "Address options"}
+    assert {"--http", "--path"} <= sections(run)["Address options"]
+    assert {"--issuer", "--trust-http"} <= sections(run)["Token options"]
+    assert {"--workers", "--metrics", "--health"} <= sections(run)["Deployment options"]
+    assert {"--log-level", "--reload"} <= sections(run)["Options"]

@@ -149,7 +149,7 @@ async def test_file_that_listens_unguarded_is_told_at_once_what_to_write(tmp_pat
         """,
     )
     ended = await run([*TRIO_MCP, "run", "listens.py"], cwd=tmp_path)
-    words = f'listens.py calls {name} while it is loaded; put what serves under: if __name__ == "__main__":'
+    words = f'listens.py calls {name} when it is imported; move that below: if __name__ == "__main__":'
     assert (ended.status, ended.stdout, ended.stderr) == (2, "", f"trio-mcp: {words}\n")
 
 
@@ -157,9 +157,9 @@ async def test_file_that_listens_unguarded_is_told_at_once_what_to_write(tmp_pat
     ("code", "name", "message"),
     [
         ("", "", 'no server in it.py; it needs a global variable like: server = Server("name")'),
-        ("a = Server('a'); b = Server('b')", "", "several servers in it.py; choose one with it.py:NAME, of: a, b"),
+        ("a = Server('a'); b = Server('b')", "", "several servers in it.py: a, b; choose one with it.py:NAME"),
         ("a = Server('a')", ":b", "it.py has no 'b'; its servers are: a"),
-        ("a = 1", ":a", "it.py:a is no Server but of type int"),
+        ("a = 1", ":a", "it.py:a must be a Server, not int"),
     ],
 )
 async def test_file_without_the_server_asked_for_is_a_usage_error(tmp_path: Path, code: str, name: str, message: str):
@@ -203,7 +203,7 @@ async def test_log_level_is_that_of_standard_error(tmp_path: Path, options: list
 async def test_closed_standard_input_is_a_usage_error(tmp_path: Path):
     ended = await run(["sh", "-c", 'exec "$@" <&-', "sh", *TRIO_MCP, "run", "it.py"], cwd=tmp_path)
     assert (ended.status, ended.stdout) == (2, "")
-    assert ended.stderr == "trio-mcp: standard input and output must be open: they are the connection\n"
+    assert ended.stderr == "trio-mcp: standard input and output must be open, because the client uses them\n"
 
 
 async def test_requests_are_answered_before_it_ends_with_its_input(tmp_path: Path):
@@ -299,10 +299,10 @@ async def test_a_module_or_a_function_makes_the_server_with_arguments_of_its_own
 @pytest.mark.parametrize(
     ("target", "status", "told"),
     [
-        ("notes.wire:make_later", 2, "is async; what makes a server is a plain def"),
-        ("notes.wire:make_nothing", 2, "gave no Server but a value of type str"),
+        ("notes.wire:make_later", 2, "must be a plain def, not async"),
+        ("notes.wire:make_nothing", 2, "must return a Server, not str"),
         ("notes.wire:fail", 1, "RuntimeError: no such database"),
-        ("notes.wire:constant", 2, "is no Server but of type int"),
+        ("notes.wire:constant", 2, "must be a Server, not int"),
         ("notes.wire:other", 2, "has no 'other'"),
         ("notes.other", 2, "there is neither a file nor a module 'notes.other'"),
         ("other.wire", 2, "there is neither a file nor a module 'other.wire'"),
@@ -322,7 +322,7 @@ async def test_a_module_without_such_a_server_is_a_sentence(
 async def test_without_a_file_or_module_there_is_nothing_to_serve():
     ended = await run([*TRIO_MCP, "run"])
     assert ended.status == 2
-    assert "name a file, or a module with -m" in ended.stderr
+    assert "either FILE or -m MODULE is required" in ended.stderr
 
 
 @pytest.mark.parametrize("own", [None, 50_000])

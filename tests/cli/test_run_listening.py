@@ -150,7 +150,7 @@ async def test_http_is_served_on_a_unix_socket_for_programs_that_know_its_url(
         shown = await run([*TRIO_MCP, "inspect", url, "--era", era])
         assert (shown.status, "sleeper" in shown.stdout) == (0, True), shown.stderr
         called = await run([*TRIO_MCP, "call", url, "sleep", "milliseconds=1", "--bearer-env", "PATH_TOKEN"])
-        assert "there is no variable PATH_TOKEN" in called.stderr
+        assert "the variable PATH_TOKEN is missing" in called.stderr
         server.process.send_signal(signal.SIGTERM)
         assert await server.process.ended() == 0
     assert not path.exists()
@@ -183,8 +183,8 @@ async def test_os_error_of_a_lifespan_is_shown_as_one(tmp_path: Path, socket_fol
     [
         (["--http", "unix:"], "is not empty"),
         (["--http", f"unix:/tmp/{'a' * 200}"], "too long, with 205 bytes"),
-        (["--http", "unix:/proc/mcp.sock"], "cannot listen there"),
-        (["--http", "unix:x", "--workers", "2", "--stateless"], "at a port, not on a Unix socket"),
+        (["--http", "unix:/proc/mcp.sock"], "cannot listen on this address"),
+        (["--http", "unix:x", "--workers", "2", "--stateless"], "with a port, not with a Unix socket"),
         (["--websocket", "unix:x"], "PORT or HOST:PORT"),
         (["--websocket", "0.0.0.0:8765"], "--allowed-origin none"),
         (["--websocket", "everywhere"], "PORT or HOST:PORT"),
@@ -192,12 +192,12 @@ async def test_os_error_of_a_lifespan_is_shown_as_one(tmp_path: Path, socket_fol
         (["--http", "1", "--websocket", "2"], "give one of them"),
         (["--tcp", "192.0.2.1:0"], "cannot listen"),
         (["--tcp", "1", "--unix", "x"], "give one of them"),
-        (["--tcp", "1", "--allowed-origin", "none"], "go with --http and --websocket"),
-        (["--tcp", "1", "--path", "/x"], "go with --http and --websocket"),
-        (["--tcp", "1", "--trusted-proxy", "127.0.0.1"], "go with --http and --websocket"),
+        (["--tcp", "1", "--allowed-origin", "none"], "need --http or --websocket"),
+        (["--tcp", "1", "--path", "/x"], "need --http or --websocket"),
+        (["--tcp", "1", "--trusted-proxy", "127.0.0.1"], "need --http or --websocket"),
         (["--http", "1", "--trusted-proxy", "nginx"], "a proxy is an address"),
         (["--http", "1", "--path", "x"], "begins with a slash"),
-        (["--websocket", "1", "--stateless"], "goes with --http"),
+        (["--websocket", "1", "--stateless"], "needs --http"),
     ],
 )
 async def test_an_address_that_cannot_be_meant_is_a_usage_error(

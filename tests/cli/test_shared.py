@@ -43,8 +43,8 @@ AT = r"serving 'fleet' at (http://127\.0\.0\.1:\d+/mcp)"
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--shared", "it.db"], "--shared goes with --http"),
-        (["--tcp", "0", "--shared", "it.db"], "--shared goes with --http"),
+        (["--shared", "it.db"], "--shared needs --http"),
+        (["--tcp", "0", "--shared", "it.db"], "--shared needs --http"),
         (["--http", "0", "--shared", "none/it.db"], "there is no folder 'none'"),
         (["--http", "0", "--shared", "."], "is a folder, not a file"),
         (["--http", "0", "--shared", "http://user:hunter2@127.0.0.1/"], "http:// is no address of Redis"),
@@ -84,7 +84,7 @@ async def test_a_file_that_is_not_our_store_is_an_error_of_one_line(
         other.write_bytes(b"this is something else " * 100 if content == "text" else bytes(range(256)) * 20)
     ended = await run([*TRIO_MCP, "run", file, "--http", "0", "--shared", str(other), *options], cwd=tmp_path)
     assert ended.status == 2
-    assert "the storage of --shared cannot be used" in ended.stderr
+    assert "--shared: cannot use this storage" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
 
@@ -146,7 +146,7 @@ async def test_a_session_outlives_the_worker_that_began_it(tmp_path: Path) -> No
             async with open_http(url, era="legacy") as client:
                 session, pid = [(await client.call_tool(name)).text for name in ("session", "pid")]
                 os.kill(int(pid), signal.SIGKILL)
-                await server.line(rf"worker ({pid}) has ended with status -9; another one is started")
+                await server.line(rf"worker ({pid}) has ended with status -9; starting another")
                 assert (await client.call_tool("pid")).text != pid
                 assert (await client.call_tool("session")).text == session
             server.process.send_signal(signal.SIGTERM)

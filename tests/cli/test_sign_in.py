@@ -78,8 +78,8 @@ async def test_nobody_is_asked_outside_of_a_terminal(world: World) -> None:
     ended = await call(world)
     assert (ended.status, ended.stdout) == (NOT_AUTHORIZED, "")
     assert ended.stderr == (
-        "trio-mcp: the server wants you to sign in: use a terminal, have your browser opened by --sign-in, or give a "
-        "token by --bearer-env NAME\n"
+        "trio-mcp: the server requires you to sign in: run the command in a terminal, open your browser with "
+        "--sign-in, or pass a token with --bearer-env NAME\n"
     )
     assert world.registrations == 0, "nothing is asked of the authorization server in vain"
 
@@ -128,7 +128,7 @@ async def test_machine_without_a_keyring_says_so(world: World) -> None:
 
 
 async def test_tokens_are_in_no_output(world: World) -> None:
-    ended = await call(world, "--sign-in", "--log-level", "debug")
+    ended = await call(world, "--sign-in", "--server-log-level", "debug")
     assert not any(secret in ended.stdout + ended.stderr for secret in world.secrets if "access" in secret)
 
 
@@ -162,9 +162,9 @@ async def test_token_that_is_refused_is_told_by_its_status_alone(world: World, m
 @pytest.mark.parametrize(
     ("target", "value", "told"),
     [
-        ("http://127.0.0.1:1/mcp", None, "there is no variable MY_TOKEN, or it is empty"),
-        ("http://127.0.0.1:1/mcp", " ", "there is no variable MY_TOKEN, or it is empty"),
-        ("http://127.0.0.1:1/mcp", "the secret", "the variable MY_TOKEN holds no bearer token"),
+        ("http://127.0.0.1:1/mcp", None, "the variable MY_TOKEN is missing or empty"),
+        ("http://127.0.0.1:1/mcp", " ", "the variable MY_TOKEN is missing or empty"),
+        ("http://127.0.0.1:1/mcp", "the secret", "the variable MY_TOKEN does not contain a bearer token"),
         ("http://192.0.2.1/mcp", "the.secret", "over https or wss alone"),
         ("tcp://127.0.0.1:1", "the.secret", "over https or wss alone"),
         (f"{sys.executable} -c ''", "the.secret", "over https or wss alone"),
@@ -262,7 +262,7 @@ async def test_signing_out_revokes_the_tokens_and_forgets_them(home: Path, world
     await call(world, "--sign-in")
     ended = await logout(world.url)
     assert (ended.status, ended.stdout) == (0, "")
-    assert ended.stderr == f"trio-mcp: signed out of {world.url}; its tokens are revoked\n"
+    assert ended.stderr == f"trio-mcp: signed out of {world.url}; its tokens were revoked\n"
     assert world.revoked == ["refresh-1-s3cret", "access-1-s3cret"]
     assert await kept(home).load(world.url) is None
     assert (await call(world)).status == NOT_AUTHORIZED
@@ -271,13 +271,13 @@ async def test_signing_out_revokes_the_tokens_and_forgets_them(home: Path, world
 async def test_url_is_that_of_the_server_however_it_is_written(world: World) -> None:
     await call(world, "--sign-in")
     ended = await logout(world.url.replace("http://", "HTTP://") + "?tenant=1")
-    assert "its tokens are revoked" in ended.stderr
+    assert "its tokens were revoked" in ended.stderr
 
 
 async def test_server_is_named_as_in_the_configuration_file(home: Path, world: World) -> None:
     (home / ".mcp.json").write_text(json.dumps({"mcpServers": {"it": {"url": world.url, "type": "http"}}}))
     assert (await run([*TRIO_MCP, "call", "it", "any", "--sign-in"])).status == 0
-    assert "its tokens are revoked" in (await logout("it")).stderr
+    assert "its tokens were revoked" in (await logout("it")).stderr
 
 
 async def test_tokens_that_nobody_revokes_are_forgotten_all_the_same(home: Path, world: World) -> None:
@@ -315,7 +315,7 @@ async def test_signing_out_of_where_nobody_is_signed_in_says_so(world: World) ->
         (["tcp://127.0.0.1:1"], "nobody signs in there"),
         (["http+unix://%2Frun%2Fmcp.sock/mcp"], "nobody signs in there"),
         (["http://127.0.0.1:1/mcp", "--tokens", "memory"], "tokens in memory have ended"),
-        (["--all", "--tokens", "keyring"], "a keyring does not tell what is in it"),
+        (["--all", "--tokens", "keyring"], "a keyring can't list its entries"),
     ],
 )
 async def test_what_nobody_can_sign_out_of_is_wrong_usage(home: Path, arguments: list[str], told: str) -> None:

@@ -46,7 +46,7 @@ async def test_one_signal_ends_a_command_whose_event_loop_is_stuck(number: signa
     stuck = Running(process, process.stderr)
     await stuck.line("(stuck)")
     os.kill(process.pid, number)
-    await stuck.line(f"(trio-mcp: ended by {number.name} in the middle of a computation)")
+    await stuck.line(f"(trio-mcp: ended by {number.name} during a computation)")
     with trio.fail_after(PATIENCE):
         assert await process.wait() == 128 + number
 
@@ -55,7 +55,7 @@ async def test_command_does_its_work_where_standard_error_is_closed():
     closed = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
     ended = await run([*closed, *TRIO_MCP, "inspect", "--json", DESK])
     assert ended.status == 0
-    ended = await run([*closed, *TRIO_MCP, "call", "--raw", DESK, "picture"])
+    ended = await run([*closed, *TRIO_MCP, "call", "--json", DESK, "picture"])
     assert ended.status == 0
     stuck = await run([*closed, sys.executable, "-c", CALL, "call", "--timeout", "0.5", DESK, "picture"])
     assert (stuck.status, stuck.stdout) == (5, "")
@@ -65,7 +65,7 @@ async def test_time_limit_ends_a_command_whose_event_loop_is_stuck():
     ended = await run([sys.executable, "-c", STUCK.format(limit=0.01)])
     assert (ended.status, ended.stderr) == (
         5,
-        "stuck\n\ntrio-mcp: the time is over, in the middle of a computation\n",
+        "stuck\n\ntrio-mcp: timeout during a computation\n",
     )
 
 

@@ -23,5 +23,5 @@ async def test_name_that_can_be_mistaken_for_another_is_shown_in_its_plain_lette
     assert await on_visit("https://p\u0430ypal.example/authorize?state=1") is None
     told = capsys.readouterr().err
     assert "at xn--pypal-4ve.example:\n" in told
-    assert "can be mistaken for others" in told
-    assert ("No browser can be opened here: open the address in yours." in told) is not opens
+    assert "look like others" in told
+    assert ("No browser could be opened here: open the address in yours." in told) is not opens

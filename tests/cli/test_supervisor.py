@@ -208,7 +208,7 @@ async def test_a_failing_version_replaces_no_worker_and_the_next_reload_replaces
         fakes.starting()[0].end(1)
         await trio.sleep(1000)
         assert fakes.serving() == fakes.alive() == before
-        assert fakes.reports == ["the new version did not start; the old one goes on"]
+        assert fakes.reports == ["the new version did not start; the old one keeps running"]
         supervisor.reload()
         await settled(fakes)
         assert fakes.serving() == fakes.all[-3:]
@@ -295,7 +295,7 @@ async def test_failing_file_watcher_ends_no_worker(autojump_clock: object) -> No
     async with supervised(1, changes()) as (_, fakes):
         assert len(fakes.serving()) == 1
         assert fakes.reports == [
-            "files can no longer be watched, so --reload has no effect from now on: "
+            "files cannot be watched any more, so --reload has stopped working: "
             "FileNotFoundError(2, 'No such file or directory')"
         ]
 

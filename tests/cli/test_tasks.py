@@ -75,7 +75,7 @@ async def address(nursery, kitchen: Kitchen) -> str:
     return f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
 
 
-INSTEAD = "keep the ids that `trio-mcp call --task` prints, and look at each with `trio-mcp tasks get TARGET ID`"
+INSTEAD = "keep the ids that `trio-mcp call --task` prints, and use `trio-mcp tasks get TARGET ID`"
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
@@ -121,7 +121,7 @@ async def test_a_call_without_the_option_waits_and_shows_messages_as_progress(
 async def test_a_task_is_cancelled(kitchen: Kitchen, address: str):
     task = await started(address, "modern")
     ended = await run([*TASKS, "cancel", address, task])
-    assert (ended.status, ended.stdout, ended.stderr) == (0, "", "trio-mcp: the server was told to cancel the task\n")
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "", "trio-mcp: the server was asked to cancel the task\n")
     assert kitchen.ended == ["cancelled"]
     ended = await run([*TASKS, "result", address, task])
     assert ended.status == 4
@@ -164,19 +164,17 @@ async def test_a_server_that_knows_no_caller_lists_the_tasks_of_one_connection_a
     task = (await run([*CALL, "roast", "--task", *command])).stdout.strip()
     listed = await run([*TASKS, "list", *command])
     assert (listed.status, listed.stdout) == (0, "")
-    assert listed.stderr.endswith(
-        f"no tasks are listed; without a token, these are the tasks of this one connection: {INSTEAD}\n"
-    )
+    assert listed.stderr.endswith(f"no tasks; without a token, only tasks of this connection are listed: {INSTEAD}\n")
     assert (await run([*TASKS, "get", task, *command])).stdout.startswith("status")
 
 
 async def test_servers_that_list_no_tasks_are_told_of_with_what_to_do_instead(address: str):
     modern = await run([*TASKS, "list", address, "--era", "modern"])
     assert (modern.status, modern.stdout) == (2, "")
-    assert modern.stderr.endswith(f"servers of revision 2026-07-28 list no tasks: {INSTEAD}\n")
+    assert modern.stderr.endswith(f"servers of revision 2026-07-28 cannot list tasks: {INSTEAD}\n")
     stranger = await run([*TASKS, "list", address])  # of whom the server knows nothing
     assert (stranger.status, stranger.stdout) == (2, "")
-    assert stranger.stderr.endswith(f"the server lists no tasks: {INSTEAD}\n")
+    assert stranger.stderr.endswith(f"the server cannot list tasks: {INSTEAD}\n")
 
 
 async def test_a_server_that_is_modern_alone_is_told_of_with_what_to_do_instead(nursery):
@@ -187,7 +185,7 @@ async def test_a_server_that_is_modern_alone_is_told_of_with_what_to_do_instead(
     listeners = await nursery.start(trio.serve_tcp, serve, 0)
     ended = await run([*TASKS, "list", f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"])
     assert (ended.status, ended.stdout) == (4, "")
-    assert ended.stderr.endswith(f"trio-mcp: not every server lists tasks: {INSTEAD}\n")
+    assert ended.stderr.endswith(f"trio-mcp: some servers cannot list tasks: {INSTEAD}\n")
 
 
 async def test_a_tool_that_fails_in_a_task_ends_with_1(kitchen: Kitchen, address: str):
@@ -200,7 +198,7 @@ async def test_a_tool_that_fails_in_a_task_ends_with_1(kitchen: Kitchen, address
 async def test_a_call_that_is_answered_at_once_prints_its_result(address: str):
     ended = await run([*CALL, address, "pour", "--task"])
     assert (ended.status, ended.stdout) == (0, "poured\n")
-    assert ended.stderr == "trio-mcp: the server answered at once, without a task\n"
+    assert ended.stderr == "trio-mcp: the server responded without a task\n"
 
 
 async def test_an_unknown_task_is_an_error_of_the_server(address: str):
@@ -213,7 +211,7 @@ async def test_a_server_without_tasks_is_a_sentence(tmp_path: Path):
     bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
     ended = await run([*TASKS, "list", bare])
     assert ended.status == 2
-    assert "the server has no tasks" in ended.stderr
+    assert "the server does not support tasks" in ended.stderr
 
 
 @ERAS

@@ -38,9 +38,9 @@ async def test_the_question_of_a_member_is_left_by_ctrl_c_and_then_answered(tmp_
     host = tmp_path / "host.py"
     host.write_text(_HOST)
     async with in_terminal([sys.executable, str(host)]) as terminal:
-        await answer(terminal, ("dish (may be left empty): ", "\x03"), ("cancelled", ""))
+        await answer(terminal, ("dish (optional): ", "\x03"), ("cancelled", ""))
         terminal.shown = terminal.shown.partition("cancelled")[2]
-        await answer(terminal, ("dish (may be left empty): ", "soup\n"), ("edit [yes]: ", "\n"))
+        await answer(terminal, ("dish (optional): ", "soup\n"), ("edit [yes]: ", "\n"))
         assert await terminal.read_to_end() == 0
     shown = plain(terminal.shown)
     assert "kitchen asks: Dish?" in shown

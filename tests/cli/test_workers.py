@@ -67,9 +67,9 @@ async def test_a_worker_that_dies_is_replaced_alone_and_the_port_stays(tmp_path:
             pids.add(await pid_of(url))
         victim, other = pids
         os.kill(victim, signal.SIGKILL)
-        assert int(await server.line(r"worker (\d+) has ended with status -9; another one is started")) == victim
+        assert int(await server.line(r"worker (\d+) has ended with status -9; starting another")) == victim
         assert await pid_of(url) == other
-        new = int(await server.line(rf"worker (\d+) serves in the place of {victim}"))
+        new = int(await server.line(rf"worker (\d+) replaces {victim}"))
         os.kill(other, signal.SIGSTOP)  # so that the new one has to answer
         assert await pid_of(url) == new
         os.kill(other, signal.SIGCONT)
@@ -95,7 +95,7 @@ async def test_a_hang_up_replaces_each_worker_behind_its_successor_and_no_call_f
                 nursery.start_soon(call, client)
                 await server.line("(asleep)")
                 server.process.send_signal(signal.SIGHUP)
-                after = int(await server.line(rf"worker (\d+) serves in the place of {before}"))
+                after = int(await server.line(rf"worker (\d+) replaces {before}"))
                 await trio.Path(done).write_text("")
             assert answers == [before]
             await until_gone(before)
@@ -117,7 +117,7 @@ async def test_clients_that_connect_while_workers_are_replaced_are_all_served(tm
                 nursery.start_soon(call_on)
             for _ in range(3):
                 server.process.send_signal(signal.SIGHUP)
-                await until_gone(int(await server.line(r"serves in the place of (\d+)")))
+                await until_gone(int(await server.line(r"replaces (\d+)")))
             nursery.cancel_scope.cancel(reason="no call has failed")
         assert len(set(pids)) == 4
 
@@ -141,10 +141,10 @@ async def test_a_file_that_changes_is_served_anew_and_a_mistake_keeps_the_old_se
             async with open_http(url, era="modern") as client:
                 before = (await client.call_tool("pid")).text
                 written(tmp_path / "server.py", "this is no Python")
-                await server.line("(the new version did not start; the old one goes on)")
+                await server.line("(the new version did not start; the old one keeps running)")
                 assert (await client.call_tool("pid")).text == before
                 written(tmp_path / "server.py", SERVER.replace("os.getpid()", "42"))
-                await server.line("(serves in the place of)")
+                await server.line("(replaces)")
                 await until_gone(int(before))
                 assert (await client.call_tool("pid")).text == "42"
 
@@ -213,7 +213,7 @@ async def test_a_worker_that_dies_while_its_successor_starts_is_replaced_by_the_
         os.kill(old, signal.SIGKILL)
         await server.line(rf"(worker {old} has ended with status -9)")
         await trio.Path(gate).write_text("")
-        new = int(await server.line(rf"worker (\d+) serves in the place of {old}"))
+        new = int(await server.line(rf"worker (\d+) replaces {old}"))
         assert await pid_of(url) == new
         assert await until_workers_are(server, 1) == {new}
         await end(server)
@@ -231,7 +231,7 @@ async def test_a_version_that_hangs_at_import_is_ended_by_the_next_reload(tmp_pa
         assert await pid_of(url) == old
         gate.unlink()
         server.process.send_signal(signal.SIGHUP)
-        await server.line(rf"(serves in the place of {old})")
+        await server.line(rf"(replaces {old})")
         await until_gone(hanging)
         await until_gone(old)
         await end(server)
@@ -260,11 +260,11 @@ async def test_a_version_that_misuses_foreign_sockets_ends_no_worker(tmp_path: P
         old = await pid_of(url)
         written(tmp_path / "server.py", MISBEHAVED.format(act=act) + SERVER)
         server.process.send_signal(signal.SIGHUP)
-        await server.line("(the new version did not start; the old one goes on)")
+        await server.line("(the new version did not start; the old one keeps running)")
         assert await pid_of(url) == old
         written(tmp_path / "server.py", SERVER)
         server.process.send_signal(signal.SIGHUP)
-        new = int(await server.line(rf"worker (\d+) serves in the place of {old}"))
+        new = int(await server.line(rf"worker (\d+) replaces {old}"))
         await until_gone(old)
         assert await until_workers_are(server, 1) == {new}
         await end(server)
@@ -277,7 +277,7 @@ async def test_hang_ups_in_quick_succession_leave_as_many_workers_as_before(tmp_
         before = await until_workers_are(server, 2)
         for _ in range(5):
             server.process.send_signal(signal.SIGHUP)
-            await server.line(r"(serves in the place of)")  # others of that reload are to follow
+            await server.line(r"(replaces)")  # others of that reload are to follow
             server.process.send_signal(signal.SIGHUP)
         for each in before:
             await until_gone(each)
@@ -357,7 +357,7 @@ async def test_a_frozen_worker_does_not_hold_up_the_end(tmp_path: Path) -> None:
         frozen = max(await until_workers_are(server, 2))
         await freeze(frozen)
         server.process.send_signal(signal.SIGTERM)
-        await server.line(rf"(worker {frozen} did not end in time and is killed)")
+        await server.line(rf"(worker {frozen} did not end in time and was killed)")
         with trio.fail_after(PATIENCE):
             assert await server.process.ended() == 0
         await until_gone(frozen)
@@ -371,10 +371,10 @@ async def test_workers_that_die_in_a_loop_do_not_end_the_supervisor(tmp_path: Pa
         written(tmp_path / "server.py", "raise SystemExit(9)")
         os.kill(worker, signal.SIGKILL)
         for pause in ("", " in 2 s", " in 4 s"):
-            await server.line(rf"(has ended with status -?9; another one is started{pause}\n)")
+            await server.line(rf"(has ended with status -?9; starting another{pause}\n)")
         written(tmp_path / "server.py", SERVER)
         server.process.send_signal(signal.SIGHUP)  # which waits for no pause
-        new = int(await server.line(rf"worker (\d+) serves in the place of {worker}"))
+        new = int(await server.line(rf"worker (\d+) replaces {worker}"))
         assert await pid_of(url) == new
         await end(server)
 
@@ -494,7 +494,7 @@ async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
         port = str(listener.socket.getsockname()[1])
         ended = await run([*TRIO_MCP, "run", file, "--http", port, "--stateless", "--workers", "2"])
     assert (ended.status, ended.stderr.count("\n")) == (2, 1)
-    assert "cannot listen there" in ended.stderr
+    assert "cannot listen on this address" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
         (["--http", "0", "--trust-http", "idp"], "go with --issuer"),
         (["--http", "0", "--issuer", "https://login.example.com"], "--issuer needs --resource"),
         (["--http", "0", "--issuer", "nonsense", "--resource", "https://mcp.example.com/mcp"], "nonsense"),
-        (["--tcp", "0", "--health"], "goes with --http"),
+        (["--tcp", "0", "--health"], "needs --http"),
     ],
 )
 async def test_options_that_make_no_sense_together_are_usage_errors(

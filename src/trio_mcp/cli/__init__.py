@@ -17,19 +17,19 @@ ENDED_WELL: Final = 0
 TOOL_FAILED: Final = 1
 """The tool ran and reported a failure (``isError``)."""
 NOT_WRITTEN: Final = 1
-"""A file was left unchanged: the file holds something else, or cannot be written."""
+"""A file was left unchanged, because it contains something else or can't be written."""
 USAGE: Final = 2
-"""The arguments make no sense, or name something that does not exist."""
+"""The arguments are invalid, or name something that doesn't exist."""
 NO_CONNECTION: Final = 3
-"""The server could not be reached or started, or is gone."""
+"""The server couldn't be reached or started, or has disconnected."""
 SERVER_ERROR: Final = 4
-"""The server answered with an error, or with a message that the specification does not allow."""
+"""The server responded with an error, or with a message that the specification doesn't allow."""
 OUT_OF_TIME: Final = 5
 """The time limit passed."""
 NOT_AUTHORIZED: Final = 6
-"""The server asks for a token that could not be had, or that the server refuses."""
+"""The server requires a token, which wasn't available or was refused."""
 SIGNALLED: Final = 128
-"""Added to the signal's number, the exit status that shells expect of a program ended by a signal."""
+"""Added to a signal's number, this is the exit status that shells expect of a program ended by the signal."""
 INTERRUPTED: Final = SIGNALLED + 2
 """The exit status after Ctrl-C, which is SIGINT."""
 

@@ -1,4 +1,5 @@
-"""Addresses on which ``trio-mcp run`` and ``bridge`` serve, besides standard input and output: options and meaning."""
+"""Options for the addresses on which ``trio-mcp run``, ``gateway`` and ``bridge`` serve, other than standard input and
+output."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ..server.server import FROM_LIFESPAN, Server, share_secret
 from ..serving.process import exclusive_process, serve_stdio, tune_gc
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path
-from .group import choice, repeatable
+from .group import choice, in_section, repeatable
 from .printable import CommandError, say
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Addresses:
-    """The address options as typed; at most one of the first four may be given."""
+    """The address options as typed. At most one of the first four may be set."""
 
     http: str | None = None
     websocket: str | None = None
@@ -45,46 +46,46 @@ class Addresses:
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     stateless: bool = attrs.field(default=False, kw_only=True)
-    """The option of that name, which not all commands have, as the following."""
+    """The option of that name. Not all commands have it, nor the fields below."""
     shared: SharedStorage | None = attrs.field(default=None, kw_only=True)
     """The storage that the server shares with its replicas."""
     health: bool = attrs.field(default=False, kw_only=True)
     auth: Protected | None = attrs.field(default=None, kw_only=True)
     link: WorkerLink | None = attrs.field(default=None, kw_only=True)
-    """The supervisor's sockets, where this process is a worker."""
+    """The supervisor's sockets, if this process is a worker."""
     workers: int | None = attrs.field(default=None, kw_only=True)
     access_log: bool = attrs.field(default=False, kw_only=True)
     record: Recorder | None = attrs.field(default=None, kw_only=True)
     metrics: tuple[str, int] | None = attrs.field(default=None, kw_only=True)
-    """Host and port of the page of metrics."""
+    """Host and port of the metrics page."""
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
-    """Return the function that serves there and reports the address on standard error; `None` for standard input and
+    """Return a function that serves on the address and prints it on standard error, or `None` for standard input and
     output.
 
-    Raises `CommandError` for senseless options, and the function, for an address that is in use, or not of this
-    machine.
+    Raises `CommandError` for invalid options. The function raises it if the address is in use, or isn't an address of
+    this machine.
     """
     given = [
         value for value in (addresses.http, addresses.websocket, addresses.tcp, addresses.unix) if value is not None
     ]
     if len(given) > 1:
-        raise CommandError("--http, --websocket, --tcp and --unix: give one of them")
+        raise CommandError("--http, --websocket, --tcp and --unix: use only one of them")
     if addresses.http is None and addresses.websocket is None:
         of_clients = addresses.allowed_origins, addresses.allowed_hosts, addresses.trusted_proxies
         if any(of_clients) or addresses.path is not None:
             raise CommandError(
-                "--path, --allowed-origin, --allowed-host and --trusted-proxy go with --http and --websocket"
+                "--path, --allowed-origin, --allowed-host and --trusted-proxy need --http or --websocket"
             )
     elif addresses.path is not None and not addresses.path.startswith("/"):
-        raise CommandError(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
+        raise CommandError(f"--path must begin with a slash, as in --path /mcp, not {addresses.path!r}")
     for_http = {name: getattr(addresses, name) for name in ("stateless", "shared", "health", "auth", "access_log")}
     for name in (name for name, value in for_http.items() if value and addresses.http is None):
-        raise CommandError(f"--{'issuer' if name == 'auth' else name.replace('_', '-')} goes with --http")
+        raise CommandError(f"--{'issuer' if name == 'auth' else name.replace('_', '-')} needs --http")
     if not given:
         if addresses.metrics is not None:
-            raise CommandError("--metrics goes with --http, --websocket, --tcp or --unix")
+            raise CommandError("--metrics needs --http, --websocket, --tcp or --unix")
         return None if addresses.record is None else partial(serve_stdio, record=addresses.record)
     serve = _serving_on(addresses, for_http)
     if addresses.metrics is None:
@@ -97,7 +98,7 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
 
 def _serving_on(addresses: Addresses, for_http: dict[str, Any]) -> Callable[[Servable], Awaitable[None]]:
 
-    # Servers on standard input and output start without all this.
+    # Imported late, because servers on standard input and output don't need this.
     from ..serving.connections import serve_tcp, serve_unix
     from ..serving.http.serve import serve_http
     from ..serving.websocket import serve_websocket
@@ -121,13 +122,13 @@ def _serving_on(addresses: Addresses, for_http: dict[str, Any]) -> Callable[[Ser
 
 
 _ON_SOCKET: Final = "unix:"
-"""Beginning of the value of ``--http`` for a Unix socket."""
+"""Prefix of an ``--http`` value that names a Unix socket."""
 _WORKERS_NOTICE: Final = 2.0
-"""Seconds until the workers of a killed supervisor release its port. A starting worker has many imports first."""
+"""Seconds until the workers of a killed supervisor release its port. A worker that is still importing takes longest."""
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
-    """Return the arguments of a function that serves browsers, too."""
+    """Return the arguments of a function whose clients may be browsers."""
     origins = [] if addresses.allowed_origins == ("none",) else list(addresses.allowed_origins) or None
     hosts = list(addresses.allowed_hosts) or None
     trusted = _trusted(addresses.trusted_proxies)
@@ -146,18 +147,18 @@ def _socket_path(text: str) -> str:
     try:
         return socket_path(text)
     except (OSError, ValueError) as error:
-        raise CommandError(f"cannot listen there: {error}") from None
+        raise CommandError(f"cannot listen on this address: {error}") from None
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
-    """Return the function that serves on the sockets of a supervisor, which is told once it listens. The server shares
-    the secret of the workers."""
+    """Return a function that serves on the sockets of a supervisor, and notifies the supervisor once it listens. The
+    server shares the workers' secret."""
     from .workers import WorkerListener
 
     checks = host_checks_for(serve.keywords["host"], serve.keywords["allowed_origins"], serve.keywords["allowed_hosts"])
 
     async def work(server: Servable) -> None:
-        assert isinstance(server, Server), "run and gateway serve one"
+        assert isinstance(server, Server), "only run and gateway have workers"
         share_secret(server, link.secret)
         listeners = [WorkerListener(each) for each in link.listeners]
         start = partial(
@@ -171,17 +172,17 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
 
 
 async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
-    """Return listening sockets for workers, at the address of ``--http``, with the words that announce them. Raises
-    `CommandError` as `serving_on`."""
+    """Return listening sockets for workers at the address of ``--http``, and the text that announces them. Raises
+    `CommandError` in the same cases as `serving_on`."""
     if addresses.http is None:
-        raise CommandError("--workers and --reload go with --http")
+        raise CommandError("--workers and --reload need --http")
     options = _checked(addresses.http, addresses)
     if "unix" in options:
-        raise CommandError("--workers and --reload go with --http at a port, not on a Unix socket")
+        raise CommandError("--workers and --reload need --http with a port, not with a Unix socket")
     try:
         opened = await _open_listeners(options["host"], options["port"])
     except OSError as error:
-        raise CommandError(f"cannot listen there: {error}") from error
+        raise CommandError(f"cannot listen on this address: {error}") from error
     sockets = [socket.socket(fileno=os.dup(each.socket.fileno())) for each in opened]
     for each in opened:
         each.socket.close()
@@ -191,7 +192,7 @@ async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
 
 async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
     """Open the listeners of a supervisor. If the port is in use, retry for a moment: the workers of a killed supervisor
-    release the port as soon as they notice."""
+    release it as soon as they notice."""
     last = trio.current_time() + _WORKERS_NOTICE
     while True:
         try:
@@ -214,8 +215,8 @@ def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
 def _check_decided(host: str) -> None:
     if not is_loopback(host):
         raise CommandError(
-            f"other machines can reach {host}: say which web pages may connect and under which names they reach it, "
-            "for example --allowed-origin https://app.example.com --allowed-host mcp.example.com, or "
+            f"other machines can reach {host}: add --allowed-host (its names) and --allowed-origin (web pages that may "
+            "connect), for example --allowed-origin https://app.example.com --allowed-host mcp.example.com, or "
             "--allowed-origin none"
         )
 
@@ -230,7 +231,7 @@ def _check_names(host: str, allowed_origins: list[str] | None, allowed_hosts: li
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Return the host, 127.0.0.1 unless given, and the port. Raises `CommandError`."""
+    """Return the host, by default 127.0.0.1, and the port. Raises `CommandError`."""
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
         raise CommandError(f"an address must be PORT or HOST:PORT, not {text!r}")
@@ -239,7 +240,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) -> None:
     """Serve, and ``announce`` the listeners once the server listens. Raises `CommandError` for a storage or an address
-    that cannot be used."""
+    that can't be used."""
     announcement = _Announcement(announce)
     tune_gc()
     exclusive_process()
@@ -248,15 +249,15 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
     except OSError as error:
         if announcement.made or FROM_LIFESPAN in getattr(error, "__notes__", ()):
             raise
-        from ..stores.task_store import StoreDown  # loaded by the server, where there is such a storage
+        from ..stores.task_store import StoreDown  # the server has imported it, if there is such a storage
 
-        what = "the storage of --shared cannot be used" if isinstance(error, StoreDown) else "cannot listen there"
+        what = "--shared: cannot use this storage" if isinstance(error, StoreDown) else "cannot listen on this address"
         raise CommandError(f"{what}: {error}") from error
 
 
 @define
 class _Announcement:
-    """The status of a server that starts. ``announce`` is called with its listeners, once the server listens."""
+    """The task status of a server that starts. ``announce`` is called with its listeners once the server listens."""
 
     _announce: Callable[[Any], None]
     made: bool = False
@@ -297,14 +298,14 @@ def _address(name: Any) -> str:
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 """Levels of Python's logging."""
-log_level_option = choice("--log-level", LOG_LEVELS, "warning", "Lowest level of this command's own messages.")
-"""The option for messages on standard error of commands that run no code of the user."""
+log_level_option = choice("--log-level", LOG_LEVELS, "warning", "Lowest level of this command's own log messages.")
+"""The --log-level option of commands that don't run the user's code."""
 
 
+@in_section("Address options")
 def address_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options for the address, --http, --websocket, --tcp and --unix; for HTTP and WebSocket also --path, for
-    the clients that may come --allowed-origin and --allowed-host, and --trusted-proxy for the reverse proxies in front.
-    The function gets the argument ``addresses``."""
+    """Add the address options: --http, --websocket, --tcp, --unix, and for HTTP and WebSocket also --path,
+    --allowed-origin, --allowed-host and --trusted-proxy. The function gets the argument ``addresses``."""
 
     @wraps(command)
     def run(**named: Any) -> int:
@@ -316,30 +317,28 @@ def address_options(command: Callable[..., int]) -> Callable[..., int]:
             "--trusted-proxy",
             "trusted_proxies",
             "NETWORK",
-            "The address or network of a reverse proxy in front, like 127.0.0.1 or 10.0.0.0/8, whose "
-            "X-Forwarded-For is believed: bounds are shared by address.",
+            "Address or network of a reverse proxy, like 127.0.0.1 or 10.0.0.0/8, whose X-Forwarded-For header is "
+            "trusted. Limits are shared by the client addresses in it.",
         ),
-        repeatable(
-            "--allowed-host", "allowed_hosts", "NAME", "A name under which clients reach the server, as in their URL."
-        ),
+        repeatable("--allowed-host", "allowed_hosts", "NAME", "A host name in the URLs of clients."),
         repeatable(
             "--allowed-origin",
             "allowed_origins",
             "ORIGIN",
-            "A web page that may connect over HTTP or WebSocket, like https://app.example.com; 'none' for none. "
-            "Required, with --allowed-host, when other machines can reach HOST.",
+            "Origin of a web page that may connect, like https://app.example.com, or 'none'. Required, with "
+            "--allowed-host, if other machines can reach HOST.",
         ),
-        click.option("--path", metavar="PATH", help="Path of the URL, for HTTP and WebSocket. Default: /mcp."),
-        click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line."),
+        click.option("--path", metavar="PATH", help="Path of the URL for HTTP and WebSocket. Default: /mcp."),
+        click.option("--unix", metavar="PATH", help="Serve many clients on a Unix socket, with one message per line."),
         click.option(
-            "--tcp", metavar="[HOST:]PORT", help="Serve many clients at once over plain TCP, a message per line."
+            "--tcp", metavar="[HOST:]PORT", help="Serve many clients over plain TCP, with one message per line."
         ),
-        click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket."),
+        click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients over WebSocket."),
         click.option(
             "--http",
             metavar="[HOST:]PORT|unix:PATH",
-            help="Serve many clients at once over Streamable HTTP, at a port or, for your programs on this machine, on "
-            "a Unix socket.",
+            help="Serve many clients over Streamable HTTP, on a port or, for your programs on this machine, a Unix "
+            "socket.",
         ),
     ):
         run = option(run)

@@ -1,6 +1,6 @@
-"""Arguments typed as ``key=value`` are converted to the types that the tool's schema requires.
+"""Converting arguments typed as ``key=value`` to the types that the tool's schema requires.
 
-A reader describes schemas of a peer in a few words. Reading always ends, also where references run in a circle.
+`SchemaReader` describes a peer's schemas in a few words. Reading always terminates, even if references are circular.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _NAMES_TOLD: Final = 20
 
 
 class WrongArgument(CommandError):
-    """The text is no argument, or does not fit. The message is one line for the user, and names the argument."""
+    """An argument is malformed or has the wrong type. The message is one line for the user, and names the argument."""
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
-    """Return the arguments that ``pairs`` of ``key=value`` mean for a tool with this input schema, on top of ``given``.
+    """Return the arguments that ``pairs`` of ``key=value`` specify for a tool with this input schema, merged into
+    ``given``.
 
-    For a string in the schema, the value is the text as typed. Integers, numbers, booleans, null, arrays and objects
-    are written as JSON. If the schema allows a string among other types, or gives no type, the value is read as JSON,
-    if allowed, and is a string otherwise. Raises `WrongArgument`. Missing and out-of-range arguments are left for the
-    server to report.
+    If the schema requires a string, the value is used as typed. Integers, numbers, booleans, null, arrays and objects
+    must be JSON. If the schema allows a string among other types, or specifies no type, the value is parsed as JSON if
+    possible, and is a string otherwise. Raises `WrongArgument`. The server reports missing and out-of-range arguments.
     """
     fields = as_object(schema.get("properties"))
     typed: JSONObject = {}
@@ -46,32 +46,33 @@ def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (equals and name):
-            raise WrongArgument(f"an argument is like NAME=VALUE, not {pair!r}")
+            hint = ": write all arguments with --args" if pair.startswith("{") else ""
+            raise WrongArgument(f"an argument must be like NAME=VALUE, not {pair!r}{hint}")
         if name in texts:
-            raise WrongArgument(f"argument {name!r} is given twice")
+            raise WrongArgument(f"argument {name!r} occurs twice")
         texts[name] = text
     return texts
 
 
 def no_such_argument(kind: str, name: str, known: Iterable[str]) -> WrongArgument:
-    """Return the error for an argument unknown to a server's tool or prompt; the error names some ``known`` ones."""
+    """Return the error for an unknown argument of a tool or prompt. Its message lists some of the ``known``
+    arguments."""
     told = ", ".join(name_shown(one, _LONGEST_NAME) for one in islice(known, _NAMES_TOLD))
     return WrongArgument(f"the {kind} has no argument {name!r}; it has {on_one_line(told) or 'none'}")
 
 
 def object_typed(text: str) -> JSONObject:
-    """Return the arguments given as one JSON object. Raises `WrongArgument`, which says where the text stops being
-    JSON."""
+    """Return the arguments in ``text``, a JSON object. Raises `WrongArgument` with the position of an error."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
-        raise WrongArgument(f"--json is no JSON: {error}") from None
+        raise WrongArgument(f"--args is not valid JSON: {error}") from None
     except RecursionError:
-        raise WrongArgument("--json is nested too deep") from None
+        raise WrongArgument("--args is nested too deeply") from None
     except ValueError as error:
-        raise WrongArgument(f"--json: {error}") from None
+        raise WrongArgument(f"--args: {error}") from None
     if not isinstance(value, dict):
-        raise WrongArgument("--json wants an object, like '{\"files\": 3}'")
+        raise WrongArgument("--args must be a JSON object, like '{\"files\": 3}'")
     return cast("JSONObject", value)
 
 
@@ -91,13 +92,13 @@ def _value(name: str, text: str, schema: Any, root: JSONObject, reader: SchemaRe
             return converted
     if "string" in names:
         return text
-    wanted = name_shown(_words(names, reader.words(schema, root)))  # the words of the schema are the server's
+    wanted = name_shown(_words(names, reader.words(schema, root)))  # the schema's text comes from the server
     raise WrongArgument(f"argument {name!r} must be {wanted}, not {text!r}")
 
 
 def _as(kind: str, value: Any) -> tuple[bool, Any]:
     if kind == "integer" and isinstance(value, float) and value.is_integer():
-        return True, int(value)  # JSON Schema: 5.0 is an integer
+        return True, int(value)  # in JSON Schema, 5.0 is an integer
     own = json_type(value)
     return own == kind or (own, kind) == ("integer", "number"), value
 
@@ -107,30 +108,30 @@ def _words(names: set[str], words: str) -> str:
     if len(names) > 1 or " | " in words:
         return f"one of {words}"
     (name,) = names
-    if name not in JSON_TYPES:  # the schema is the server's, and may name anything
+    if name not in JSON_TYPES:  # the schema comes from the server, and may contain any name
         return f"of the type {name!r}, which JSON Schema does not have"
     return examples.get(name) or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 ENOUGH_STEPS: Final = 500_000
-"""Steps that read the schemas of some ten thousand tools, in about a second."""
+"""Enough steps to read the schemas of about ten thousand tools, which takes about a second."""
 _LENGTH_A_STEP: Final = 32
-"""Characters of a reference that cost one step."""
+"""How many characters of a reference cost one step."""
 _CHOICES_TOLD: Final = 6
 _LONGEST_CHOICE: Final = 60
-"""Characters shown of a choice, or of a type's name."""
+"""Maximum characters that are shown of a choice, or of a type's name."""
 _KEYWORDS: Final = ("anyOf", "oneOf", "allOf")
 
 
 class SchemaReader:
-    """A reader of schemas that describes the allowed values.
+    """Describes which values schemas allow.
 
-    All schemas of a reader share its ``steps``: one step for each schema, choice, type and reference, more for long
-    references. Without steps left, every schema allows no type, and its words are ``…``.
+    All schemas of a reader share its ``steps``. Each schema, choice, type and reference costs one step, and long
+    references cost more. When no steps are left, every schema has no types, and its description is ``…``.
     """
 
     def __init__(self, steps: int = ENOUGH_STEPS) -> None:
@@ -138,12 +139,12 @@ class SchemaReader:
 
     @property
     def exhausted(self) -> bool:
-        """True once the steps are used up."""
+        """Whether the steps are used up."""
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
-        """Return ``schema``, or the target of its references into ``root``; ``{}`` for anything that is not a schema,
-        cannot be found, or refers to itself in a circle."""
+        """Return ``schema``, or the target of its references into ``root``. Return ``{}`` for anything that isn't a
+        schema, can't be found, or is a circular reference."""
         seen: set[str] = set()
         while self._spend_steps(1) and isinstance(schema, dict):
             members = cast("JSONObject", schema)
@@ -157,13 +158,13 @@ class SchemaReader:
         return {}
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
-        """Return the JSON types that ``schema`` allows by its own members, its choices or its references; empty if it
-        names no type."""
+        """Return the JSON types that ``schema`` allows by its own members, choices or references. Empty if it specifies
+        no type."""
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()
         while waiting:
-            # A schema gives the same types wherever it is met again, so the second time adds nothing.
+            # A schema allows the same types wherever it occurs, so a second occurrence adds nothing.
             members = self.resolved(waiting.pop(), root)
             if id(members) not in seen:
                 seen.add(id(members))
@@ -175,7 +176,7 @@ class SchemaReader:
         return names
 
     def words(self, schema: Any, root: JSONObject) -> str:
-        """Say what a value may be, in a word or a few: ``integer``, ``a | b``, ``array of string``."""
+        """Describe the allowed values in one word or a few: ``integer``, ``a | b``, ``array of string``."""
         members = self.resolved(schema, root)
         choices = members.get("enum")
         if isinstance(choices, list):
@@ -188,12 +189,12 @@ class SchemaReader:
         return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
 
     def _spend_steps(self, steps: int) -> bool:
-        """Take ``steps`` and return whether so many were left."""
+        """Use up ``steps``, and return whether enough were left."""
         self._left -= steps
         return not self.exhausted
 
     def _own_names(self, members: JSONObject) -> set[str] | None:
-        """Return the types given by the schema itself; `None` if only its branches give types."""
+        """Return the types that the schema itself specifies, or `None` if only its branches specify types."""
         kind = members.get("type")
         if isinstance(kind, str):
             return {kind[:_LONGEST_CHOICE]}
@@ -222,7 +223,7 @@ class SchemaReader:
 
 
 def _choice(value: Any) -> str:
-    """Return a choice as typed by a user, cut when long."""
+    """Return a choice as a user would type it, truncated if it is long."""
     match value:
         case str():
             return value[:_LONGEST_CHOICE]

@@ -1,7 +1,6 @@
-"""Bundles: the files of a server in one archive, an MCP bundle (github.com/modelcontextprotocol/mcpb), which hosts
-install. The same files give the same bytes, whenever and by whomever they are packed.
-`why_secret` recognises files that hold keys, passwords, tokens or client messages, by their name and content.
-"""
+"""MCP bundles: archives with the files of a server, which hosts install (github.com/modelcontextprotocol/mcpb). Packing
+is reproducible: the same files always give the same bytes. `why_secret` recognizes files that contain keys, passwords,
+tokens or client messages, by their name and content."""
 
 from __future__ import annotations
 
@@ -28,15 +27,15 @@ _NEVER: Final = ("__pycache__", "node_modules", "*.pyc", "*.mcpb")
 _MOST_FILES: Final = 20_000
 _MOST_BYTES: Final = 256 * 1024 * 1024
 _MOST_NAMED: Final = 20
-"""Maximum number of files that one error names."""
+"""Maximum number of files that one error lists."""
 _OLDEST: Final = (1980, 1, 1, 0, 0, 0)
-"""The time of every file: the first one that archives know."""
+"""The modification time of every file: the earliest that archives can represent."""
 
 
 @frozen
 class BundledFiles:
-    """The files of a folder to pack, by their names in the bundle, in order, and the paths that are left out. Folders
-    that are left out end with a slash."""
+    """The files of a folder to pack, in order and keyed by their names in the bundle, and the paths that are left out.
+    A left-out folder ends with a slash."""
 
     files: Mapping[str, Path]
     left_out: Sequence[str]
@@ -46,7 +45,7 @@ def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequen
     """Return the files of ``folder`` to pack.
 
     Leaves out hidden files, environments, caches, the folder ``output``, and files whose name or path matches a pattern
-    of ``exclude``. A bundle goes to strangers, so this raises `CommandError` for:
+    of ``exclude``. A bundle may be published, so this raises `CommandError` for:
 
     - files that look like secrets and aren't in ``include``
     - links that leave the folder or lead to folders
@@ -68,7 +67,7 @@ def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequen
             size += path.stat().st_size
             if len(files) == _MOST_FILES or size > _MOST_BYTES:
                 raise CommandError(
-                    f"{folder} has more than {_MOST_FILES} files or {_MOST_BYTES} bytes: choose with --folder"
+                    f"{folder} has more than {_MOST_FILES} files or {_MOST_BYTES} bytes: choose a folder with --folder"
                 )
             files[name] = path
             if name not in include and (why := why_secret(place, _content(path)) or why_secret(name, b"")):
@@ -87,15 +86,15 @@ def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequen
         )
     for name in (MANIFEST, ENTRY):
         if name in files:
-            raise CommandError(f"{name} is made for the bundle: {_MEND}")
+            raise CommandError(f"{name} is a file that pack itself writes into the bundle: {_MEND}")
     return BundledFiles(dict(sorted(files.items())), sorted(left_out))
 
 
-_MEND: Final = "move it away, or leave it out with --exclude"
+_MEND: Final = "move it elsewhere, or leave it out with --exclude"
 
 
 def _published(files: Mapping[str, Path]) -> set[str]:
-    """Return the names of files of installed packages, as listed by pip. Such files are public."""
+    """Return the names of files of installed packages, as listed by pip. These files are public."""
     names = set[str]()
     for name, path in files.items():
         if fnmatch(name, "*.dist-info/RECORD"):
@@ -111,7 +110,7 @@ def _resolved(path: Path) -> Path:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of the file, even if it grows meanwhile."""
+    """Return the bytes of the file, even if it grows while it is read."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -139,7 +138,7 @@ def _walk(root: Path, output: Path, exclude: Sequence[str], left_out: list[str])
         for name in names:
             path = here / name
             inside = path.relative_to(root).as_posix()
-            # What this command has written here before is no part of the next bundle.
+            # Files that an earlier run of this command has written are not part of the next bundle.
             if _is_left_out(name, inside, exclude) or inside == "server.json":
                 left_out.append(inside)
             else:
@@ -168,13 +167,13 @@ main()
 
 
 def written(document: Mapping[str, Any]) -> bytes:
-    """Return ``document`` as JSON for people."""
+    """Return ``document`` as indented JSON."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def zipped(files: Mapping[str, Path], made: Mapping[str, bytes]) -> bytes:
-    """Return the archive of ``files`` and of what is ``made`` for it, by their names, in order, without times and
-    owners. A file that its owner may run can be run. Raises `OSError`."""
+    """Return the archive of ``files`` and of the ``made`` files, keyed by name and in order, without times and owners.
+    Executable files stay executable. Raises `OSError`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted({*files, *made}):
@@ -191,7 +190,7 @@ def _encodable(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise CommandError(f"{name_shown(name)} is no name in UTF-8: {_MEND}") from None
+        raise CommandError(f"{name_shown(name)} is not a valid UTF-8 name: {_MEND}") from None
     return name
 
 
@@ -202,12 +201,12 @@ _CODE: Final = frozenset(
         *(".md", ".rst", ".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".woff", ".woff2", ".ttf", ".pdf"),
     )
 )
-"""Suffixes of code, documents and images, which may be named after secrets without holding any."""
+"""Suffixes of code, documents and images, whose names may contain words like "secret" without the file being one."""
 _CODE_WITH_SECRETS: Final = frozenset(
     ("secrets.py", "secret.py", "local_settings.py", "secrets.js", "secrets.ts", "secrets.h", "wp-config.php")
 )
 _NAMES: Final = (
-    # variables, and the settings of tools
+    # environment variables, and the settings of tools
     *("*.env", "*.env.*", "env.prod*", "secrets.*", "secret.*", "settings.local.*"),
     *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json", "*.ovpn", "netrc", "_netrc", "pgpass", "pgpass.conf"),
     *("htpasswd", "shadow", "passwd", "kubeconfig*", "*.kubeconfig", "rootkey.csv", "my.cnf"),
@@ -236,7 +235,7 @@ _WORD: Final = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
 _PEM_NAMES: Final = ("*.pem", "*.key", "*.crt", "*.cer", "*.der")
 
 _PEM: Final = re.compile(
-    # Line ends may be escaped as in JSON, and lines may be indented. Headers may come before the key.
+    # Line ends may be escaped as in JSON, and lines may be indented. Headers may precede the key.
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[\s\"'+,>|]|\\[rnt])*+"
     rb"(?:[A-Z][A-Za-z-]{1,30}+:[^\n\\]{0,100}+(?:\s|\\[rnt])*+){0,4}+[A-Za-z0-9+/=]{16}"
 )
@@ -246,7 +245,7 @@ _OTHER_KEYS: Final = re.compile(
     re.MULTILINE,
 )
 _PKCS8: Final = re.compile(rb"0\x82..\x02\x01\x00(?:0.{1,30}\x06.{1,15}\x04|\x02\x82)", re.DOTALL)
-"""Beginning of a private key in DER: PKCS #8, or RSA only (PKCS #1)."""
+"""First bytes of a private key in DER: PKCS #8, or RSA only (PKCS #1)."""
 _JWK: Final = re.compile(rb"\"(?:d|k)\\?\"\s{0,20}:\s{0,20}\\?\"[A-Za-z0-9_-]{20}")
 _OF_TOKENS: Final = re.compile(rb"\"(?:refresh_token|access_token|client_secret|id_token)\"\s{0,20}:\s{0,20}\"[^\"\s]")
 _RECORDING: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,20}\{\s{0,20}\"recording\"\s{0,20}:\s{0,20}[0-9]")
@@ -258,7 +257,7 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 def why_secret(path: str, data: bytes) -> str | None:
-    """Return why a file looks like a secret, or `None`. ``path`` is relative, with slashes."""
+    """Return why a file looks like a secret, or `None`. ``path`` is relative, with forward slashes."""
     if data.startswith(_UTF16):
         data = data.replace(b"\0", b"")
     return _by_name(PurePosixPath(path), data) or _by_content(data)
@@ -286,7 +285,7 @@ def _by_content(data: bytes) -> str | None:
     if _RECORDING.match(data):
         return "a recording"
     if data.startswith(_SQLITE_LOGS):
-        return "the log of a database that is in use"
+        return "the log of a database in use"
     if data.startswith(_SQLITE) and _is_ours(data):
         return "a task or session store"
     return "tokens" if data.lstrip()[:1] in (b"{", b"[") and _OF_TOKENS.search(data) else None

@@ -1,6 +1,6 @@
-"""The server called by ``trio-mcp demo``: a server that packs archives, asks questions, and cleans up after itself.
+"""The server of ``trio-mcp demo``: it packs archives, asks questions, and cleans up after itself.
 
-The server is an ordinary one, and a fair example: ``trio-mcp run server.py`` serves it to any client.
+It is an ordinary server, and a good example: ``trio-mcp run server.py`` serves it to any client.
 """
 
 import os
@@ -18,26 +18,26 @@ from trio_mcp.types import ToolAnnotations
 
 
 class EndTime:
-    """An end: its time, for tasks that wait for the end."""
+    """The time at which something ended. Tasks can wait for it."""
 
     def __init__(self) -> None:
         self._at = 0.0
         self._reached = trio.Event()
 
     def mark(self) -> None:
-        """Note that the end is reached now."""
+        """Record that it has ended now."""
         self._at = time.monotonic()
         self._reached.set()
 
     async def time(self) -> float:
-        """Wait for the end and return its time, in seconds of the monotonic clock, which all processes of a machine
-        share."""
+        """Wait until it has ended, and return its time, in seconds of the monotonic clock that all processes of a
+        machine share."""
         await self._reached.wait()
         return self._at
 
 
 class LastWatch:
-    """The end of the last watch, which outlives the watch itself."""
+    """The end of the last watch. It is kept after the watch itself has ended."""
 
     def __init__(self) -> None:
         self.handler, self.child_task = EndTime(), EndTime()
@@ -46,8 +46,7 @@ class LastWatch:
 
 @asynccontextmanager
 async def memory(server: Server) -> AsyncGenerator[LastWatch]:
-    """Yield the object shared by all requests, from the first to the last. Handlers see the object as
-    ``ctx.lifespan``."""
+    """Yield an object that all requests share. Handlers see it as ``ctx.lifespan``."""
     yield LastWatch()
 
 
@@ -89,7 +88,7 @@ async def label(ctx: RequestContext) -> str:
 
 @server.tool(task="optional")
 async def develop(photos: int, ctx: RequestContext) -> str:
-    """Develop photos, as a task: the call need not wait for the end."""
+    """Develop photos, as a task: the call needn't wait for the end."""
     if ctx.task is not None:
         await ctx.task.start()
     for done in range(1, photos + 1):
@@ -100,9 +99,9 @@ async def develop(photos: int, ctx: RequestContext) -> str:
 
 @server.tool
 async def watch(folder: str, ctx: RequestContext) -> None:
-    """Watch a folder for as long as the caller cares."""
+    """Watch a folder until the call is cancelled."""
     last: LastWatch = ctx.lifespan
-    ctx.nursery.start_soon(look_around, last)  # a part of this request, so cancelled with it
+    ctx.nursery.start_soon(look_around, last)  # part of this request, so it is cancelled with it
     await ctx.log.info(f"watching {folder}/ until you have seen enough")
     try:
         await trio.sleep_forever()
@@ -114,7 +113,7 @@ async def watch(folder: str, ctx: RequestContext) -> None:
 async def look_around(last: LastWatch) -> None:
     """Run until cancelled, as the child task of a watch."""
     try:
-        while True:  # noqa: ASYNC110 - it would look at the folder here
+        while True:  # noqa: ASYNC110 - a real server would look at the folder here
             await trio.sleep(0.05)
     finally:
         last.child_task.mark()
@@ -132,7 +131,7 @@ class WatchEnd:
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 async def last_watch(ctx: RequestContext) -> WatchEnd:
-    """Tell when the last watch and its child task ended, and why."""
+    """Return when the last watch and its child task ended, and why."""
     last: LastWatch = ctx.lifespan
     return WatchEnd(os.getpid(), await last.handler.time(), await last.child_task.time(), last.reason)
 

@@ -1,7 +1,7 @@
-"""A JSON file that belongs to another program, or to people, is changed without losing its contents.
+"""Editing a JSON file that belongs to a user or another program, without losing its other contents.
 
-In the text one value is set, and the rest is preserved, spaces and comments included. The file is replaced
-atomically, and a copy of the old file is kept in the same folder.
+One value is set in the text. The rest is preserved, including spaces and comments. The file is replaced atomically, and
+a copy of the old file is kept in the same folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 def _integer(digits: str) -> int | str:
     try:
         return int(digits)
-    except ValueError:  # more digits than Python reads; nobody counts with it here
+    except ValueError:  # more digits than Python converts; the number itself isn't used
         return digits
 
 
@@ -37,28 +37,28 @@ _DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 
 class NotEditable(ValueError):
-    """The text is no JSON object, or something else is where an object should be. The message says where."""
+    """The text isn't a JSON object, or contains something else where an object is expected. The message says where."""
 
 
 def parse_object(text: str) -> JSONObject:
-    """Return the data of the text, which may have comments and trailing commas. Raises `NotEditable`, with line and
+    """Return the data in the text, which may contain comments and trailing commas. Raises `NotEditable` with line and
     column."""
     try:
         value = _DECODER.decode(without_trailing_commas(without_comments(text)))
     except json.JSONDecodeError as error:
-        raise NotEditable(f"it is no JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+        raise NotEditable(f"it is not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise NotEditable("it is nested too deeply") from None
     if not isinstance(value, dict):
-        raise NotEditable("it is no JSON object")
+        raise NotEditable("it is not a JSON object")
     return cast("JSONObject", value)
 
 
 def with_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return ``text`` with ``value`` at ``path``: in place of the old value, or as the last member of its object.
+    """Return ``text`` with ``value`` at ``path``, in place of the old value or as the last member of its object.
 
-    Missing objects on the path are made. Indentation and line ends are those of the text. Comments are preserved,
-    except inside of a replaced value. Raises `NotEditable`.
+    Missing objects on the path are created. Indentation and line ends match those of the text. Comments are preserved,
+    except inside a replaced value. Raises `NotEditable`.
     """
     parse_object(text)
     plain = without_trailing_commas(without_comments(text))
@@ -71,7 +71,7 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
                 value = {missing: value}
             return style.added(text, place, depth, key, value)
         if plain[member.start] != "{":
-            raise NotEditable(f"{'.'.join(path[: depth + 1])} in it is no object")
+            raise NotEditable(f"{'.'.join(path[: depth + 1])} in it is not an object")
         place = _read_object(plain, member.start)
     member = place.member(path[-1])
     if member is None:
@@ -81,8 +81,8 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 
 @frozen
 class _ObjectMember:
-    """A member of an object: the start and end of its value. ``indent`` is the indentation of its line, `None` inside
-    of a line."""
+    """A member of an object: the start and end of its value. ``indent`` is the indentation of its line, or `None` if
+    the member doesn't begin a line."""
 
     key: str
     indent: str | None
@@ -99,12 +99,12 @@ class _Object:
     members: list[_ObjectMember]
 
     def member(self, key: str) -> _ObjectMember | None:
-        """Return the last member of this name, which is the valid one; `None` without any."""
+        """Return the last member with this name, which is the valid one, or `None`."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
 def _read_object(text: str, start: int) -> _Object:
-    """Return the object at ``start`` of a text known to be JSON."""
+    """Return the object at ``start`` of a text that is known to be JSON."""
     members: list[_ObjectMember] = []
     before, at = start + 1, _skip(text, start + 1)
     while text[at] != "}":
@@ -122,13 +122,13 @@ def _read_object(text: str, start: int) -> _Object:
 
 def _skip(text: str, at: int) -> int:
     space = _SPACE.match(text, at)
-    assert space is not None, "it matches nothing, too"
+    assert space is not None, "the pattern also matches an empty string"
     return space.end()
 
 
 @frozen
 class _Style:
-    """The style of the text. ``unit`` is the unit of indentation, `None` when all is in one line."""
+    """The style of the text. ``unit`` is one level of indentation, or `None` if the text is a single line."""
 
     unit: str | None
     line_end: str
@@ -140,7 +140,7 @@ class _Style:
         return cls(_USUAL if unit == "" else unit, "\r\n" if "\r\n" in text else "\n")
 
     def written(self, value: Any, indent: str | None) -> str:
-        """Return the text of ``value`` behind a key of this indentation."""
+        """Return the text of ``value``, to follow a key with this indentation."""
         if indent is None or self.unit is None:
             return json.dumps(value, ensure_ascii=False)
         text = json.dumps(value, ensure_ascii=False, indent=self.unit)
@@ -169,7 +169,7 @@ class _Style:
 
 
 def _end_of_comments(text: str, start: int, end: int) -> int | None:
-    """Return the end of comments that fill the rest; `None` if there are none."""
+    """Return the end of the comments that fill the rest of the line, or `None` if there are none."""
     comments = text[start:end].rstrip()
     return start + len(comments) if comments.strip() else None
 
@@ -179,8 +179,8 @@ _AROUND: Final = 3
 
 
 def shown_change(old: str, new: str, name: str) -> str:
-    """Return the change of a file as a unified diff with one hunk, from the first to the last line that differs.
-    `difflib` finds smaller hunks, but takes quadratic time."""
+    """Return the change of a file as a unified diff with one hunk, from the first to the last changed line. `difflib`
+    finds smaller hunks, but takes quadratic time."""
     before, after = (io.StringIO(text, newline="\n").readlines() for text in (old, new))
     start = _same(before, after)
     end = _same(before[start:][::-1], after[start:][::-1])
@@ -208,11 +208,11 @@ def _marked(sign: str, lines: Sequence[str]) -> list[str]:
 
 _BOM: Final = "\ufeff"
 _PRIVATE: Final = 0o600
-"""The mode of new files, since entries hold keys."""
+"""The mode of new files, because entries may contain keys."""
 
 
 class CannotChange(Exception):
-    """The file is left unchanged. The message is one line for the user."""
+    """The file was left unchanged. The message is one line for the user."""
 
 
 @frozen
@@ -221,17 +221,17 @@ class EditedFile:
 
     path: Path
     data: bytes | None
-    """The bytes of the file; `None` when there was no file."""
+    """The bytes of the file, or `None` if there was no file."""
 
     @classmethod
     def read(cls, path: Path) -> EditedFile:
-        """Read the file. Raises `CannotChange` for an existing file that cannot be read or is not a regular file, and
-        for a file in a directory behind a dangling link: the directory, a disk for example, is missing."""
+        """Read the file. Raises `CannotChange` if it can't be read or isn't a regular file, and if the directory of a
+        linked file is missing, for example because a disk isn't mounted."""
         real = Path(os.path.realpath(path))
         for place in (path := path.absolute(), *path.parents):
-            # A link to a file that does not exist yet is fine where its directory exists.
+            # A link to a file that doesn't exist yet is fine if its directory exists.
             if place.is_symlink() and not (place.exists() or (place == path and real.parent.exists())):
-                raise CannotChange(f"{place} is a link to {os.readlink(place)}, which is not there")
+                raise CannotChange(f"{place} is a link to {os.readlink(place)}, which does not exist")
         try:
             return cls(real, _content(real))
         except FileNotFoundError:
@@ -241,24 +241,24 @@ class EditedFile:
 
     @property
     def text(self) -> str:
-        """The text of the file, without a byte order mark. Raises `CannotChange` for bytes that are no UTF-8."""
+        """The text of the file, without a byte order mark. Raises `CannotChange` if it isn't UTF-8."""
         try:
             return (self.data or b"").decode("utf-8").removeprefix(_BOM)
         except UnicodeDecodeError as error:
-            raise CannotChange(f"{self.path} is no UTF-8 at byte {error.start}") from None
+            raise CannotChange(f"{self.path} is not valid UTF-8 at byte {error.start}") from None
 
     def write(self, text: str) -> Path | None:
-        """Replace the file's text atomically, and return the path of the copy of the old file; `None` when there was
+        """Replace the file's text atomically, and return the path of the copy of the old file, or `None` if there was
         none.
 
-        Permissions are preserved. Missing directories are made. Raises `CannotChange`, also when the file was changed
-        since reading; the file is then left unchanged.
+        Permissions are preserved. Missing directories are created. Raises `CannotChange`, and leaves the file
+        unchanged, if writing fails or if the file was changed since it was read.
         """
         mark = _BOM if self.data is not None and self.data.startswith(_BOM.encode()) else ""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if EditedFile.read(self.path).data != self.data:
-                raise CannotChange(f"{self.path} was changed by somebody else meanwhile; try again")
+                raise CannotChange(f"{self.path} was changed by another program in the meantime; try again")
             mode = _PRIVATE if self.data is None else stat.S_IMODE(self.path.stat().st_mode)
             backup = None if self.data is None else self._backed_up(self.data, mode)
             self._replace((mark + text).encode(), mode)
@@ -267,7 +267,7 @@ class EditedFile:
         return backup
 
     def _backed_up(self, data: bytes, mode: int) -> Path:
-        """Copy the old file under a free name in the same directory, and return the copy's path."""
+        """Copy the old file to an unused name in the same directory, and return the copy's path."""
         for number in count():
             backup = self.path.with_name(f"{self.path.name}.bak{number or ''}")
             try:
@@ -289,10 +289,10 @@ class EditedFile:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of the file, without waiting: a pipe has no end as long as somebody may write to it."""
+    """Return the bytes of the file, without waiting: a pipe has no end as long as another program may write to it."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise CannotChange(f"{path} is no regular file")
+            raise CannotChange(f"{path} is not a regular file")
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise CannotChange(f"{path} has more than {_MOST_BYTES:,} bytes")

@@ -1,47 +1,49 @@
-"""trio_mcp: the group of all commands, which imports the file of a command only when the command is typed. `choice` and
-`repeatable` are kinds of options that several commands have.
-"""
+"""trio_mcp: the group of all commands. The module of a command is imported only when the command is used. `choice`,
+`repeatable` and `in_section` help to define options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+C = TypeVar("C")
+D = TypeVar("D")
 F = TypeVar("F", bound=Callable[..., Any])
 
 SUMMARIES: Final = {
-    "bridge": "Serve another server, over another transport or in another era.",
+    "bridge": "Expose a server over another transport or protocol era.",
     "call": "Call a tool of a server and print its result.",
     "complete": "Print the values that a server suggests for an argument.",
-    "demo": "Call a bundled server and see what happens in it.",
+    "demo": "Run a demo with a bundled server in a child process.",
     "gateway": "Serve the servers of a configuration file as one server.",
     "inspect": "Show the tools, resources, prompts and skills of a server.",
-    "install": "Write a server of yours into the configuration file of a host.",
-    "logout": "Sign out of a server: forget its tokens.",
-    "pack": "Write the server.json and the MCP bundle of your server.",
+    "install": "Add your server to the configuration of an MCP host.",
+    "logout": "Sign out of a server: delete and revoke its tokens.",
+    "pack": "Write a server.json and an MCP bundle of your server.",
     "pins": "Show and approve the changed tools of a gateway.",
-    "prompt": "Fill in a prompt of a server and print its messages.",
-    "read": "Read a resource of a server, to standard output.",
+    "prompt": "Get a prompt from a server and print its messages.",
+    "read": "Read a resource of a server and print its contents.",
     "record": "Record the messages between a host and a stdio server.",
     "replay": "Replay one side of a recording, and report differences.",
-    "run": "Serve your server over stdio, or on an address.",
+    "run": "Serve your server over stdio, HTTP or another transport.",
     "tasks": "List, wait for and cancel the tasks of a server.",
     "timeline": "Draw recordings as a timeline, as seen by both sides.",
 }
-"""The commands by their names, each with the first sentence of its help."""
+"""The names of the commands, each with the first sentence of its help."""
 _MODULES: Final = {
     **dict.fromkeys(("call", "complete", "prompt", "read"), "requests"),
     **dict.fromkeys(("record", "replay", "timeline"), "recordings"),
 }
-"""The modules of commands that share one. Each of the others has a module of its name."""
+"""Modules that contain several commands. Every other command has a module with its name."""
 
 
 class _LazyGroup(click.Group):
-    """A group of the commands in `SUMMARIES`. Lists of all commands import no command."""
+    """The group of the commands in `SUMMARIES`. Listing the commands doesn't import them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names: see `click.Group.list_commands`."""
@@ -59,7 +61,7 @@ class _LazyGroup(click.Group):
             formatter.write_dl(_summaries_within(formatter.width - 6 - max(map(len, SUMMARIES))))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer names of commands: see `click.Group.shell_complete`."""
+        """Return matching names of commands: see `click.Group.shell_complete`."""
         fitting = [(name, words) for name, words in _summaries_within() if name.startswith(incomplete)]
         return [CompletionItem(name, help=words) for name, words in fitting] + click.Command.shell_complete(
             self, ctx, incomplete
@@ -67,7 +69,7 @@ class _LazyGroup(click.Group):
 
 
 def _summaries_within(limit: int = 45) -> list[tuple[str, str]]:
-    """Return the commands and their summaries, cut to ``limit`` characters in the way of click."""
+    """Return the commands and their summaries, which click truncates to ``limit`` characters."""
     return [(name, click.Command(name, help=words).get_short_help_str(limit)) for name, words in SUMMARIES.items()]
 
 
@@ -77,30 +79,70 @@ def trio_mcp() -> None:
     """Serve and call the Model Context Protocol, with cancel scopes that cross the process boundary.
 
     \b
-    See a demonstration:     trio-mcp demo
-    Serve your own server:   trio-mcp run server.py
-    Show a server's offers:  trio-mcp inspect server.py
-    Call a tool:             trio-mcp call server.py TOOL key=value
-    Wait for a task:         trio-mcp tasks result https://mcp.example.com/mcp ID
-    Read a resource:         trio-mcp read server.py URI
-    Fill in a prompt:        trio-mcp prompt server.py PROMPT key=value
-    Forget a sign-in:        trio-mcp logout https://mcp.example.com/mcp
-    Serve another server:    trio-mcp bridge --http 8000 -- npx -y some-server
-    Serve several as one:    trio-mcp gateway --config mcp.json --http 8000
-    Approve their tools:     trio-mcp pins approve pins.json --config mcp.json
-    Add a server to a host:  trio-mcp install server.py --client cursor
-    Record a server:         trio-mcp record -o calls.jsonl -- python server.py
-    Draw both sides:         trio-mcp timeline calls.jsonl server.jsonl -o calls.svg
-    Bundle a server:         trio-mcp pack server.py --name com.example/server
+    Run the demo:              trio-mcp demo
+    Serve your own server:     trio-mcp run server.py
+    List a server's tools:     trio-mcp inspect server.py
+    Call a tool:               trio-mcp call server.py TOOL key=value
+    Wait for a task:           trio-mcp tasks result https://mcp.example.com/mcp ID
+    Read a resource:           trio-mcp read server.py URI
+    Get a prompt:              trio-mcp prompt server.py PROMPT key=value
+    Sign out:                  trio-mcp logout https://mcp.example.com/mcp
+    Expose a server over HTTP: trio-mcp bridge --http 8000 -- npx -y some-server
+    Serve several as one:      trio-mcp gateway --config mcp.json --http 8000
+    Approve changed tools:     trio-mcp pins approve pins.json --config mcp.json
+    Add a server to a host:    trio-mcp install server.py --client cursor
+    Record a server:           trio-mcp record -o calls.jsonl -- python server.py
+    Draw a timeline:           trio-mcp timeline calls.jsonl server.jsonl -o calls.svg
+    Bundle a server:           trio-mcp pack server.py --name com.example/server
     """
 
 
+_SECTIONS: Final[dict[click.Parameter, str]] = {}
+"""The section of the help in which a shared option is listed."""
+
+
+def in_section(title: str) -> Callable[[Callable[[C], D]], Callable[[C], D]]:
+    """Decorate a function that adds options to a command, to list them under ``title`` in the command's help.
+
+    The command must be a `SectionedCommand`. Options that are already in a section stay there.
+    """
+
+    def decorate(add: Callable[[C], D]) -> Callable[[C], D]:
+        @wraps(add)
+        def added(command: C) -> D:
+            before = frozenset[click.Parameter](getattr(command, "__click_params__", ()))
+            made = add(command)
+            for option in getattr(made, "__click_params__", ()):
+                if option not in before:
+                    _SECTIONS.setdefault(option, title)
+            return made
+
+        return added
+
+    return decorate
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists the options of `in_section` after its own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section: see `click.Command.format_options`."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(_SECTIONS.get(parameter, "Options"), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
 def choice(name: str, values: Sequence[str], default: str | None, help: str, **more: Any) -> Callable[[F], F]:
-    """Return an option that has one of ``values``, in any case."""
+    """Return an option that accepts one of ``values``, in upper or lower case."""
     kind = click.Choice(values, case_sensitive=False)
     return click.option(name, type=kind, default=default, show_default=default is not None, help=help, **more)
 
 
 def repeatable(name: str, parameter: str, metavar: str, help: str) -> Callable[[F], F]:
-    """Return an option that may be given several times, whose values are in ``parameter``."""
+    """Return an option that can be used several times. Its values are passed as ``parameter``."""
     return click.option(name, parameter, multiple=True, metavar=metavar, help=f"{help} Repeatable.")

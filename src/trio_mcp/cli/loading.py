@@ -1,6 +1,5 @@
-"""Loading the server of a file or module for ``trio-mcp run``, while standard input and output are held back for
-messages.
-"""
+"""Loading the server of a file or module for ``trio-mcp run``, while standard input and output are reserved for the
+protocol."""
 
 from __future__ import annotations
 
@@ -37,17 +36,21 @@ class LoadingFailed(Exception):
 
 
 def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool = False) -> Server | None:
-    """Return the server that ``target`` names: FILE, FILE:NAME, MODULE or MODULE:NAME, where NAME is a server, or a
-    function without parameters that makes one.
+    """Return the server that ``target`` names: FILE, FILE:NAME, MODULE or MODULE:NAME. NAME is a server, or a function
+    without parameters that creates one.
 
     A file runs as ``python FILE`` would run it: its directory comes first on the path, and `sys.argv` holds the file
-    and ``arguments``. A module is imported, with the present directory first on the path. But ``__name__`` is not
-    ``"__main__"``, and standard output and input are held back for messages (`wire_held_back`). With ``is_module``,
-    ``target`` is no file. Returns `None` when the file, unguarded, has called ``serve_stdio`` itself and the call has
-    returned; during the call the file had the real standard output and input.
+    and ``arguments``. A module is imported with the current directory first on the path. However, ``__name__`` isn't
+    ``"__main__"``, and standard output and input are reserved for the protocol (`wire_held_back`). With ``is_module``,
+    ``target`` is never a file.
 
-    Raises `CommandError`, also for a file that would listen by itself, and never come to its end, and `LoadingFailed`
-    when the file raises. `SystemExit` is let through.
+    Returns `None` if the file itself has called ``serve_stdio``, without a guard, and the call has returned. During
+    that call, the file has the real standard output and input.
+
+    Raises:
+      CommandError: the target is wrong, or the file would listen on its own and never finish loading.
+      LoadingFailed: the file raised an exception.
+      SystemExit: the file exited.
     """
     source, name = _split(target, is_module=is_module)
     with _may_not_listen() as called, wire_held_back() as wire, _may_serve_itself(wire) as served:
@@ -59,7 +62,7 @@ def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool =
         finally:
             if called:
                 raise CommandError(
-                    f'{source} calls {called[0]} while it is loaded; put what serves under: if __name__ == "__main__":'
+                    f'{source} calls {called[0]} when it is imported; move that below: if __name__ == "__main__":'
                 ) from None
 
 
@@ -67,7 +70,7 @@ _MODULE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 def _split(target: str, *, is_module: bool) -> tuple[Path | str, str | None]:
-    """Return the file, or the name of the module, and the name of the server in it."""
+    """Return the file or the name of the module, and the name of the server in it."""
     before, colon, after = target.rpartition(":")
     source, name = (before, after) if colon and not Path(target).exists() else (target, None)
     path = Path(source)
@@ -88,9 +91,9 @@ def _named(source: Path | str, name: str, module: ModuleType) -> Server:
         raise CommandError(f"{source} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
     if isinstance(found, Server):
         return found
-    # From CPython 3.14 on, inspect.isroutine() is true for functools.partial.
+    # In CPython 3.14 and later, inspect.isroutine() is true for functools.partial.
     if not (inspect.isroutine(found) or inspect.isclass(found) or issubclass(type(found), partial)):
-        raise CommandError(f"{source}:{name} is no Server but of type {type(found).__name__}")
+        raise CommandError(f"{source}:{name} must be a Server, not {type(found).__name__}")
     try:
         made = found()
     except Exception as error:
@@ -100,9 +103,9 @@ def _named(source: Path | str, name: str, module: ModuleType) -> Server:
     if inspect.iscoroutine(made):
         made.close()
         raise CommandError(
-            f"{source}:{name} is async; what makes a server is a plain def, and its lifespan may be async"
+            f"{source}:{name} must be a plain def, not async; put async setup into the server's lifespan"
         )
-    raise CommandError(f"{source}:{name}() gave no Server but a value of type {type(made).__name__}")
+    raise CommandError(f"{source}:{name}() must return a Server, not {type(made).__name__}")
 
 
 def _only(source: Path | str, module: ModuleType) -> Server:
@@ -113,14 +116,14 @@ def _only(source: Path | str, module: ModuleType) -> Server:
     if not different:
         raise CommandError(f'no server in {source}; it needs a global variable like: server = Server("name")')
     if len(different) > 1:
-        raise CommandError(f"several servers in {source}; choose one with {source}:NAME, of: {', '.join(servers)}")
+        raise CommandError(f"several servers in {source}: {', '.join(servers)}; choose one with {source}:NAME")
     return different[0]
 
 
 def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
     if isinstance(source, str):
         return _imported(source, arguments)
-    # The file's other modules can import it under its own name; but it must not replace another module.
+    # Other modules of the file's folder can import it by its name. It must not replace another module, though.
     taken = source.stem in sys.modules or source.stem in sys.stdlib_module_names
     name, file = _STAND_IN_NAME if taken else source.stem, str(source.absolute())
     spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, file))
@@ -132,7 +135,7 @@ def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
     sys.argv = [str(source), *arguments]
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever the user's code raises, the user is to see it
+    except Exception as error:  # the user should see whatever their code raises
         raise LoadingFailed(source, _from_file(error, file)) from error
     return module
 
@@ -140,7 +143,7 @@ def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
 def _imported(name: str, arguments: Sequence[str]) -> ModuleType:
     try:
         spec = find_spec(name)
-    except ModuleNotFoundError:  # of a package around it
+    except ModuleNotFoundError:  # a parent package doesn't exist
         spec = None
     if spec is None:
         raise CommandError(f"there is neither a file nor a module {name!r}")
@@ -152,7 +155,7 @@ def _imported(name: str, arguments: Sequence[str]) -> ModuleType:
 
 
 def _from_file(error: Exception, file: str) -> Exception:
-    """Return ``error`` without our own frames, which would only push the user's out of sight."""
+    """Return ``error`` without our own frames, so that the user's frames stand out."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename != file:
         frame = frame.tb_next
@@ -161,8 +164,8 @@ def _from_file(error: Exception, file: str) -> Exception:
 
 @contextmanager
 def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
-    """Give ``serve_stdio`` the wire while inside, to support a file that ends in ``trio.run(serve_stdio, server)``
-    without a guard. Yields the list of the servers served."""
+    """While inside, give ``serve_stdio`` the real standard streams, for a file that ends in ``trio.run(serve_stdio,
+    server)`` without a guard. Yields a list of the servers that were served."""
     served: list[Server] = []
     real = process.serve_stdio
 
@@ -180,7 +183,7 @@ def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
 
 @contextmanager
 def _may_not_listen() -> Generator[list[str]]:
-    """Fail the functions that listen while inside. Yields the list of the names of those that were called."""
+    """While inside, make all functions that listen fail. Yields a list of the names of those that were called."""
     called: list[str] = []
     before = vars(trio_mcp).copy()
     for name in _LISTENING:
@@ -193,7 +196,7 @@ def _may_not_listen() -> Generator[list[str]]:
             if name in before:
                 setattr(trio_mcp, name, before[name])
             else:
-                delattr(trio_mcp, name)  # imported when it is wanted
+                delattr(trio_mcp, name)  # it is imported again on its next use
 
 
 def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:
@@ -216,8 +219,8 @@ def _running_over_stdio(called: list[str]) -> Callable[..., None]:
 
 @contextmanager
 def wire_held_back() -> Generator[StandardDescriptors]:
-    """Keep other code away from the wire while no server owns the wire: descriptor 1 is standard error and descriptor 0
-    is empty, for this process and its children."""
+    """Protect the protocol's streams from other code while no server uses them: descriptor 1 is standard error and
+    descriptor 0 is empty, for this process and its children."""
     wire = StandardDescriptors()
     wire.hold_back()
     try:
@@ -228,13 +231,13 @@ def wire_held_back() -> Generator[StandardDescriptors]:
 
 
 class StandardDescriptors:
-    """Copies of descriptors 0 and 1, made at the creation of the object. Both must be open."""
+    """Copies of descriptors 0 and 1, made when the object is created. Both must be open."""
 
     def __init__(self) -> None:
         self._input, self._output = os.dup(0), os.dup(1)
 
     def hold_back(self) -> None:
-        """Put harmless descriptors in the place of the wire."""
+        """Replace the standard streams with harmless descriptors."""
         sys.stdout.flush()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -242,14 +245,14 @@ class StandardDescriptors:
         os.close(null)
 
     def give_back(self) -> None:
-        """Put the wire back."""
-        sys.stdout.flush()  # what was printed waits in the buffer, and would be written to the wire
+        """Restore the standard streams."""
+        sys.stdout.flush()  # otherwise text in the buffer would be written to the client
         os.dup2(self._input, 0)
         os.dup2(self._output, 1)
 
     @contextmanager
     def given_back(self) -> Generator[None]:
-        """Put the wire back, and hold it back again at the end."""
+        """Restore the standard streams while inside, then hold them back again."""
         self.give_back()
         try:
             yield
@@ -257,6 +260,6 @@ class StandardDescriptors:
             self.hold_back()
 
     def close(self) -> None:
-        """Close the copies of both descriptors, and leave the descriptors unchanged."""
+        """Close the copies of both descriptors, without restoring them."""
         os.close(self._input)
         os.close(self._output)

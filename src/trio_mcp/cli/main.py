@@ -1,4 +1,4 @@
-"""main: run ``trio-mcp``; the docstring of the function lists every exit status."""
+"""main: runs ``trio-mcp``. Its docstring lists every exit status."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from . import INTERRUPTED, USAGE
 
 
 def main() -> NoReturn:
-    """Run the command that `sys.argv` names and exit.
+    """Run the command that `sys.argv` specifies, and exit.
 
-    The exit status is 0 for success, 1 for failure, 2 for wrong usage or if ``trio-mcp[cli]`` is not installed, 130
-    after Ctrl-C, and as `trio_mcp.cli` says for commands that use a server. If standard error is closed, messages are
+    The exit status is 0 for success, 1 for failure, 2 for wrong usage or if ``trio-mcp[cli]`` isn't installed, and 130
+    after Ctrl-C. `trio_mcp.cli` lists more for commands that use a server. If standard error is closed, messages are
     dropped.
     """
     _open_standard_streams()
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - closed
-        sys.stderr = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115 - as long as the process
+        sys.stderr = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115 - open until the process ends
     if any(find_spec(name) is None for name in ("click", "rich")):
-        print("trio-mcp: the command line is an extra; install 'trio-mcp[cli]'", file=sys.stderr)
+        print("trio-mcp: the command line needs an extra: pip install 'trio-mcp[cli]'", file=sys.stderr)
         sys.exit(USAGE)
 
     import click
@@ -38,8 +38,8 @@ def main() -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """Open the null device for each closed standard stream. Otherwise a socket would get the descriptor, and become for
-    example the standard error of child processes."""
+    """Open the null device for each closed standard stream. Otherwise a socket could get its descriptor, and become,
+    for example, the standard error of child processes."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""The servers of a configuration file as members of a group, for ``gateway`` and ``pins``, and their pins."""
+"""The servers of a configuration file as members of a group, for ``gateway`` and ``pins``, and the pins file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESTART: Final = RestartPolicy(attempts=float("inf"))
 
 def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
     """Return the pins in the file. Raises `CommandError`."""
-    from ..hosting.pins import ToolPins  # late: for --pins alone
+    from ..hosting.pins import ToolPins  # imported late: needed only for --pins
 
     pins = ToolPins(path, policy)
     try:
@@ -36,9 +36,10 @@ def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
 
 
 def members_in(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
-    """Return the servers in the file, the processes' standard error copied to ours. Raises `CommandError`."""
+    """Return the servers in the file. The standard error of their processes is copied to ours. Raises
+    `CommandError`."""
     if sign_in.bearer_env is not None:
-        raise click.UsageError("--bearer-env is for one server; write its headers into its entry")
+        raise click.UsageError("--bearer-env works for a single server only; add headers to its entry instead")
     try:
         config = read_config(path, restart=_RESTART, variables=os.environ)
         if any(isinstance(each.target, Address) for each in config.members.values()):
@@ -50,7 +51,7 @@ def members_in(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
         say(f"{name_shown(name) or repr(name)} in {path}{left_out}: {problem}")
     members = {name: _with_stderr(each) for name, each in config.members.items() if not each.disabled}
     if not members:
-        raise CommandError(f"{path} has no server that can be used")
+        raise CommandError(f"{path} has no usable server")
     return members
 
 

@@ -1,5 +1,5 @@
-"""The page of metrics of ``run`` and ``gateway``: of this process, or one for all workers of a supervisor, which asks
-each worker at a Unix socket when the page is read."""
+"""The metrics page of ``run`` and ``gateway``, either for this process or for all workers of a supervisor, which
+queries each worker over a Unix socket when the page is requested."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 _PATIENCE: Final = 2.0
-"""Seconds that a worker has to answer. The page leaves out one that does not."""
+"""Seconds that a worker may take to respond. After that, the page omits it."""
 _MOST_BYTES: Final = 16 * 1024 * 1024
-"""Maximum size of the metrics of a worker, which runs the author's code."""
+"""Maximum bytes of a worker's metrics, because a worker runs the author's code."""
 
 
 async def serve_with_metrics(
     serve: Callable[[Servable], Awaitable[None]], where: tuple[str, int], path: str | None, server: Servable
 ) -> None:
-    """Call ``serve`` with ``server``, and serve its metrics meanwhile: on a page at ``where``, or as a worker at the
-    Unix socket ``path``. Raises `CommandError` without the extra, for a server that has another observer, and for a
-    port that is in use."""
+    """Call ``serve`` with ``server``, and serve its metrics in the meantime, on a page at ``where`` or, as a worker, on
+    the Unix socket ``path``. Raises `CommandError` if the extra isn't installed, if the server has another observer, or
+    if the port is in use."""
     assert isinstance(server, Server), "run and gateway serve one"
     try:
         from ..prometheus import PrometheusPage
     except ImportError:
         raise CommandError("--metrics needs an extra: pip install 'trio-mcp[prometheus]'") from None
     if server.tracing is not None:
-        raise CommandError("--metrics: the server has tracing= of its own; give it the one of a PrometheusPage instead")
+        raise CommandError("--metrics: the server already has tracing=; pass the tracing of a PrometheusPage instead")
     page = PrometheusPage()
     server.tracing = page.tracing
     async with open_service_nursery("the server has ended") as services:
@@ -61,7 +61,7 @@ async def _start_page(services: ServiceNursery, registry: CollectorRegistry, whe
     try:
         port = await services.start(serve_registry, registry, host, port)
     except OSError as error:
-        raise CommandError(f"--metrics: cannot listen there: {error}") from None
+        raise CommandError(f"--metrics: cannot listen on this address: {error}") from None
     say(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
 
 
@@ -82,28 +82,28 @@ async def _answer_supervisor(
 
 @asynccontextmanager
 async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
-    """Serve the page of all workers, and return the folder in which each has its socket. Raises `CommandError`."""
+    """Serve the page of all workers, and return the folder with their sockets. Raises `CommandError`."""
     try:
         from prometheus_client import CollectorRegistry
     except ImportError:
         raise CommandError("--metrics needs an extra: pip install 'trio-mcp[prometheus]'") from None
     registry = CollectorRegistry()
     with tempfile.TemporaryDirectory(prefix="trio-mcp-") as folder:
-        registry.register(_Workers(folder))  # pyright: ignore[reportArgumentType] - what registries ask for
+        registry.register(_Workers(folder))  # pyright: ignore[reportArgumentType] - has the method that is needed
         async with open_service_nursery("the workers have ended") as services:
             await _start_page(services, registry, (host, port))
             yield folder
 
 
 class _Workers:
-    """Collects the metrics of all workers whose sockets are in ``folder``. Each sample has the label ``worker``, the
-    process id: a counter of one worker begins anew when another takes its place."""
+    """Collects the metrics of all workers with sockets in ``folder``. Each sample has the label ``worker``, which is
+    the process id, because a replacement worker starts its counters at zero."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def collect(self) -> Iterator[Metric]:
-        """Ask all workers at once. Runs in a thread of the page."""
+        """Query all workers concurrently. Runs in a thread of the page."""
         from prometheus_client.metrics_core import Metric
         from prometheus_client.parser import text_string_to_metric_families
 
@@ -120,7 +120,7 @@ class _Workers:
 
 
 def _ask_worker(folder: str, worker: str) -> str:
-    """Return the metrics of a worker; nothing if it has ended, or does not answer in time."""
+    """Return the metrics of a worker, or nothing if it has ended or doesn't respond in time."""
     received = bytearray()
     with socket.socket(socket.AF_UNIX) as asked, suppress(OSError):
         asked.settimeout(_PATIENCE)

@@ -1,4 +1,5 @@
-"""Questions of a server are asked at the terminal during a call: forms field by field, pages to visit, samplings."""
+"""Asking the user at the terminal what a server wants to know during a call: forms field by field, URLs to visit, and
+samplings."""
 
 from __future__ import annotations
 
@@ -31,11 +32,10 @@ _REFUSED: Final = -1
 
 
 class Questions:
-    """Handlers for the user at ``terminal``. ``server`` returns the name of the asking server.
+    """Question handlers for the user at ``terminal``. ``server`` returns the name of the server that asks.
 
-    A question that is left alone is neither shown nor answered, but open until the connection is closed, which is no
-    answer, so that the server can ask the next client that wants the result of the task. Questions of tasks are left
-    alone unless ``of_tasks``.
+    A question that is left alone is neither shown nor answered. It stays open until the connection closes, so that the
+    server can ask the next client that wants the task's result. Questions of tasks are left alone unless ``of_tasks``.
     """
 
     def __init__(self, terminal: Terminal, server: Callable[[], str], *, of_tasks: bool = True) -> None:
@@ -45,11 +45,10 @@ class Questions:
         self._over = False
         self._open: set[trio.CancelScope] = set()
         self.refused = False
-        """True once the user refused to answer in place of a model; the server gets an error."""
+        """Whether the user has refused to answer in place of a model. The server gets an error."""
 
     def options(self) -> ClientOptions:
-        """Return the handlers among the options of a client; none without a user, since servers do not ask for what is
-        not declared."""
+        """Return the handlers as client options. Without a user there are none, so that servers don't ask."""
         if not self._terminal.can_ask:
             return {}
         return {
@@ -60,30 +59,30 @@ class Questions:
         }
 
     def give_up(self) -> None:
-        """Answer open questions with ``cancel``, because the user has left them."""
+        """Answer open questions with ``cancel``, because the user has dismissed them."""
         for scope in self._open:
-            scope.cancel(reason="the user left the question")
+            scope.cancel(reason="the user dismissed the question")
 
     def leave_alone(self) -> None:
-        """Leave all questions alone from now on, because the command is over."""
+        """Leave all questions alone from now on, because the command is ending."""
         self._over = True
         for scope in self._open:
             scope.cancel(reason="the command is over")
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
-        """Have a form filled in, field by field; it is sent only after the user has seen the whole."""
+        """Have the user fill in a form, field by field. It is sent only after the user has seen all values."""
         fields = form_fields(question.requested_schema)
         ask = partial(self._form, question.message, fields)
         return await self._left_or(ask, ElicitResult("cancel"), question.meta)
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
-        """Show the page that the server wants the user to visit, and ask whether the user agrees. Nothing is opened or
+        """Show the URL that the server wants the user to visit, and ask whether the user agrees. Nothing is opened or
         fetched."""
         check_url(question.url)
         return await self._left_or(partial(self._url, question), ElicitResult("cancel"), question.meta)
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Let the user type the answer of a model. Raises `CodedError` when the user refuses."""
+        """Have the user type the answer in place of a model. Raises `CodedError` if the user refuses."""
         result = await self._left_or(partial(self._sample, request), None, request.meta)
         if result is None:
             self.refused = True
@@ -91,7 +90,7 @@ class Questions:
         return result
 
     async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T, meta: JSONObject | None) -> T:
-        """Return the answer to a question with ``meta``, or ``left`` if `give_up` ended the question."""
+        """Return the answer to a question with ``meta``, or ``left`` if `give_up` has ended the question."""
         if self._over or not (self._of_tasks or related_task_of({"_meta": meta}) is None):
             await trio.sleep_forever()
         with trio.CancelScope() as scope:
@@ -110,7 +109,7 @@ class Questions:
     async def _form(self, message: str, fields: list[FormField]) -> ElicitResult:
         self._terminal.say(f"{self._server()} asks: {message}", "bold")
         if fields:
-            self._terminal.say("  (an empty line takes what is in brackets; Ctrl-D declines)", "dim")
+            self._terminal.say("  (an empty line accepts the value in brackets; Ctrl-D declines)", "dim")
         content: dict[str, Any] = {field.name: field.default for field in fields if field.default is not None}
         while True:
             for field in fields:
@@ -127,7 +126,7 @@ class Questions:
                     return ElicitResult("decline")
 
     async def _fill_in(self, field: FormField, content: dict[str, Any]) -> bool:
-        """Ask until the answer fits, and return whether the user gave one."""
+        """Ask until the answer is valid, and return whether the user gave one."""
         for number, (value, title) in enumerate(field.choices, start=1):
             self._terminal.say(
                 f"  {number}) {name_shown(title)}" + (f" ({name_shown(value)})" if title != value else "")
@@ -151,12 +150,12 @@ class Questions:
         host = urlsplit(question.url).hostname or ""
         self._terminal.say(f"{self._server()} asks you to visit a page: {question.message}", "bold")
         self._terminal.say(f"  {ascii(question.url)[1:-1]}")
-        self._terminal.say(f"  This page is on the host {ascii(host)[1:-1]}.")
+        self._terminal.say(f"  This page is on {ascii(host)[1:-1]}.")
         if not host.isascii() or "xn--" in host:
-            self._terminal.say("  Its name has letters that can be mistaken for others.", "red")
+            self._terminal.say("  Warning: this host name has letters that look like others.", "red")
         match await self._terminal.read("  do you agree to visit it? yes or no [no]"):
             case "y" | "yes":
-                self._terminal.say("  The server is told that you agree. Open the page in your browser.")
+                self._terminal.say("  The server is notified that you agree. Open the page in your browser.")
                 return ElicitResult("accept")
             case None:
                 return ElicitResult("cancel")
@@ -164,7 +163,7 @@ class Questions:
                 return ElicitResult("decline")
 
     async def _sample(self, request: CreateMessageParams) -> CreateMessageResult | None:
-        self._terminal.say(f"{self._server()} asks a model, and this terminal has none:", "bold")
+        self._terminal.say(f"{self._server()} asks a language model, and there is none here:", "bold")
         if request.system_prompt:
             self._terminal.say(f"  system: {request.system_prompt}")
         for message in request.messages:
@@ -172,22 +171,25 @@ class Questions:
             for block in blocks:
                 words = block.text if isinstance(block, TextContent) else f"[{block.type}]"
                 self._terminal.say(f"  {message.role}: {words}")
-        typed = await self._terminal.read("  answer in its place, or refuse with an empty line")
+        typed = await self._terminal.read("  type the model's answer, or an empty line to refuse")
         if not typed:
-            self._terminal.say("  Refused; the server is told.")
+            self._terminal.say("  Refused; the server is notified.")
             return None
         return CreateMessageResult("assistant", TextContent(typed), "a person at a terminal", "endTurn")
 
 
 def terminal_options(*, log_level: str | None = None) -> ClientOptions:
-    """Return options of a client whose user is asked at the terminal, as by ``trio-mcp call``: to fill in forms, to
-    visit pages, and to answer in place of a model. Log messages of ``log_level`` and above are printed to standard
-    error; `None` prints none.
+    """Client options that ask the user at the terminal, like ``trio-mcp call``: to fill in forms, to visit URLs, and to
+    answer in place of a model.
 
         async with open_stdio(["python", "server.py"], **terminal_options()) as client:
 
-    Without a terminal as standard input and standard error, no question is declared, so that no server asks. In a
-    `Group`, each question names its member. One question at a time has the terminal; a cancel ends a question.
+    If standard input or standard error isn't a terminal, the client declares that it can't answer questions. In a
+    `Group`, each question shows the name of its member. Only one question uses the terminal at a time, and cancellation
+    ends a question.
+
+    Args:
+      log_level: log messages of this level and above are printed to standard error. `None` prints none.
     """
     terminal = Terminal(log_level)
     options = Questions(terminal, lambda: current_member() or "the server").options()
@@ -207,7 +209,7 @@ _NO: Final = ("n", "no", "false")
 
 @frozen(kw_only=True)
 class FormField:
-    """A field. ``choices`` are values and their titles; empty when any value of ``kind`` is allowed."""
+    """A field of a form. ``choices`` are values and their titles. It is empty if any value of ``kind`` is allowed."""
 
     name: str
     kind: str
@@ -218,14 +220,14 @@ class FormField:
     rules: SchemaValidator
 
     def question(self, default: Any) -> str:
-        """Return the text to show before the answer; ``default`` is what an empty answer stands for."""
+        """Return the text to show before the answer. ``default`` is the value for an empty answer."""
         hint = {"boolean": " (y/n)", "array": " (numbers, with commas)"}.get(self.kind, "")
         if default is not None:
             return f"{self.title}{hint} [{_shown(default)}]"
-        return f"{self.title}{hint}{'' if self.required else ' (may be left empty)'}"
+        return f"{self.title}{hint}{'' if self.required else ' (optional)'}"
 
     def value(self, typed: str) -> Any:
-        """Return the value of the answer. Raises `ValueError`, which says what is wrong with the answer."""
+        """Return the value of the answer. Raises `ValueError`, which explains what is wrong with the answer."""
         value = self._converted(typed)
         faults = self.rules.faults(value)
         if faults is not None:
@@ -238,7 +240,7 @@ class FormField:
                 return [self._choice(part.strip()) for part in typed.split(",") if part.strip()]
             case "boolean":
                 if typed.lower() not in _YES + _NO:
-                    raise ValueError("y or n, please")
+                    raise ValueError("answer y or n")
                 return typed.lower() in _YES
             case "integer":
                 return _number(int, typed, "a whole number")
@@ -253,13 +255,13 @@ class FormField:
                 return value
         if typed.isdecimal() and 0 < int(typed) <= len(self.choices):
             return self.choices[int(typed) - 1][0]
-        raise ValueError(f"{typed!r} is none of the choices; their numbers are 1 to {len(self.choices)}")
+        raise ValueError(f"{typed!r} is not one of the choices; their numbers are 1 to {len(self.choices)}")
 
 
 def form_fields(schema: JSONObject) -> list[FormField]:
-    """Return the fields of a form, in its order. Raises `CodedError` (-32602) for a form that cannot be asked.
+    """Return the fields of a form, in order. Raises `CodedError` (-32602) for a form that can't be shown.
 
-    Unknown keywords are ignored, because the server checks the values, too.
+    Unknown keywords are ignored, because the server checks the values as well.
     """
     check_form_size(schema)
     schema = inlined(schema)
@@ -279,7 +281,7 @@ def _field(name: str, schema: Any, required: bool, default: Any) -> FormField:
     if kind not in _TYPES:
         raise _bad(f"field {name_shown(name)!r} has a type that forms do not allow")
     if kind == "array" and not choices:
-        raise _bad(f"field {name_shown(name)!r} is a list without choices")
+        raise _bad(f"field {name_shown(name)!r} is a list without choices, which forms do not allow")
     title = next((text for key in ("description", "title") if isinstance(text := members.get(key), str) and text), name)
     try:
         rules = SchemaValidator({"$schema": CHECKS_FORMATS} | {key: members[key] for key in _CHECKED if key in members})
@@ -291,8 +293,8 @@ def _field(name: str, schema: Any, required: bool, default: Any) -> FormField:
 
 
 def _without_null(schema: Any) -> JSONObject:
-    """Return ``schema`` without null among its types and alternatives: python-sdk writes each ``Optional`` so. An
-    answer leaves such a field out in place of null."""
+    """Return ``schema`` without null among its types and alternatives, which python-sdk writes for each ``Optional``.
+    An answer omits such a field instead of sending null."""
     field = as_object(schema)
     for key in ("anyOf", "oneOf"):
         options = _list(field.get(key))

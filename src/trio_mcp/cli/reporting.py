@@ -1,4 +1,4 @@
-"""What a server offers, as data, and its failures, as sentences on standard error and as exit statuses."""
+"""What a server offers, as data; and its failures, as messages on standard error and as exit statuses."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from . import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, USAGE
 from .printable import say
 
 WITH_SERVER: Final = (MCPError, trio.TooSlowError)
-"""Exceptions of the use of a server, for `say_error`."""
+"""Exceptions of using a server, which `say_error` handles."""
 _SIGN_IN: Final = (
-    "the server wants you to sign in: use a terminal, have your browser opened by --sign-in, or give a token by "
-    "--bearer-env NAME"
+    "the server requires you to sign in: run the command in a terminal, open your browser with --sign-in, or pass a "
+    "token with --bearer-env NAME"
 )
 
 
 def say_error(error: Exception) -> int:
-    """Print the failure of the server, and return its exit status."""
+    """Print the error of a server, and return its exit status."""
     words, status = _report(error)
     say("\n".join([words, *getattr(error, "__notes__", ())]))
     return status
@@ -37,7 +37,7 @@ def say_error(error: Exception) -> int:
 def _report(error: Exception) -> tuple[str, int]:
     match error:
         case trio.TooSlowError():
-            return "the server did not answer in time" + (f": {error}" if str(error) else ""), OUT_OF_TIME
+            return "the server did not respond in time" + (f": {error}" if str(error) else ""), OUT_OF_TIME
         case SignInNeeded():
             return _SIGN_IN, NOT_AUTHORIZED
         case AuthorizationError():
@@ -46,10 +46,10 @@ def _report(error: Exception) -> tuple[str, int]:
             return str(error), USAGE
         case ConnectionLost() | HTTPError(status=None):
             return str(error), NO_CONNECTION
-        case CodedError():  # the answer to a request of a modern server
+        case CodedError():  # the response to a request of a modern server
             return f"the call ended: {error.message}", SERVER_ERROR
         case PeerError():
-            return f"the server answered with an error: {error.message} (code {error.code})", SERVER_ERROR
+            return f"the server responded with an error: {error.message} (code {error.code})", SERVER_ERROR
         case ProtocolViolation():
             return f"the server violated the protocol: {error}", SERVER_ERROR
         case NotSerializable():
@@ -59,7 +59,7 @@ def _report(error: Exception) -> tuple[str, int]:
 
 
 class ServerOffers:
-    """The offers of the server behind ``client``, which may be closed once they are collected."""
+    """What the server of ``client`` offers. The client may be closed after it was collected."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -75,8 +75,8 @@ class ServerOffers:
         self._found = dict.fromkeys((name for name, pages in self._lists.items() if pages is not None), SILENT)
 
     async def collect(self) -> None:
-        """List all that the server declares, and tools in any case. Raises the exception of a connection that is lost
-        or refused before anything was listed."""
+        """List everything that the server declares, and tools in any case. If the connection is lost or refused before
+        anything was listed, raise its exception."""
         wanted = {name: pages for name, pages in self._lists.items() if pages is not None}
         await collect_each(wanted, math.inf, self._found.__setitem__)
         errors = [each.error for each in self._found.values() if each.error and not each.items]
@@ -84,13 +84,13 @@ class ServerOffers:
             raise errors[0]
 
     def items(self, name: str) -> list[Any] | None:
-        """Return a list by its name in JSON; `None` if it failed, or if the server declares nothing of the kind."""
+        """Return a list by its JSON name, or `None` if it failed or the server doesn't declare it."""
         found = self._found.get(name, SILENT)
         return found.items or (None if found.error is not None or found.is_undeclared else [])
 
     @property
     def problems(self) -> dict[str, str]:
-        """What is wrong with the lists, by their names in JSON."""
+        """What is wrong with the lists, keyed by their JSON names."""
         return {name: remark for name, each in self._found.items() if (remark := each.remark) is not None}
 
     @property
@@ -99,7 +99,7 @@ class ServerOffers:
         return "legacy" if self.client.revision.handshake else "modern"
 
     def as_json(self) -> JSONObject:
-        """Return the offers as plain data, each part in the terms of the server's revision."""
+        """Return the offers as plain data, in the form of the server's revision."""
         client = self.client
 
         def plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""A command's request to a server runs with progress, logs, questions and signals on the way.
+"""Running a command's request to a server, with progress, logs, questions and signals.
 
-Each command has a `CommandRequest` of its own, in the command's file. Printing of results is shared, for people
-and for programs; the server's standard error is kept, since a traceback explains a crash.
+Each command has its own `CommandRequest`, in the command's module. The code that prints results, as text or JSON, is
+shared. The server's standard error is kept, because a traceback explains a crash.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ R = TypeVar("R")
 N = TypeVar("N", bound="_Named")
 
 _PATIENCE: Final = 5.0
-"""Seconds for the server to show that it has read a cancel."""
+"""Seconds for the server to show that it has received a cancellation."""
 _LONGEST_NAME: Final = 60
 _NAMES_TOLD: Final = 10
 
@@ -67,11 +67,11 @@ class _Named(Protocol):
 
 
 class NotOffered(CommandError):
-    """The server offers nothing of this name. The message is one line for the user."""
+    """The server doesn't offer anything with this name. The message is one line for the user."""
 
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
-    """Return the first of ``items`` of this name. Unless the list is ``declared``, the server may refuse it. Raises
+    """Return the first of ``items`` with this name. If the list isn't ``declared``, the server may refuse it. Raises
     `NotOffered`."""
     names: list[str] = []
     try:
@@ -86,7 +86,7 @@ async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -
 
 
 def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
-    """Return the error for a ``name`` outside of ``names``; the error lists similar names, or else some."""
+    """Return the error for a ``name`` that isn't in ``names``. Its message lists similar names, or else some names."""
     if not names:
         return NotOffered(f"the server has no {kind}s")
     near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
@@ -96,28 +96,28 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 @define(kw_only=True)
 class CommandRequest(Generic[R]):
-    """A single request, in three steps. The first two raise as `Client` does; other exceptions of theirs leave
-    `RequestRun.run`."""
+    """A single request, in three steps. The first two raise the same errors as `Client`. Their other exceptions
+    propagate from `RequestRun.run`."""
 
     as_json: bool = False
-    """True: the result is printed as JSON, whole."""
+    """Whether the whole result is printed as JSON."""
 
     cancels: ClassVar[bool] = True
-    """True: Ctrl-C cancels the request. False: Ctrl-C leaves, since the work goes on in any case."""
+    """True: Ctrl-C cancels the request. False: Ctrl-C only ends the command, because the work continues in any case."""
     answers_tasks: ClassVar[bool] = True
-    """True: the user answers the questions of tasks. False: the questions wait for a command that wants the result."""
+    """True: the user answers the questions of tasks. False: a command that wants the result will ask them."""
     era: ClassVar[Literal["auto", "legacy"]] = "auto"
-    """Era to speak where the user has no wish."""
+    """The default era."""
 
     async def prepare(self, client: Client) -> None:
-        """Check that the server offers the wanted name. Ctrl-C leaves at once."""
+        """Check that the server offers the requested name. Ctrl-C ends the command at once."""
 
     async def send(self, client: Client, on_progress: OnProgress) -> R:
-        """Send the request, or several."""
+        """Send one or more requests."""
         raise NotImplementedError
 
     def show(self, result: R, revision: Revision) -> int:
-        """Print the result to standard output and return the exit status."""
+        """Print the result to standard output, and return the exit status."""
         if self.as_json:
             print_json(self.plain(result, revision))
         else:
@@ -130,43 +130,43 @@ class CommandRequest(Generic[R]):
         return unstructure(result, revision)
 
     def lines(self, result: R) -> Iterable[str]:
-        """Return the lines that tell people the result."""
+        """Return the result as lines of text."""
         raise NotImplementedError
 
     def advice(self, error: Exception) -> str | None:
-        """Return a sentence on what to do after ``error``, which was reported; `None` where there is nothing to say."""
+        """Return advice on what to do after ``error``, which was already reported, or `None`."""
         return None
 
 
 def print_json(value: Any) -> None:
-    """Print ``value`` to standard output. Escapes keep control characters from a terminal, and are the same JSON."""
+    """Print ``value`` to standard output. JSON escapes keep control characters away from the terminal."""
     print(json.dumps(value, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 
 def print_line(line: str, out: TextIO | None = None) -> None:
-    """Print a line of a server to ``out``, by default standard output, `printable` where that is a terminal."""
+    """Print a line of a server to ``out``, by default standard output, and make it `printable` for a terminal."""
     stream = out or sys.stdout
     print(printable(line) if stream.isatty() else line, file=stream)
 
 
 @define(kw_only=True)
 class RequestRun:
-    """The run of one request, with the options about the server, as typed."""
+    """The run of one request, with the connection options as typed."""
 
     request: CommandRequest[Any]
     target: Target
     recent_stderr: RecentStderr | None
-    """Gets the server's standard error, unless the user sees it anyway."""
+    """Receives the server's standard error, unless the user already sees it."""
     log_level: str | None
-    """`None` for no log lines."""
+    """The lowest level of log messages to show, or `None` to show none."""
     era: Literal["auto", "modern", "legacy"]
     timeout: float | None
-    """Seconds, not counting the user's time."""
+    """Time limit in seconds, not counting the time that the user takes."""
     _terminal: Terminal = attrs.field(init=False)
     _questions: Questions = attrs.field(init=False)
     _server: str = attrs.field(default="the server", init=False)
     _scope: trio.CancelScope | None = attrs.field(default=None, init=False)
-    """The scope of the request, while that runs."""
+    """The cancel scope of the request while it runs."""
     _ended_by: int | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -174,11 +174,11 @@ class RequestRun:
         self._questions = Questions(self._terminal, lambda: self._server, of_tasks=self.request.answers_tasks)
 
     def run(self) -> int:
-        """Connect, do the request and show its result; return the exit status.
+        """Connect, send the request, show its result, and return the exit status.
 
-        The first Ctrl-C cancels the request and reports the outcome, the next leaves. If the server failed, the
-        server's standard error since the start of the request is shown last, but not where the user refused a request
-        of the server, so that the failure is no surprise.
+        The first Ctrl-C cancels the request and reports the outcome. The next one ends the command. If the server
+        failed, its standard error since the start of the request is shown last, unless the user refused a request of
+        the server, because then the failure is expected.
         """
         try:
             status = trio.run(self._until_signalled)
@@ -196,8 +196,8 @@ class RequestRun:
 
     async def _until_signalled(self) -> int:
         status = INTERRUPTED
-        # Another signal may end the command, when the terminal is closed for example: the server is told then, too, and
-        # the terminal is restored.
+        # Another signal may end the command, for example when the terminal is closed. In that case too, the server is
+        # notified and the terminal is restored.
         with Signals() as signals:
             async with open_service_nursery("the command is over") as nursery:
                 with trio.CancelScope() as leaving:
@@ -215,7 +215,7 @@ class RequestRun:
             elif self._scope is None or self._scope.cancel_called or not self.request.cancels:
                 leaving.cancel(reason="Ctrl-C")
             else:
-                self._terminal.say("Ctrl-C: the call is being cancelled; once more to leave at once")
+                self._terminal.say("Ctrl-C: cancelling the call; press it again to exit at once")
                 self._scope.cancel(reason="the user pressed Ctrl-C")
                 self._questions.give_up()
 
@@ -235,7 +235,7 @@ class RequestRun:
             if result is None:
                 await _report_cancel(client)
                 return INTERRUPTED
-            self._questions.leave_alone()  # what is shown now is the last word
+            self._questions.leave_alone()  # no questions after the result
             return self.request.show(result, client.revision)
 
     def _time_left(self, begun: float) -> float | None:
@@ -250,36 +250,36 @@ class RequestRun:
         return {**options, **self._questions.options()}
 
     async def _request_logs(self, client: Client) -> None:
-        # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.
+        # A modern server sends logs only if requested. A legacy server chooses what it sends until it gets a level.
         if self.log_level is not None and client.server_capabilities.logging is not None:
             try:
                 await client.set_log_level(self.log_level)
             except PeerError as error:
-                say(f"no log level could be set: {error}")
+                say(f"the log level could not be set: {error}")
 
 
 async def _report_cancel(client: Client) -> None:
-    """Report that the call was cancelled, and whether the server knows. Messages are read in order, so a server that
-    answers a ping sent after the cancel has read the cancel, too."""
+    """Report that the call was cancelled, and whether the server has received the cancellation. Messages are read in
+    order, so a server that answers a later ping has also read the cancellation."""
     started = trio.current_time()
     with trio.move_on_after(_PATIENCE) as patience:
         try:
             await client.ping()
         except PeerError:
-            pass  # refusing a ping is an answer, too
+            pass  # an error response to a ping is an answer, too
         except MCPError as error:
-            say(f"the call is cancelled, but the connection was lost meanwhile: {error}")
+            say(f"the call was cancelled, but the connection was lost: {error}")
             return
     if patience.cancelled_caught:
-        say(f"the call is cancelled and the server was told, but it has answered nothing for {_PATIENCE:g} s")
+        say(f"the call was cancelled, but the server has not answered a ping for {_PATIENCE:g} s")
         return
     took = (trio.current_time() - started) * 1000
-    say(f"the call is cancelled; the server was told, and it answered a ping after that in {took:.0f} ms")
+    say(f"the call was cancelled; the server has received that, and answered a ping in {took:.0f} ms")
 
 
 _MOST_LINES: Final = 200
 _TRACEBACK: Final = "Traceback (most recent call last)"
-"""The line with which Python begins a traceback; some servers decorate it."""
+"""The line with which Python begins a traceback. Some servers decorate it."""
 
 
 class RecentStderr:
@@ -289,39 +289,39 @@ class RecentStderr:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the lines so far."""
+        """Drop the lines so far."""
         self._lines = LastLines(limit=_MOST_LINES)
 
     def write(self, text: str, /) -> None:
-        """Take ``text``: see `TextSink`."""
+        """Add ``text``: see `TextSink`."""
         self._lines.write(text)
 
     def say_crash(self) -> None:
-        """Show the tracebacks, from the first one on; nothing without a traceback."""
+        """Print everything from the first traceback on. Without a traceback, print nothing."""
         lines = self._lines.lines
         first = next((number for number, line in enumerate(lines) if _TRACEBACK in line), None)
         if first is not None:
-            say("\n  ".join(["the server wrote meanwhile, on stderr:", *lines[max(first - 1, 0) :]]))
+            say("\n  ".join(["the server wrote to standard error:", *lines[max(first - 1, 0) :]]))
 
 
 def say_urls(data: Any) -> None:
-    """Show the pages named by an error -32042; ``data`` is its data. Nothing is opened."""
+    """Print the URLs that an error -32042 contains. ``data`` is its data. Nothing is opened."""
     try:
         required = structure(data, URLElicitationRequiredData)
     except ValueError:
-        return  # the error itself is reported all the same
+        return  # the error itself is still reported
     for page in required.elicitations:
         say(f"visit this page, then call again: {ascii(page.url)[1:-1]} ({page.message})")
 
 
 def show_result(
-    result: CallToolResult, revision: Revision, *, raw: bool, save: Path | None = None, name: str = "result"
+    result: CallToolResult, revision: Revision, *, as_json: bool, save: Path | None = None, name: str = "result"
 ) -> None:
-    """Print a result to standard output, or to standard error if the tool failed. With ``raw`` the whole result is
-    printed as JSON, always to standard output. Images, sounds and files go into the folder ``save``, under ``name``; in
-    a terminal, text that only repeats structured content is indented. Raises `CommandError` where nothing can be
+    """Print a result to standard output, or to standard error if the tool failed. With ``as_json``, print the whole
+    result as JSON, always to standard output. Images, audio and files are saved in the folder ``save``, under ``name``.
+    On a terminal, text that only repeats structured content is indented. Raises `CommandError` if a file can't be
     saved."""
-    if raw:
+    if as_json:
         print_json(unstructure(result, revision))
         return
     out = sys.stderr if result.is_error else sys.stdout
@@ -338,7 +338,7 @@ def show_result(
 
 
 def _repeats(text: str, structured: Any) -> bool:
-    """Return whether ``text`` is the JSON of ``structured``, an object or a list."""
+    """Return whether ``text`` is the JSON form of ``structured``, an object or a list."""
     try:
         return isinstance(structured, dict | list) and json.loads(text) == structured
     except (ValueError, RecursionError):
@@ -346,7 +346,7 @@ def _repeats(text: str, structured: Any) -> bool:
 
 
 def block_text(block: ContentBlock) -> str:
-    """Return the text of a block, or a description of a block that is no text."""
+    """Return the text of a content block, or a description if it isn't text."""
     match block:
         case TextContent():
             return block.text
@@ -361,7 +361,7 @@ def block_text(block: ContentBlock) -> str:
 
 
 def resource_text(contents: ResourceContents) -> str:
-    """Return the text of a resource's contents, or a description of contents that are no text."""
+    """Return the text of a resource's contents, or a description if they aren't text."""
     if isinstance(contents, TextResourceContents):
         return contents.text
     kind = f", {contents.mime_type}" if contents.mime_type else ""
@@ -377,9 +377,11 @@ _SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,10}")
 
 
 def saved(block: ContentBlock, folder: Path, name: str) -> Path | None:
-    """Write the data of ``block`` into ``folder`` under ``name``, with a number where that is taken, and a suffix for
-    its type; return the path, `None` for a block that is text. Nothing of the server's own names is used. Raises
-    `CommandError` where nothing can be written, or the data is no base64."""
+    """Write the data of ``block`` into ``folder``, and return the path, or `None` for a text block.
+
+    The file is called ``name``, with a number if that exists and a suffix for its type. No name from the server is
+    used. Raises `CommandError` if the file can't be written, or if the data isn't base64.
+    """
     match block:
         case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):
             pass
@@ -401,7 +403,7 @@ def saved(block: ContentBlock, folder: Path, name: str) -> Path | None:
                 continue
             return path
     except binascii.Error:
-        raise CommandError("the server sent data that is no base64") from None
+        raise CommandError("the server sent data that is not valid base64") from None
     except OSError as error:
-        raise CommandError(f"nothing can be saved in {folder}: {error}") from None
-    raise CommandError(f"there are too many files of that name in {folder}")
+        raise CommandError(f"cannot save files in {folder}: {error}") from None
+    raise CommandError(f"there are too many files with this name in {folder}")

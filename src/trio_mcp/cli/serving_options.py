@@ -1,5 +1,5 @@
-"""Options of the commands that serve on addresses of their own, ``run`` and ``gateway``: replicas and the storage that
-they share, workers, probes, metrics, logs and recordings."""
+"""Options of the commands that serve on an address, ``run`` and ``gateway``: replicas and their shared storage,
+workers, health checks, metrics, logs and recordings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import trio
 
 from ..diagnostics.log import access_log
 from .addresses import Addresses, address_options, host_and_port, open_sockets, serving_on
-from .group import choice
+from .group import choice, in_section
 from .printable import CommandError, log_to_stderr, write_json_lines
 from .supervisor import report_in_a_thread
 from .token_options import token_options
@@ -29,33 +29,34 @@ if TYPE_CHECKING:
     from ..server.sharing import SharedStorage
 
 
+@in_section("Deployment options")
 def serving_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of `address_options` and `token_options`, and those about replicas, workers, probes, metrics,
-    logs and recordings. The function gets the argument ``addresses``."""
+    """Add the options of `address_options`, `token_options` and `operating_options`, and those for replicas, workers
+    and health checks. The function gets the argument ``addresses``."""
 
     @click.option(
         "--stateless",
         is_flag=True,
-        help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there are "
-        "no sessions, and no handler waits for an answer of its client.",
+        help="Keep no state between HTTP requests, so that any process can serve any request: there are no sessions, "
+        "and handlers can't wait for answers from their client.",
     )
     @click.option(
         "--shared",
         metavar="URL|FILE",
-        help="Serve as one of several processes behind a balancer, of which any answers any request: what they have to "
-        "know of each other is in the Redis at this URL, like redis://HOST:PORT (extra redis), or, for the processes "
-        "of one machine, in this SQLite file, which is made if it does not exist. Tasks are kept there, too. Goes with "
-        "--http. A URL with a password belongs in the variable TRIO_MCP_SHARED: others on the machine see the options.",
+        help="Serve as one of several replicas behind a load balancer, so that any process can serve any request. They "
+        "share state and tasks in Redis, with a URL like redis://HOST:PORT (extra redis), or in an SQLite file on this "
+        "machine, which is created if necessary. Needs --http. Put a URL with a password into the environment "
+        "variable TRIO_MCP_SHARED, because other users of this machine can see the command line.",
     )
-    @click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes.")
-    @operating_options  # the first, since it chooses how lines are written
+    @click.option("--health", is_flag=True, help="Serve health checks at /healthz and /readyz. Needs --http.")
+    @operating_options  # runs first, because it sets how lines are written
     @token_options
     @click.option(
         "--workers",
         type=click.IntRange(1, 1000),
         metavar="N",
-        help="Serve with N processes, which share the port. One that dies is started again, and SIGHUP replaces them "
-        "one after another. Goes with --http, and with --shared or --stateless.",
+        help="Serve with N processes that share the port. A process that dies is restarted, and SIGHUP replaces all of "
+        "them one after another. Needs --http, and --shared or --stateless.",
     )
     @wraps(command)
     def run(addresses: Addresses, shared: str | None, **named: Any) -> int:
@@ -74,22 +75,22 @@ _OPERATING: Final = ("link", "metrics", "access_log", "record")
 
 def operating_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add --metrics, --access-log, --log-format and --record. The function gets the arguments ``link``, ``metrics``,
-    ``access_log`` and ``record``, as `Addresses` has them."""
+    ``access_log`` and ``record``, as in `Addresses`."""
 
     @click.option(
         "--metrics",
         metavar="[HOST:]PORT",
-        help="Serve the page /metrics for Prometheus on a port of its own, one page for all workers (extra "
-        "prometheus). Whoever reaches the port can read the page.",
+        help="Serve /metrics for Prometheus on a separate port, for all workers together (extra prometheus). Anyone "
+        "who can reach the port can read the metrics.",
     )
-    @click.option("--access-log", is_flag=True, help="Log a line for each response. Goes with --http.")
-    @choice("--log-format", ("text", "json"), "text", "Write lines on standard error as text, or as JSON objects.")
+    @click.option("--access-log", is_flag=True, help="Log a line for each response. Needs --http.")
+    @choice("--log-format", ("text", "json"), "text", "Write log lines on standard error as text or as JSON objects.")
     @click.option(
         "--record",
         type=click.Path(file_okay=False, writable=True, path_type=Path),
         metavar="FOLDER",
-        help="Record the messages of each session to a file in this folder, which is made if it does not exist. "
-        "Arguments and results are readable there.",
+        help="Record the messages of each session to a file in this folder, which is created if necessary. Recordings "
+        "contain arguments and results in plain text.",
     )
     @wraps(command)
     def run(*, metrics: str | None, log_format: str, record: Path | None, **named: Any) -> int:
@@ -111,18 +112,18 @@ def operating_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
-    """Serve with workers, which run this command line again, and return the exit status; `None` where this process is
-    to serve. ``reloads``: changed Python files replace the workers."""
+    """Serve with workers, which run this command line again, and return the exit status. Return `None` if this process
+    itself should serve. With ``reloads``, workers are replaced when a Python file changes."""
     if (addresses.workers is None and not reloads) or addresses.link is not None:
         return None
     count = addresses.workers or 1
     if count > 1 and not addresses.stateless and addresses.shared is None:
         raise click.UsageError(
-            "--workers goes with --shared, or with --stateless: requests of a session come to any of the processes"
+            "--workers needs --shared or --stateless: any worker may get the next request of a session"
         )
     if reloads and find_spec("watchfiles") is None:
         raise CommandError("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
-    serving_on(addresses)  # the options are checked here, and once
+    serving_on(addresses)  # check the options once, before workers start
     log_to_stderr("warning")
 
     async def serve() -> int:
@@ -140,20 +141,21 @@ def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
 
 
 def _recorder(folder: Path) -> Recorder:
-    """Return the recorder for a new file in ``folder``. Raises `CommandError`."""
+    """Return a recorder for a new file in ``folder``. Raises `CommandError`."""
     from ..recording.recorder import Recorder
 
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise CommandError(f"--record: {folder} cannot be made: {error.strerror}") from None
+        raise CommandError(f"--record: cannot create {folder}: {error.strerror}") from None
     return Recorder(folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}.jsonl")
 
 
 def storage_at(text: str) -> SharedStorage:
-    """Return the storage that ``text`` names: a URL of Redis, or the path of a file. Nothing is connected yet.
+    """Return the storage that ``text`` names: a Redis URL, or the path of a file. It isn't connected yet.
 
-    Raises `CommandError` for what can be no such storage. The message shows no password of a URL."""
+    Raises `CommandError` for an invalid value. The message doesn't contain the password of a URL.
+    """
     return _redis(text) if "://" in text else _file(Path(text))
 
 
@@ -164,7 +166,7 @@ def _redis(url: str) -> SharedStorage:
 
     try:
         return RedisStorage(url)
-    except (ValueError, OSError) as error:  # no such URL, or a certificate that cannot be read
+    except (ValueError, OSError) as error:  # an invalid URL, or a certificate that can't be read
         raise CommandError(f"--shared: {error}") from None
 
 

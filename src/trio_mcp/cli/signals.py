@@ -1,6 +1,6 @@
-"""Signals and time limits end a command, also when the event loop is stuck.
+"""Signals and time limits, which end a command even if the event loop is stuck.
 
-Ctrl-C becomes a cancel, so that everything opened is closed and no code is interrupted in a step.
+Ctrl-C becomes a cancellation, so that everything is closed, and code is interrupted only at checkpoints.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ from . import OUT_OF_TIME, SIGNALLED
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a program to end."""
 _GRACE: Final = 2.0
-"""Seconds for the event loop to show activity, once the command is to end."""
+"""Seconds for the event loop to show activity when the command should end."""
 _LAST_WORDS: Final = 0.5
-"""Seconds to print the last line, in case nobody reads it."""
+"""Seconds to print the last line, in case the output isn't read."""
 _CURSOR: Final = "\x1b[?25h"
 
 
 class Signals:
-    """Deliver signals that ask a command to end, and its time limit; a watch ends the process if that has no effect.
+    """Delivers signals that ask a command to end, and its time limit, and kills the process if they have no effect.
 
         with Signals() as signals:
 
-    Inside, in the main thread and a trio run, the signals do nothing by themselves. ``numbers`` gives the signals in
-    the order of arrival, for the command to obey. A thread watches: after a signal, or after the limit of `limited`, if
-    the event loop shows no activity for two seconds, because of a computation or a write that nobody reads, the thread
-    ends the process, with the matching exit status and the cursor shown. The connection is then not closed in good
-    order: a server that was started sees the end of its input. Even the thread is powerless while a library in C
-    computes without ever releasing the interpreter.
+    Use it in the main thread and in a trio run. Inside the block, the signals themselves do nothing. ``numbers`` yields
+    them in the order of arrival, and the command reacts to them.
+
+    A thread watches the event loop after a signal, or after the limit of `limited`. If the loop shows no activity for
+    two seconds, because of a computation or a blocked write, the thread ends the process with the matching exit status,
+    and makes the cursor visible. The connection then isn't closed gracefully: a server that was started sees the end of
+    its input. The thread can't run while a C library computes without releasing the interpreter lock.
     """
 
     def __init__(self) -> None:
         self._arrived, self.numbers = trio.open_memory_channel[int](math.inf)
         self._token = trio.lowlevel.current_trio_token()
         self._clock = trio.lowlevel.current_clock()
-        self._scope: trio.CancelScope | None = None  # the scope of the limit
+        self._scope: trio.CancelScope | None = None  # the cancel scope of the time limit
         self._signal: int | None = None
-        self._loop_ran = threading.Event()  # set once the event loop has run
+        self._loop_ran = threading.Event()  # set when the event loop has run
         self._over = False
         self._reads, self._writes = os.pipe()
 
@@ -65,14 +66,14 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._over = True
-        self._loop_ran.set()  # so that the thread that waits for it goes on
+        self._loop_ran.set()  # so that the waiting thread continues
         os.close(self._writes)
         self._watching.join()
         os.close(self._reads)
 
     @contextmanager
     def limited(self, seconds: float | None) -> Generator[None]:
-        """Apply the limit of `fail_after_work`, to a stuck event loop, too. `None` is no limit."""
+        """Apply the time limit of `fail_after_work`, even to a stuck event loop. `None` means no limit."""
         if seconds is None:
             yield
             return
@@ -83,7 +84,7 @@ class Signals:
             finally:
                 self._scope = None
 
-    # In the main thread, between any two steps of the program
+    # Runs in the main thread, between any two bytecode instructions.
 
     def _on_signal(self, number: int, _: FrameType | None) -> Any:
         self._signal = number
@@ -104,7 +105,7 @@ class Signals:
                 self._exit_process()
 
     def _pause(self) -> float | None:
-        """Return the seconds until the next look; `None` when no look is due."""
+        """Return the seconds until the next check, or `None` if no check is due."""
         if self._signal is not None:
             return _GRACE
         scope = self._scope
@@ -127,11 +128,11 @@ class Signals:
 
     def _exit_process(self) -> None:
         if self._signal is None:
-            words, status = "the time is over, in the middle of a computation", OUT_OF_TIME
+            words, status = "timeout during a computation", OUT_OF_TIME
         else:
-            words = f"ended by {signal.Signals(self._signal).name} in the middle of a computation"
+            words = f"ended by {signal.Signals(self._signal).name} during a computation"
             status = SIGNALLED + self._signal
-        # `sys.stderr` is not used, because the stuck code may hold its lock.
+        # `sys.stderr` isn't used, because the stuck code may hold its lock.
         text = f"{_CURSOR if sys.stderr.isatty() else ''}\ntrio-mcp: {words}\n".encode()
         speaker = threading.Thread(target=_say, args=(text,), daemon=True)
         speaker.start()
@@ -148,10 +149,12 @@ T = TypeVar("T")
 
 
 def run_until_interrupted(work: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
-    """Run ``work`` by `trio.run` and return its result.
+    """Run ``work`` with `trio.run`, and return its result. See `Signals` for stuck work.
 
-    Raises `KeyboardInterrupt` after Ctrl-C, when the work has cleaned up, `SystemExit` after another signal that asks
-    for the end, and `trio.TooSlowError` after ``timeout`` seconds. See `Signals` for stuck work.
+    Raises:
+      KeyboardInterrupt: after Ctrl-C, when the work has cleaned up.
+      SystemExit: after another signal that ends the command.
+      trio.TooSlowError: after ``timeout`` seconds.
     """
     results: list[T] = []
     ended_by: list[int] = []

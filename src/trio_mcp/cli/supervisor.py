@@ -1,10 +1,10 @@
-"""Supervisor keeps the worker processes of ``trio-mcp run`` alive, and replaces all of them at a reload.
+"""Supervisor: keeps the worker processes of ``trio-mcp run`` alive, and replaces all of them on a reload.
 
 There are as many slots as workers. Each slot has at most one current worker, and at most one starting worker that will
 replace it. A replaced worker belongs to no slot, and has its own time limit to end. A reload only increases the wanted
 generation; the slots follow one after another.
 
-The supervisor doesn't import the author's code. Neither a failing worker nor a failed print ends the supervisor.
+The supervisor doesn't import the author's code. It survives failing workers and failing prints.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from . import ENDED_WELL
 from .printable import say
 
 START_ENDS_WITHIN: Final = 5.0
-"""Seconds that a worker which doesn't listen yet has to end."""
+"""Seconds that a worker may take to end if it doesn't listen yet."""
 _HURRY: Final = 2.0
-"""Seconds that all workers have to end after a second signal. Each worker ends within one second then."""
+"""Seconds that all workers may take to end after a second signal. Each worker ends within one second then."""
 _KILLED: Final = 5.0
-"""Seconds to wait for a killed process. The system may not end a process that waits for a disk."""
+"""Seconds to wait for a killed process. The operating system may not be able to end a process that waits for a disk."""
 _SLOW_START: Final = 30.0
-"""Seconds after which a worker that does not listen is reported."""
+"""Seconds after which a worker that doesn't listen is reported."""
 _HEALTHY: Final = 60.0
-"""Seconds of service after which a dead worker is replaced at once, not after a pause."""
+"""If a worker has served for this many seconds and dies, it is replaced at once. Otherwise there is a pause."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-"""Seconds before the restart of a worker that ended early. The pause doubles each time."""
+"""Seconds until a worker that ended early is restarted. The pause doubles each time."""
 
 
 @frozen
 class ReadyReport:
-    """The report of a worker that listens."""
+    """A worker's report that it listens."""
 
     server: str
     """The name of the server."""
@@ -53,17 +53,17 @@ class ReadyReport:
 
 
 class Process(ABC):
-    """A worker's process. Only `ended` and `listening` wait; no method raises for a process that is gone."""
+    """A worker's process. Only `ended` and `listening` wait. No method raises if the process has ended."""
 
     pid: int
 
     @abstractmethod
     async def ended(self) -> int:
-        """Wait for the end of the process, and return its exit status."""
+        """Wait until the process has ended, and return its exit status."""
 
     @abstractmethod
     async def listening(self) -> ReadyReport | None:
-        """Wait for the report that the worker listens. Return `None` if it can no longer come."""
+        """Wait for the report that the worker listens. Return `None` if it won't come."""
 
     @abstractmethod
     def retire(self) -> None:
@@ -80,9 +80,9 @@ class _Worker:
 
     generation: int
     process: Process | None = None
-    """`None` until the process exists."""
+    """The process, or `None` until it exists."""
     life: trio.CancelScope = attrs.Factory(trio.CancelScope)
-    """Cancel scope of the process. At its deadline the process is killed."""
+    """The cancel scope of the process. At its deadline the process is killed."""
     ends_within: float = START_ENDS_WITHIN
     listens_since: float | None = None
     is_stopping: bool = False
@@ -94,7 +94,7 @@ class _Worker:
         self._stop_within(self.ends_within)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Stop accepting connections, drain, exit. ``hurry``: within a moment."""
+        """Stop accepting connections, drain, and exit. With ``hurry``, within a moment."""
         if self.process is not None:
             self.process.send(signal.SIGTERM)
         self._stop_within(_HURRY if hurry else self.ends_within)
@@ -107,11 +107,11 @@ class _Worker:
 @define(eq=False)
 class _Slot:
     current: _Worker | None = None
-    """The worker that listens; `None` if it has ended."""
+    """The worker that listens, or `None` if it has ended."""
     starting: _Worker | None = None
     """The starting worker, which takes the slot when it listens."""
     last: int | None = None
-    """Process id of the current worker, otherwise of the previous worker."""
+    """Process id of the current worker or, if there is none, of the previous one."""
     failures: int = 0
     """Number of consecutive workers that ended early."""
     not_before: float = -math.inf
@@ -122,9 +122,9 @@ class Supervisor:
     """Keeps ``count`` workers running, each with a process from ``open_process``, which kills the process at the end.
 
     If a worker dies, only that worker is replaced. SIGHUP, and each item of ``changes``, replaces all workers one after
-    another; each old worker ends when its replacement listens. The last reload wins: a replacement that doesn't listen
+    another. Each old worker ends when its replacement listens. The last reload wins: a replacement that doesn't listen
     yet is ended. SIGTERM and SIGINT are passed on to the workers, and so is a SIGHUP sent because the terminal closed.
-    ``on_ready`` is called once, with the server's name; ``report`` gets a sentence for the user. Neither may block.
+    ``on_ready`` is called once, with the server's name. ``report`` gets messages for the user. Neither may block.
     """
 
     def __init__(
@@ -141,19 +141,20 @@ class Supervisor:
         self._changes = changes
         self._report = report or report_in_a_thread
         self._workers: dict[_Worker, None] = {}
-        """All workers, retiring ones included."""
+        """All workers, including retiring ones."""
         self._generation = 0
         """The wanted generation: the number of requested reloads."""
         self._failed: int | None = None
         """The generation whose worker failed to start. The old workers stay."""
         self._has_served = False
-        """True once any worker has listened."""
+        """Whether any worker has listened."""
         self._status = ENDED_WELL
         self._is_ending = False
         self._changed = trio.Event()
 
     async def run(self) -> int:
-        """Run until a signal has ended all workers, or the first worker could not start. Return the exit status."""
+        """Run until a signal has ended all workers, or until the first worker couldn't start. Return the exit
+        status."""
         had_terminal = _has_terminal()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with open_service_nursery("the workers have ended") as services:
@@ -175,7 +176,7 @@ class Supervisor:
         self._changed.set()
 
     def stop(self) -> None:
-        """End all workers, and then `run`. After a second call, the workers have only a moment to end."""
+        """End all workers, and then `run`. After a second call, the workers get only a moment to end."""
         hurry, self._is_ending = self._is_ending, True
         for worker in self._workers:
             worker.stop(hurry=hurry)
@@ -191,15 +192,15 @@ class Supervisor:
     async def _follow(self, changes: AsyncIterator[object]) -> None:
         try:
             async for _ in changes:
-                self._report("files have changed: starting the server anew")
+                self._report("files have changed: restarting the server")
                 self.reload()
-        except Exception as error:  # of the library, or of the system, which limits the number of watched folders
-            self._report(f"files can no longer be watched, so --reload has no effect from now on: {error!r}")
+        except Exception as error:  # an error of the library, or the system's limit on watched folders
+            self._report(f"files cannot be watched any more, so --reload has stopped working: {error!r}")
 
     def _start_due_workers(self) -> float:
         """Start the workers that are due. Return the time when the next worker is due."""
         now = trio.current_time()
-        # Until a worker has listened, start only one, so that a file that raises prints one traceback.
+        # Until a worker has listened, start only one, so that a failing file prints only one traceback.
         slots = self._slots if self._has_served else self._slots[:1]
         for slot in slots:
             if slot.starting is not None and slot.starting.generation != self._generation:
@@ -207,7 +208,7 @@ class Supervisor:
                 slot.starting = None
             if slot.current is None and slot.starting is None and slot.not_before <= now:
                 self._start(slot)
-        # One after another, and only if each slot has a worker: a version that fails may replace at most one.
+        # One after another, and only if each slot has a worker. So a failing version can replace at most one worker.
         if self._failed != self._generation and all(slot.current and not slot.starting for slot in slots):
             for slot in slots:
                 if slot.current is not None and slot.current.generation != self._generation:
@@ -221,19 +222,19 @@ class Supervisor:
         self._nursery.start_soon(self._run, slot, worker)
 
     async def _run(self, slot: _Slot, worker: _Worker) -> None:
-        """Run a worker's process from its start to its end."""
+        """Run a worker's process from start to end."""
         status = 1
         try:
             async with self._open_process() as process:
                 worker.process = process
-                if worker.is_stopping:  # the decision came while the process started
+                if worker.is_stopping:  # it was stopped while its process started
                     worker.stop()
                 with worker.life:
                     async with open_service_nursery("the worker has ended") as services:
                         services.start_soon(self._wait_for_report, slot, worker, process)
                         status = await process.ended()
                 if worker.life.cancelled_caught:
-                    self._report(f"worker {process.pid} did not end in time and is killed")
+                    self._report(f"worker {process.pid} did not end in time and was killed")
                     process.send(signal.SIGKILL)
                     with trio.move_on_after(_KILLED):
                         status = await process.ended()
@@ -252,7 +253,7 @@ class Supervisor:
         if patience.cancelled_caught:
             self._report(f"worker {process.pid} does not listen after {_SLOW_START:g} s; still waiting")
             report = await process.listening()
-        if report is None:  # it ends, or can no longer report
+        if report is None:  # the worker ends, or can't report any more
             worker.stop()
         elif slot.starting is worker and not self._is_ending:
             self._listening(slot, worker, process, report)
@@ -263,7 +264,7 @@ class Supervisor:
         worker.listens_since = trio.current_time()
         old, slot.current, slot.starting = slot.current, worker, None
         if slot.last is not None:
-            self._report(f"worker {process.pid} serves in the place of {slot.last}")
+            self._report(f"worker {process.pid} replaces {slot.last}")
         slot.last = process.pid
         if old is not None:
             old.retire()
@@ -285,7 +286,7 @@ class Supervisor:
             self.stop()
         elif slot.current is not None:
             self._failed = worker.generation
-            self._report("the new version did not start; the old one goes on")
+            self._report("the new version did not start; the old one keeps running")
         else:
             self._pause(slot, worker, status)
 
@@ -298,11 +299,11 @@ class Supervisor:
         slot.not_before = now + pause
         pid = "that could not be started" if worker.process is None else worker.process.pid
         when = f" in {pause:g} s" if pause > _FIRST_PAUSE else ""
-        self._report(f"worker {pid} has ended with status {status}; another one is started{when}")
+        self._report(f"worker {pid} has ended with status {status}; starting another{when}")
 
 
 def report_in_a_thread(line: str) -> None:
-    """Print a sentence for the user on standard error, without waiting for a reader."""
+    """Print a message for the user on standard error, without waiting for a reader."""
     writer.put(partial(say, line), len(line))
 
 

@@ -1,6 +1,6 @@
-"""The typed name of a server becomes the target that opens the server, with the authorization of the command's user.
+"""Finding the server that the user has typed, and authorizing requests to it as that user.
 
-Hosts are programs that start servers; a name may be that of a server in their configuration files.
+TARGET may be a name from the configuration file of a host, which is a program that starts MCP servers.
 """
 
 from __future__ import annotations
@@ -35,18 +35,17 @@ if TYPE_CHECKING:
 
 
 class NoTarget(CommandError):
-    """The text, or the files of hosts, do not say which server is meant, or there is no token where the user says there
-    is. The message is one line for the user."""
+    """No server could be found for the typed text, or a token is missing. The message is one line for the user."""
 
 
 def configured_target(
     name: str, file: Path | None, stderr: TextSink | None = None, auth: OAuth | None = None, *, warns: bool = False
 ) -> Target | None:
-    """Return the server of this name in ``file``, or in the well-known files of hosts; `None` when no file has the
-    name.
+    """Return the server with this name in ``file``, or in the well-known files of hosts. Return `None` if no file has
+    the name.
 
-    ``${NAME}`` in an entry stands for the variable of our environment. ``auth`` is that of `read_config`. ``warns``
-    prints what is wrong with an entry that can be used. Raises `NoTarget`, also when well-known files disagree.
+    In an entry, ``${NAME}`` is replaced with our environment variable. ``auth``: see `read_config`. With ``warns``,
+    problems of an entry that can still be used are printed. Raises `NoTarget`, also if well-known files disagree.
     """
     found: dict[Path, Target] = {}
     for path, config in _configs(file, auth).items():
@@ -58,9 +57,9 @@ def configured_target(
         elif problem is not None:
             raise NoTarget(problem)
         elif file is not None:
-            raise NoTarget(f"{path} has no server {name!r}; it has {', '.join(config.members) or 'none'}")
+            raise NoTarget(f"{path} has no server {name!r}; its servers are: {', '.join(config.members) or 'none'}")
     if any(target != other for target, other in pairwise(found.values())):
-        raise NoTarget(f"{name!r} is another server in {' and '.join(map(str, found))}; choose with --config")
+        raise NoTarget(f"{name!r} is a different server in {' and '.join(map(str, found))}; choose with --config")
     for target in found.values():
         return attrs.evolve(target, stderr=stderr) if isinstance(target, Command) else target
     return None
@@ -72,7 +71,8 @@ def configured_names(file: Path | None) -> list[str]:
 
 
 def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str] | None = None) -> dict[Path, Config]:
-    """Return the servers of ``file`` or the well-known files. ``unreadable`` gets the errors of well-known files."""
+    """Return the servers of ``file`` or the well-known files. Errors of well-known files are added to
+    ``unreadable``."""
     configs: dict[Path, Config] = {}
     for path in [file] if file is not None else well_known_files():
         try:
@@ -87,16 +87,17 @@ def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str]
 
 @frozen(kw_only=True)
 class Host:
-    """A host. ``~`` in ``path`` is the user's home; a relative path belongs to the project in the current directory."""
+    """A host. ``~`` in ``path`` is the user's home directory. A relative path belongs to the project in the current
+    directory."""
 
     title: str
     path: str
     section: str = "mcpServers"
     """The name of the object in the file that holds the servers by name."""
     says_type: bool = False
-    """True where entries need ``"type": "stdio"``."""
+    """Whether entries need ``"type": "stdio"``."""
     source: str
-    """The page that documents the path and the shape."""
+    """The web page that documents the path and format."""
 
     @property
     def file(self) -> Path:
@@ -120,7 +121,7 @@ HOSTS: Final[dict[str, Host]] = {
     "claude-desktop": Host(
         title="Claude Desktop",
         path=_claude_desktop(),
-        # The page names the path on macOS; the one on Linux is that of the official package, mcp.cli.claude.
+        # The page documents the path on macOS. The path on Linux is the one in the official package, mcp.cli.claude.
         source="https://modelcontextprotocol.io/quickstart/user",
     ),
     "claude-code": Host(
@@ -148,7 +149,7 @@ HOSTS: Final[dict[str, Host]] = {
 
 
 def well_known_files() -> list[Path]:
-    """Return the hosts' files that exist, broken links included."""
+    """Return the hosts' files that exist, including broken links."""
     return [file for host in HOSTS.values() if os.path.lexists(file := host.file)]
 
 
@@ -161,10 +162,10 @@ def target_typed(
     """Return the server that ``typed`` names: the words of a command, or one string.
 
     With ``config``, a string is a name in that file. Otherwise a string is a URL, a Python file (``FILE.py`` or
-    ``FILE.py:NAME``), a name in a well-known file of a host, or a command as a shell splits it. Typed commands get our
-    whole environment, as in a shell; configured ones get the variables of their entry. ``stderr`` gets a copy of a
-    command's standard error. ``sign_in`` authorizes the requests to what is reached over HTTP or WebSocket; `None`:
-    nobody does, and no token is looked at. Raises `NoTarget`.
+    ``FILE.py:NAME``), a name in a well-known file of a host, or a command that is split as in a shell. A typed command
+    gets our whole environment, as in a shell. A configured one gets the variables of its entry. ``stderr`` gets a copy
+    of a command's standard error. ``sign_in`` authorizes requests over HTTP or WebSocket; with `None`, requests have no
+    token. Raises `NoTarget`.
     """
     try:
         target = _found(typed, config, stderr, sign_in)
@@ -176,24 +177,24 @@ def target_typed(
     except BadTarget as error:
         raise NoTarget(str(error)) from None
     raise NoTarget(
-        "a token is sent over https or wss alone, or to this machine over http, http+unix or ws, or over http to a "
+        "refusing to send a token to this URL: use https or wss, http, http+unix or ws to this machine, or http to a "
         "host in --trust-http"
     )
 
 
 def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revision: str | None = None) -> Target:
-    """Return ``target`` with ``headers``, each like ``Name: value``, for a server over HTTP or WebSocket, and the
-    variables ``env``, each like ``NAME=value``, for a command; and spoken to in ``revision``. Raises `NoTarget`."""
+    """Return ``target`` with ``headers`` (each like ``Name: value``) for a server over HTTP or WebSocket, variables
+    ``env`` (each like ``NAME=value``) for a command, and the ``revision`` to use. Raises `NoTarget`."""
     try:
         if revision is not None:
             target = attrs.evolve(target, revision=revision)
         if headers:
             if not isinstance(target, Address):
-                raise NoTarget("--header is for a URL")
+                raise NoTarget("--header needs a URL as the target")
             target = attrs.evolve(target, headers={**target.headers, **dict(map(_header, headers))})
         if env:
             if not isinstance(target, Command):
-                raise NoTarget("--env is for a command, or a file")
+                raise NoTarget("--env needs a command or a file as the target")
             target = attrs.evolve(target, env={**(target.env or {}), **dict(map(_variable, env))})
     except ValueError as error:  # BadTarget is one
         raise NoTarget(str(error)) from None
@@ -203,14 +204,14 @@ def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revi
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not (colon and name.strip()):
-        raise NoTarget("a header is like 'Name: value'")  # the text may be a secret
+        raise NoTarget("a header is like 'Name: value'")  # without the text, which may be a secret
     return name.strip(), value.strip()
 
 
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (equals and name):
-        raise NoTarget("a variable is like NAME=value")
+        raise NoTarget("--env must be like NAME=value")
     return name, value
 
 
@@ -231,7 +232,7 @@ def _found(typed: str | Sequence[str], config: Path | None, stderr: TextSink | N
 def _named(name: str, config: Path | None, stderr: TextSink | None, oauth: Callable[[], OAuth] | None) -> Target | None:
     target = configured_target(name, config, stderr, warns=oauth is not None)
     if oauth is None or not isinstance(target, Address):
-        return target  # most servers are commands, and signing in takes a tenth of a second to import
+        return target  # most servers are started as commands, and importing the sign-in code takes a tenth of a second
     return configured_target(name, config, auth=oauth())
 
 
@@ -248,12 +249,12 @@ def is_file(typed: str) -> bool:
 
 
 def command_of_file(typed: str) -> list[str]:
-    """Return the command that serves a Python file on standard input and output, whatever the current directory."""
+    """Return the command that serves a Python file on standard input and output, from any current directory."""
     file, name = (typed, "") if Path(typed).is_file() else typed.rsplit(":", 1)
     where = os.path.abspath(file)
-    if not (os.path.exists(where) and os.path.samefile(where, file)):  # ".." behind a link
+    if not (os.path.exists(where) and os.path.samefile(where, file)):  # ".." after a link
         where = os.path.realpath(file)
-    # -P: what lies in the current directory is none of the server's business.
+    # -P: don't import modules from the current directory.
     return [sys.executable, "-P", "-m", "trio_mcp.cli", "run", f"{where}:{name}" if name else where]
 
 
@@ -263,12 +264,12 @@ def _words(typed: str) -> list[str]:
     except ValueError as error:
         raise NoTarget(f"{typed!r} cannot be split into words: {error}") from None
     if not words:
-        raise NoTarget("an empty string is no server")
+        raise NoTarget("the target must not be an empty string")
     if shutil.which(words[0]) is None:
         unreadable: list[str] = []
         _configs(None, unreadable=unreadable)
         raise NoTarget(
-            f"{typed!r} is no URL, no Python file and no configured server, and there is no command {words[0]!r}"
+            f"{typed!r} is not a URL, a Python file or a configured server, and there is no command {words[0]!r}"
             + "".join(f"; {error}" for error in unreadable)
         )
     return words
@@ -276,30 +277,31 @@ def _words(typed: str) -> list[str]:
 
 @frozen(kw_only=True)
 class SignIn:
-    """The options about tokens, as typed. Nothing of the machinery of OAuth is imported without need."""
+    """The token options as typed. The OAuth modules are imported only when they are needed."""
 
     asks: bool | None = None
-    """True where the user may be asked to sign in; `None`: where standard error is a terminal."""
+    """Whether the user may be asked to sign in. `None`: if standard error is a terminal."""
     bearer_env: str | None = None
-    """The variable that holds a token; `None` for a user who signs in."""
+    """The variable that holds a token, or `None` if the user signs in."""
     tokens: Literal["file", "keyring", "memory"] = "file"
-    """Place of the tokens."""
+    """Where tokens are stored."""
     trust_http: tuple[str, ...] = ()
-    """Hosts to which tokens may go over plain HTTP."""
+    """Hosts to which tokens may be sent over plain HTTP."""
 
     def bearer(self) -> Bearer | None:
-        """Return the authorization by a token that the user has; `None` for a user who signs in. Raises `NoTarget`."""
+        """Return the authorization with the token in --bearer-env, or `None` if the user signs in. Raises
+        `NoTarget`."""
         from ..auth.credentials import Bearer
 
         if self.bearer_env is None:
             return None
         token = os.environ.get(self.bearer_env, "").strip()
         if not token:
-            raise NoTarget(f"there is no variable {self.bearer_env}, or it is empty")
+            raise NoTarget(f"the variable {self.bearer_env} is missing or empty")
         try:
             return Bearer(token, trusted_http_hosts=self.trust_http)
         except ValueError:
-            raise NoTarget(f"the variable {self.bearer_env} holds no bearer token") from None
+            raise NoTarget(f"the variable {self.bearer_env} does not contain a bearer token") from None
 
     def oauth(self) -> OAuth:
         """Return the authorization of a user who signs in with the browser."""
@@ -312,7 +314,7 @@ class SignIn:
 
 
 def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
-    """Return the place of the tokens."""
+    """Return the storage for tokens."""
     if tokens == "keyring":
         from ..auth.storage.keyrings import KeyringTokenStorage
 
@@ -323,7 +325,7 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 
         try:
             return FileTokenStorage()
-        except TokenStorageFailed:  # a user without a home folder signs in anew each time
+        except TokenStorageFailed:  # a user without a home directory has to sign in each time
             pass
     from ..auth.storage.records import MemoryTokenStorage
 
@@ -331,23 +333,23 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 
 
 async def _visit(url: str) -> str | None:
-    """Open ``url`` in the browser, and show it to users whose browser is elsewhere; return the address that such a user
-    pastes: an `OnVisit`."""
+    """Open ``url`` in the browser, and print it for users whose browser runs elsewhere. Return the address that such a
+    user pastes. This is an `OnVisit`."""
     from ..auth.credentials import AuthorizationError
     from ..auth.oauth_client.browser import open_in_browser
 
     terminal = Terminal(None)
     where = split_url(url)[0].authority
-    terminal.say(f"the server wants you to sign in, in your browser, at {where}:", "bold")
+    terminal.say(f"the server requires you to sign in, in your browser, at {where}:", "bold")
     terminal.say(f"  {url}")
     if "xn--" in where:
-        terminal.say("  The name of this host has letters that can be mistaken for others.", "red")
+        terminal.say("  Warning: this host name has letters that look like others.", "red")
     try:
         await open_in_browser(url)
     except AuthorizationError:
-        terminal.say("  No browser can be opened here: open the address in yours.")
+        terminal.say("  No browser could be opened here: open the address in yours.")
         if terminal.can_ask:
-            # The browser of another machine ends at an address of that machine, where nobody listens.
+            # A browser on another machine ends up at an address of that machine, where no server listens.
             async with terminal.asking():
-                return await terminal.read("  if it ends at a page that cannot be reached, paste the page's address")
+                return await terminal.read("  if you end up on a page that can't be reached, paste its address")
     return None

@@ -1,4 +1,4 @@
-"""The terminal shows the events of a call, with a bar for progress, and asks the user."""
+"""The terminal: shows the events of a call, with a progress bar, and asks the user questions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .printable import name_shown, on_one_line, printable
 
 
 class Terminal:
-    """Standard error for output about the call, and standard input for answers. Standard output is for the result
-    alone.
+    """Standard error for output about the call, and standard input for answers. Standard output is reserved for the
+    result.
 
-    Outside of a terminal, the output consists of plain lines without control codes. ``can_ask`` is true when both are a
+    Without a terminal, the output consists of plain lines without control codes. ``can_ask`` is true if both are a
     terminal, so that there is a user to ask.
     """
 
@@ -38,11 +38,11 @@ class Terminal:
         self._turn = trio.Lock()
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a line or several, however long."""
+        """Print one or more lines, without wrapping them."""
         self._console.print(Text(printable(text), style), soft_wrap=True)
 
     def log(self, message: LogParams) -> None:
-        """Print a log message of the server, above the bar; nothing below the requested level."""
+        """Print a log message of the server, above the bar. Messages below the requested level are ignored."""
         if self._log_level is None or not should_log(message.level, self._log_level):
             return
         logger = f" {name_shown(message.logger)}" if message.logger else ""
@@ -71,7 +71,8 @@ class Terminal:
                 yield
 
     async def read(self, prompt: str) -> str | None:
-        """Return what the user types, stripped; `None` at Ctrl-D. To be called inside of `asking`."""
+        """Return what the user types, without surrounding blanks, or `None` after Ctrl-D. To be called inside
+        `asking`."""
         self._console.print(Text(f"{printable(prompt)}: ", "bold"), end="", soft_wrap=True)
         try:
             line = await read_line()
@@ -89,14 +90,15 @@ _LARGEST_DRAWN: Final = 1e300
 
 
 class Bar:
-    """A bar that is drawn at each report only: no thread is needed, and calls without progress show no bar."""
+    """A progress bar that is drawn only when progress is reported: it needs no thread, and calls without progress show
+    none."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self._task = bars.add_task("", total=None, visible=False, count="")
 
     def show(self, news: Progress) -> None:
-        """Draw the bar anew. For `Client.call_tool`."""
+        """Redraw the bar. For `Client.call_tool`."""
         self._bars.update(
             self._task,
             completed=_drawn(news.progress),
@@ -109,7 +111,7 @@ class Bar:
 
     @contextmanager
     def put_away(self) -> Generator[None]:
-        """Leave the terminal to others meanwhile."""
+        """Hide the bar while inside, so that others can use the terminal."""
         self._bars.stop()
         try:
             yield
@@ -119,8 +121,8 @@ class Bar:
 
 @contextmanager
 def progress_bar(console: Console) -> Generator[Bar]:
-    """Show a bar at the bottom of the terminal; text printed to ``console`` appears above the bar."""
-    # What servers say is not markup.
+    """Show a bar at the bottom of the terminal. Text printed to ``console`` appears above the bar."""
+    # Text from servers must not be interpreted as markup.
     columns = (
         TextColumn("  {task.description}", markup=False),
         BarColumn(finished_style="green"),
@@ -131,7 +133,7 @@ def progress_bar(console: Console) -> Generator[Bar]:
 
 
 def progress_words(news: Progress) -> str:
-    """Return the progress in words, for where there is no bar."""
+    """Return the progress as text, for output without a bar."""
     message = f": {on_one_line(news.message)}" if news.message else ""
     return f"progress {_count(news, ' of ')}{message}"
 
@@ -142,19 +144,19 @@ def _count(news: Progress, between: str = "/") -> str:
 
 
 def _drawn(number: float) -> float:
-    """Return a number that can be divided and written, whatever integer the server sends."""
+    """Return a number that can be divided and printed, whatever integer the server sends."""
     return max(-_LARGEST_DRAWN, min(number, _LARGEST_DRAWN))
 
 
 async def read_line() -> str:
-    """Return a line from the terminal, empty at its end (Ctrl-D). Waits without a thread, so that Ctrl-C can end it: a
-    terminal is readable when a line is complete."""
+    """Return a line from the terminal, empty at its end (Ctrl-D). It waits without a thread, so that Ctrl-C can
+    interrupt it: a terminal is readable when a line is complete."""
     await trio.lowlevel.wait_readable(sys.stdin.fileno())
     return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
 
 
 def forget_typed() -> None:
-    """Drop characters typed before the question, since they were not meant as an answer."""
+    """Drop characters typed before the question, because they were not meant as an answer."""
     import termios  # Windows has none
 
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -1,4 +1,4 @@
-"""Options of the commands that serve over HTTP about the access tokens of their clients, and what they mean."""
+"""Options for access tokens of clients, for commands that serve over HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .group import repeatable
+from .group import in_section, repeatable
 from .printable import CommandError, say
 
 if TYPE_CHECKING:
@@ -19,40 +19,39 @@ if TYPE_CHECKING:
 _OPTIONS: Final = ("issuers", "resource", "audiences", "jwks", "scopes", "algorithms", "require_typ", "trust_http")
 
 
+@in_section("Token options")
 def token_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add --issuer and the options that go with it. The function gets the argument ``auth``: a `Protected`, or `None`
+    """Add --issuer and the options that need it. The function gets the argument ``auth``: a `Protected`, or `None`
     without --issuer."""
 
     @repeatable(
-        "--issuer", "issuers", "URL", "An authorization server whose signed tokens (JWT) each HTTP request needs."
+        "--issuer", "issuers", "URL", "Require in each HTTP request a JWT token signed by this authorization server."
     )
-    @click.option(
-        "--resource", metavar="URL", help="The URL of the server, as its clients write it. Goes with --issuer."
-    )
-    @repeatable("--audience", "audiences", "NAME", "A name of the server in tokens. Default: the URL of --resource.")
+    @click.option("--resource", metavar="URL", help="URL of the server, as clients write it. Required with --issuer.")
+    @repeatable("--audience", "audiences", "NAME", "Audience that tokens must have. Default: the URL of --resource.")
     @click.option(
         "--jwks",
         metavar="URL|FILE",
-        help="The keys of the issuer: a URL, or a file with the JWK set. Default: those that its metadata name.",
+        help="JWK set with the keys of the issuer: a URL or a file. Default: the URL in the issuer's metadata.",
     )
-    @repeatable("--scope", "scopes", "SCOPE", "A scope that each token needs.")
+    @repeatable("--scope", "scopes", "SCOPE", "Scope that each token must have.")
     @click.option(
         "--algorithms",
         metavar="NAMES",
-        help="Accepted algorithms of signatures, as RS256,ES256. Default: all safe ones.",
+        help="Accepted signature algorithms, such as RS256,ES256. Default: all secure ones.",
     )
     @click.option(
         "--require-typ/--no-require-typ",
         default=True,
-        help="Accept only tokens of the type at+jwt, or also those of issuers that write JWT or no type. ID tokens are "
-        "told apart by --audience alone then.",
+        help="Accept only tokens of type at+jwt, or also those of type JWT or without a type. In the latter case, only "
+        "--audience distinguishes them from ID tokens.",
     )
     @repeatable(
         "--trust-http",
         "trust_http",
         "HOST",
-        "A host of a private network that --issuer, --resource and --jwks may name with http://. Whoever reads the "
-        "traffic there sees the tokens.",
+        "A host of a private network for which --issuer, --resource and --jwks may be http:// URLs. Tokens are then "
+        "sent in plain text.",
     )
     @wraps(command)
     def run(**named: Any) -> int:
@@ -72,16 +71,14 @@ def _protected(
     require_typ: bool,
     trust_http: tuple[str, ...],
 ) -> Protected | None:
-    """Return the authorization that the options describe; `None` without one. Raises `click.UsageError` for options
-    that do not go together, and `CommandError` for values that make no sense."""
+    """Return the authorization that the options describe, or `None` without --issuer. Raises `click.UsageError` for
+    options that can't be combined, and `CommandError` for invalid values."""
     if not issuers:
         if any((resource, audiences, jwks, scopes, algorithms, not require_typ, trust_http)):
-            raise click.UsageError(
-                "--resource, --audience, --jwks, --scope and other options for tokens go with --issuer"
-            )
+            raise click.UsageError("--resource, --audience, --jwks, --scope and other token options need --issuer")
         return None
     if resource is None:
-        raise click.UsageError("--issuer needs --resource: the URL of the server, as its clients write it")
+        raise click.UsageError("--issuer needs --resource: the URL of the server, as clients write it")
     keys = None if jwks is None or "://" in jwks else _key_set(Path(jwks))
     try:
         from ..auth.resource_server.jwt import JWTVerifier
@@ -103,10 +100,10 @@ def _protected(
             scopes=frozenset(scopes),
             trusted_http_hosts=trust_http,
         )
-    except (ImportError, ValueError) as error:  # the first where the extra that checks tokens is not installed
+    except (ImportError, ValueError) as error:  # ImportError: the extra that checks tokens isn't installed
         raise CommandError(str(error)) from None
     if trust_http:
-        say(f"--trust-http: tokens and keys travel in plain text to and from {', '.join(trust_http)}")
+        say(f"--trust-http: tokens and keys are sent in plain text to and from {', '.join(trust_http)}")
     return protected
 
 

@@ -1,7 +1,7 @@
-"""Worker processes of ``trio-mcp run``, which share listening sockets: `open_worker` starts one for a supervisor, and
-`WorkerLink` is a worker's end of the connection between the two.
+"""Worker processes of ``trio-mcp run``, which share listening sockets. `open_worker` starts one for a supervisor, and
+`WorkerLink` is a worker's end of the connection to it.
 
-A worker reports when its server listens, and ends when the supervisor is gone.
+A worker reports when its server listens, and ends when the supervisor has ended.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .supervisor import START_ENDS_WITHIN, Process, ReadyReport, Supervisor
 _VARIABLE: Final = "TRIO_MCP_WORKER"
 _SECRET_BYTES: Final = 32
 _LONGEST_REPORT: Final = 10_000
-"""Maximum bytes of the report of a worker, which runs the author's code."""
+"""Maximum bytes of a worker's report, because a worker runs the author's code."""
 _LONGEST_NAME: Final = 1000
 _LAST_REQUESTS: Final = 0.5
-"""Seconds in which a worker that accepts nothing more takes requests over its open connections."""
+"""Seconds in which a worker that accepts no more connections still takes requests over its open connections."""
 _LIFESPAN: Final = 5.0
-"""Seconds that the end of a lifespan and of the interpreter may take."""
+"""Seconds that the lifespan and the interpreter may take to end."""
 
 
 def seconds_to_end(limits: Limits) -> float:
-    """Return the seconds that a worker with these limits may take to end before the supervisor kills it."""
+    """Return how many seconds a worker with these limits may take to end before the supervisor kills it."""
     return _LAST_REQUESTS + limits.drain_delay + limits.drain_timeout + limits.shutdown_grace + _LIFESPAN
 
 
@@ -55,13 +55,13 @@ class WorkerLink:
     secret: bytes
     """A secret that all workers share."""
     metrics: str | None
-    """The path of the Unix socket at which the supervisor asks for metrics."""
+    """The path of the Unix socket over which the supervisor queries the metrics."""
     _life: socket.socket
     _ends_within: float = START_ENDS_WITHIN
 
     @staticmethod
     def from_environment() -> WorkerLink | None:
-        """Return the link of this process; `None` where it is no worker. Children of the process get none."""
+        """Return the link of this process, or `None` if it isn't a worker. Child processes get no link."""
         text = os.environ.pop(_VARIABLE, None)
         if text is None:
             return None
@@ -77,28 +77,29 @@ class WorkerLink:
         return link
 
     def _end_with_supervisor(self) -> None:
-        """End the process when the supervisor is gone. Runs in a thread, so that neither an import nor a busy handler
-        keeps the port from the next supervisor."""
+        """End the process when the supervisor has ended. Runs in a thread, so that neither an import nor a busy handler
+        blocks the port for the next supervisor."""
         poll = select.poll()
-        poll.register(self._life, 0)  # only reports when the other end closes
+        poll.register(self._life, 0)  # reports only that the other end was closed
         poll.poll()
         for each in self.listeners:
-            with suppress(OSError):  # another worker was first, or the system can only shut connections down
+            with suppress(OSError):  # another worker has done this, or the system can shut down only connections
                 each.shutdown(socket.SHUT_RDWR)  # in all processes, including stopped ones
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._ends_within)
         os.kill(os.getpid(), signal.SIGKILL)  # the process is busy, and doesn't handle signals
 
     def report_listening(self, name: str, limits: Limits) -> None:
-        """Report to the supervisor that the server ``name`` listens. Synchronous: writes a few bytes, once."""
+        """Report to the supervisor that the server ``name`` listens. This is synchronous: it writes a few bytes
+        once."""
         self._ends_within = seconds_to_end(limits)
         report = {"server": name[:_LONGEST_NAME], "ends_within": self._ends_within}
-        with suppress(OSError):  # the supervisor is gone: the thread ends the process
+        with suppress(OSError):  # the supervisor has ended, and the thread ends this process
             self._life.sendall(json.dumps(report).encode() + b"\n")
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
         """Wait until the supervisor replaces this worker, then end the process as SIGTERM would. A replaced worker
-        accepts no new connections, and serves its open connections for a while."""
+        accepts no new connections, but serves its open connections for a while."""
         await trio.lowlevel.wait_readable(self._life)
         for listener in listeners:
             listener.stop()
@@ -109,13 +110,13 @@ class WorkerLink:
 
 
 class WorkerListener(trio.abc.Listener[trio.SocketStream]):
-    """A listener on a socket that other processes share, which can stop to accept."""
+    """A listener on a socket that other processes share. It can stop accepting."""
 
     def __init__(self, shared: socket.socket) -> None:
         self.transport_listener = trio.SocketListener(trio.socket.from_stdlib_socket(shared))
-        """The listener that accepts, under the name that `trio.SSLListener` has for it."""
+        """The listener that accepts, under the name that `trio.SSLListener` expects."""
         self._scope = trio.CancelScope()
-        """The scope of the present `accept`."""
+        """The cancel scope of the current `accept`."""
         self._is_stopped = False
 
     async def accept(self) -> trio.SocketStream:
@@ -125,7 +126,7 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
                 try:
                     return await self.transport_listener.accept()
                 except OSError as error:
-                    if error.errno != EINVAL:  # the socket was shut down by another worker: the supervisor is gone
+                    if error.errno != EINVAL:  # EINVAL: another worker has shut down the socket
                         raise
         await trio.sleep_forever()
         raise AssertionError("unreachable")
@@ -135,7 +136,7 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         await self.transport_listener.aclose()
 
     def stop(self) -> None:
-        """Accept nothing more: other workers do."""
+        """Accept no more connections, because other workers do."""
         self._is_stopped = True
         self._scope.cancel(reason="another worker accepts now")
 
@@ -170,21 +171,21 @@ class _Process(Process):
         """Make the worker stop accepting connections: see `Process.retire`."""
         try:
             os.write(self._life.socket.fileno(), b"r")
-        except OSError:  # it has ended, or closed this descriptor
+        except OSError:  # the process has ended, or has closed this descriptor
             self.send(signal.SIGTERM)
 
     def send(self, number: int) -> None:
         """Send a signal: see `Process.send`."""
         if self._process.returncode is None:
-            with suppress(OSError):  # it has changed its user, or is gone
+            with suppress(OSError):  # the process has ended, or has changed its user
                 self._process.send_signal(number)
 
 
 def _output(descriptor: int) -> int | None:
-    """Return the standard stream for a worker: ours, unless it is broken. With a broken one, importing a file that
-    prints would fail."""
+    """Return the standard stream for a worker: ours, unless it is broken. With a broken one, a file that prints while
+    it is imported would fail."""
     poll = select.poll()
-    poll.register(descriptor, 0)  # only reports errors: a pipe without a reader, a closed terminal
+    poll.register(descriptor, 0)  # reports only errors: a pipe without a reader, a closed terminal
     return subprocess.DEVNULL if poll.poll(0) else None
 
 
@@ -192,7 +193,7 @@ def _output(descriptor: int) -> int | None:
 async def open_worker(
     listeners: Sequence[socket.socket], secret: bytes, metrics: str | None = None
 ) -> AsyncGenerator[_Process]:
-    """Start a worker with the command line of this process, which serves its metrics in the folder ``metrics``. If the
+    """Start a worker with the command line of this process. It serves its metrics in the folder ``metrics``. If the
     process still runs at the end of the block, it is killed. Raises `OSError` if the system can't start a process."""
     ours, theirs = socket.socketpair()
     async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as life:
@@ -208,9 +209,9 @@ async def open_worker(
                     stderr=_output(2),
                     pass_fds=[*numbers, theirs.fileno()],
                     env={**os.environ, _VARIABLE: given},
-                    process_group=0,  # Ctrl-C is for the supervisor, which passes it on
+                    process_group=0,  # only the supervisor gets Ctrl-C, and passes it on
                 )
-            except RuntimeError as error:  # the system can't start one more thread, which starts the process
+            except RuntimeError as error:  # the system can't start the thread that starts the process
                 raise OSError(EAGAIN, str(error)) from error
         try:
             yield _Process(process, life)
@@ -220,7 +221,7 @@ async def open_worker(
 
 @asynccontextmanager
 async def _metrics_page(where: tuple[str, int] | None) -> AsyncGenerator[str | None]:
-    """Serve the page of metrics at ``where``, and return the folder of the workers' sockets; `None` without a page."""
+    """Serve the metrics page at ``where``, and return the folder of the workers' sockets, or `None` without a page."""
     if where is None:
         yield None
         return
@@ -237,9 +238,9 @@ async def supervise(
     watched: str | None,
     metrics: tuple[str, int] | None = None,
 ) -> int:
-    """Run a `Supervisor`; with ``watched``, a folder, changes of Python files in the folder replace the workers.
-    ``metrics`` are host and port of the page of all workers. ``listeners`` are closed at the end. Raises `CommandError`
-    for metrics that cannot be served."""
+    """Run a `Supervisor`. Changes of Python files in the folder ``watched`` replace the workers. ``metrics`` are host
+    and port of the metrics page of all workers. ``listeners`` are closed at the end. Raises `CommandError` if metrics
+    can't be served."""
     changes: AsyncIterator[object] | None = None
     if watched is not None:
         from watchfiles import PythonFilter, awatch
@@ -247,10 +248,10 @@ async def supervise(
         changes = awatch(watched, watch_filter=PythonFilter())
     secret = secrets.token_bytes(_SECRET_BYTES)
     try:
-        async with log_in_thread(), _metrics_page(metrics) as folder:  # standard error may have no reader
+        async with log_in_thread(), _metrics_page(metrics) as folder:  # standard error may not be read
             return await Supervisor(partial(open_worker, listeners, secret, folder), count, announce, changes).run()
     finally:
         for each in listeners:
-            with suppress(OSError):  # the system can only shut connections down
-                each.shutdown(socket.SHUT_RDWR)  # child processes of workers may hold the socket as well
+            with suppress(OSError):  # the system can shut down only connections
+                each.shutdown(socket.SHUT_RDWR)  # child processes of workers may also hold the socket
             each.close()

@@ -1,1 +1,1 @@
-"""The commands, one in each file: arguments, options and help, and the work of the command."""
+"""The commands, one per module: their arguments, options and help, and what they do."""

@@ -1,4 +1,4 @@
-"""``trio-mcp bridge`` serves a server that runs or listens elsewhere."""
+"""``trio-mcp bridge``: exposes a server over another transport."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from ...runtime.transport import ConnectionLost
 from ...serving.process import serve_stdio
 from .. import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED
 from ..addresses import Addresses, address_options, log_level_option, serving_on
-from ..group import choice
+from ..group import choice, in_section
 from ..printable import CopiedToStderr, log_to_stderr
 from ..targets import SignIn, target_typed, with_extras
 from .options import (
+    CONNECTION,
     ERAS,
     TARGET,
     TargetCommand,
@@ -42,7 +43,9 @@ from .options import (
 @config_option_of_starters
 @sign_in_options
 @address_options
-@choice("--era", ERAS, "auto", "Era of the protocol to speak; auto: the era of each client, if the server has it.")
+@in_section(CONNECTION)(
+    choice("--era", ERAS, "auto", "Era of the protocol to use. With auto, that of each client, if TARGET supports it.")
+)
 @revision_option
 @log_level_option
 def bridge(
@@ -54,29 +57,30 @@ def bridge(
     log_level: str,
     sign_in: SignIn,
 ) -> int:
-    """Serve another server, over another transport or in another era.
+    """Expose a server over another transport or protocol era.
 
-    TARGET is a command ("python server.py", or the words of it after --), a URL (https://, http://, wss://, ws://,
+    TARGET is a command ("python server.py", or its words after --), a URL (https://, http://, wss://, ws://,
     tcp://HOST:PORT, unix:///PATH, http+unix://SOCKET/PATH), a Python file with a server for `trio-mcp run`, or a name
     from the configuration file of a host.
 
-    With --http, --websocket, --tcp or --unix, each client gets its own connection to TARGET: its own process if TARGET
-    is a command; modern clients over HTTP share one. Otherwise the only client is the program that started this
-    command, on standard input and output; a host that can only start commands can thus use a server that listens.
+    With --http, --websocket, --tcp or --unix, each client gets its own connection to TARGET. If TARGET is a command,
+    each client gets its own process. Modern clients over HTTP share one connection. Without these options, the only
+    client is the program that started this command, on standard input and output. So a host that can only start
+    commands can use a server with a URL.
 
     \b
         trio-mcp bridge --http 8000 -- npx -y some-server
         trio-mcp bridge https://mcp.example.com/mcp
 
-    A TARGET that is protected is called with your authorization, whoever the client is, so see who can reach the
-    bridge. Tokens of clients are never handed on. A bridge that a host has started needs --sign-in to open your
-    browser; `trio-mcp inspect TARGET` in a terminal signs in beforehand.
+    If TARGET is protected, requests of every client are sent with your authorization, so check who can reach the
+    bridge. Tokens of clients are never passed on. If a host starts the bridge, it opens your browser only with
+    --sign-in. You can sign in beforehand by running `trio-mcp inspect TARGET` in a terminal.
 
-    Requests, cancels, progress, logs, changes and questions pass in both directions. Clients of either era can use
-    servers of the other. The standard error of a command is copied to ours.
+    Requests, cancellations, progress, logs, changes and questions pass in both directions. Clients of either era can
+    use servers of the other era. The standard error of a command is copied to this one's.
 
-    Exit status: 0; 2 for wrong usage; and while there was one client on standard input and output, 3 when TARGET could
-    not be reached, or was lost, and 6 when TARGET wanted a token, and there was no good one.
+    Exit status: 0 success; 2 wrong usage. With one client on standard input and output also: 3 TARGET couldn't be
+    reached, or disconnected; 6 TARGET requires a token that wasn't available or was refused.
     """
     where = target_typed(words_after_dashes(target), config, ThreadedSink(CopiedToStderr().write), sign_in)
     where = with_extras(where, (), (), revision)
@@ -89,12 +93,12 @@ def bridge(
 
 @define
 class _TargetOpener:
-    """Open ``target`` for each client, in ``era`` if given."""
+    """Opens ``target`` for each client, in ``era`` if it is set."""
 
     _target: Target
     _era: Literal["auto", "modern", "legacy"]
     status: int = ENDED_WELL
-    """The exit status for the latest loss of a connection, or refusal of one."""
+    """The exit status for the last connection that was lost or refused."""
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:
@@ -113,7 +117,7 @@ class _TargetOpener:
 
 
 def _name_of(target: Target) -> str:
-    """Return the bridge's name for ``target``, for the people who run the bridge."""
+    """Return the bridge's name for ``target``, which its operator sees."""
     if isinstance(target, Command):
         return os.path.basename(cast("str", target.words[0]))
     return unquote(urlsplit(target.url).netloc) or target.url if isinstance(target, Address) else "server"

@@ -1,6 +1,6 @@
-"""``trio-mcp demo`` starts a bundled server in a child process, and shows the features of a client.
+"""``trio-mcp demo``: starts a bundled server in a child process, and shows what a client can do.
 
-Over HTTP or WebSocket two clients use one server at once, and one client cancels.
+Over HTTP or WebSocket, two clients use one server at the same time, and one of them cancels.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .. import INTERRUPTED
 from ..signals import run_until_interrupted
 from ..terminal import progress_bar, progress_words, read_line
 
-_WITH_AUTHORIZATION = """the demo with authorization is an example in the repository, and no part of the package. \
+_WITH_AUTHORIZATION = """the demo with authorization is an example in the repository, not in the package. \
 In a clone, with Node.js 22 or newer and npm:
   pip install -e '.[cli,auth]'
   python -m examples.authorization"""
@@ -38,21 +38,22 @@ In a clone, with Node.js 22 or newer and npm:
 
 @click.command()
 @click.option(
-    "--http", "transport", flag_value="http", help="Over HTTP, with two clients at once, one of which gives up."
+    "--http", "transport", flag_value="http", help="Run the demo over HTTP, with two clients, one of which cancels."
 )
-@click.option("--websocket", "transport", flag_value="websocket", help="The same over WebSocket.")
+@click.option("--websocket", "transport", flag_value="websocket", help="Run the demo over WebSocket, with two clients.")
 @click.option(
     "--auth",
     "transport",
     flag_value="auth",
-    help="Say how to run the demo with an authorization server: sign-in, step-up, refresh, revocation.",
+    help="Print how to run the demo with an authorization server: sign-in, step-up, refresh, revocation.",
 )
 def demo(transport: str | None) -> int:
-    """Call a bundled server and see what happens in it.
+    """Run a demo with a bundled server in a child process.
 
-    Starts the server in a child process, lists its tools, runs a long call with progress and log lines, lets the server
-    ask you a question, gives up on a call to show how soon the handler's cleanup runs in the other process, and starts
-    a task. Takes about five seconds. Without a terminal, the demo answers the question itself and prints plain lines.
+    The demo lists the server's tools and makes a long call with progress and log messages. The server asks you a
+    question. Then the demo cancels a call, to show how soon the handler's cleanup runs in the other process, and starts
+    a task. It takes about five seconds. Without a terminal, the demo answers the question itself and prints plain
+    lines.
     """
     if transport is None:
         return run_demo()
@@ -61,19 +62,19 @@ def demo(transport: str | None) -> int:
     return run_demo(lambda screen: _run_story(screen, f"--{transport}"))
 
 
-# -P: what lies in the current directory is none of the demo's business.
+# -P: don't import modules from the current directory.
 SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo_server"]
 PATIENCE: Final = 0.5
 
 
 class DemoFailed(Exception):
-    """The demo did not show its point."""
+    """The demo didn't work as expected."""
 
 
 def run_demo(story: Callable[[Screen], Awaitable[None]] | None = None) -> int:
-    """Run the demo on standard output: ``story``, or the story over stdio.
+    """Run the demo on standard output: ``story``, by default the one over stdio.
 
-    Return the exit status: 0, 1 when it failed, 130 after Ctrl-C.
+    Return the exit status: 0 success, 1 failure, 130 after Ctrl-C.
     """
     try:
         run_until_interrupted(lambda: (story or _story_over_stdio)(Screen()))
@@ -105,7 +106,7 @@ async def _story_over_stdio(screen: Screen) -> None:
 
 
 async def pack(client: Client, screen: Screen) -> str:
-    """Make a long call, with progress and log lines on the way, and return a line for the summary."""
+    """Make a long call with progress and log messages, and return a line for the summary."""
     screen.headline("2. A long call, with progress and log lines on the way")
     notifications = 0
     with screen.progress() as show:
@@ -135,18 +136,18 @@ async def _give_up(client: Client, screen: Screen) -> list[str]:
 
 
 async def watch(client: Client, screen: Screen) -> list[str]:
-    """Give up on a call that never ends, and return lines about the events in the server."""
+    """Cancel a call that would never end, and return lines about what happened in the server."""
     with trio.move_on_after(PATIENCE) as scope:
         await client.call_tool("watch", {"folder": "photos"})
     gave_up = time.monotonic() + scope.deadline - trio.current_time()
     end = await _last_watch(client)
-    # Both processes read the machine's monotonic clock.
+    # Both processes use the machine's monotonic clock, so their times can be compared.
     handler = (end["handler_ended"] - gave_up) * 1000
     child = (end["child_task_ended"] - gave_up) * 1000
     screen.say(f"  process {os.getpid()}, the client: its deadline passed and it left the scope")
     screen.say(f"  process {end['process']}, the server: the handler's finally ran {handler:.1f} ms after the deadline")
     screen.say(f"  process {end['process']}, the server: the handler's child task ended {child:.1f} ms after it")
-    screen.say(f"  what the handler was told: {end['reason']}")
+    screen.say(f"  the cancel reason in the handler: {end['reason']}")
     return [
         f"cancelled call: the handler's finally ran {handler:.1f} ms after the deadline, in the other process",
         f"its child task: ended {child:.1f} ms after the deadline",
@@ -161,7 +162,7 @@ async def _last_watch(client: Client) -> Mapping[str, Any]:
 
 
 async def pack_again(client: Client, screen: Screen) -> str:
-    """Make one more call, to show that the connection goes on, and return a line for the summary."""
+    """Make one more call, to show that the connection still works, and return a line for the summary."""
     screen.headline("5. The same connection, one more call")
     result = tool_text(await client.call_tool("pack", {"files": 2}))
     screen.say(f"  {result}")
@@ -169,18 +170,18 @@ async def pack_again(client: Client, screen: Screen) -> str:
 
 
 async def _start_task(client: Client, screen: Screen) -> str:
-    screen.headline("6. A call that goes on without its caller, as a task")
+    screen.headline("6. A call that continues without its caller, as a task")
     task = await client.start_task("develop", {"photos": 5})
     screen.say(f"  the server has answered with the id of the task, {task.id}")
     screen.say(f"  meanwhile: {tool_text(await client.call_tool('pack', {'files': 2}))}")
     screen.say(f"  the task is {(await task.get()).status}")
     result = tool_text(await task.result())
-    screen.say(f"  the result, asked for by the id: {result}")
+    screen.say(f"  the result, requested with the id: {result}")
     return f"task: {result}, while its caller did something else"
 
 
 def tool_text(result: CallToolResult) -> str:
-    """Return the text of ``result``. Raises `DemoFailed` for one that says that the tool failed."""
+    """Return the text of ``result``. Raises `DemoFailed` if the tool failed."""
     text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
     if result.is_error:
         raise DemoFailed(f"a tool of the demo server failed: {text}")
@@ -197,7 +198,7 @@ async def _run_story(screen: Screen, option: str) -> None:
     started = time.monotonic()
     async with _server(option) as (process, url):
         screen.say(f"  {url}")
-        # One server serves both eras, and asks in both.
+        # One server serves both eras, and asks its question in both.
         async with (
             Address(url).open(era="legacy", elicitation=screen.answer, on_log=screen.log) as one,
             Address(url).open(era="modern") as two,
@@ -236,12 +237,12 @@ async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
 
 @asynccontextmanager
 async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
-    """Run the server in a process of its own, where ``option`` of `trio-mcp run` says, and yield the process and the
-    server's URL. The process is killed at the end."""
+    """Run the server in its own process, on the address that ``option`` of `trio-mcp run` specifies, and yield the
+    process and the server's URL. The process is killed at the end."""
     spec = find_spec("trio_mcp.cli.demo_server")
     assert spec is not None
     assert spec.origin is not None
-    # -P: what lies in the current directory is none of the demo's business.
+    # -P: don't import modules from the current directory.
     command = [sys.executable, "-P", "-m", "trio_mcp.cli", "run", spec.origin, option, "0"]
     process = await trio.lowlevel.open_process(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
@@ -265,7 +266,7 @@ async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
 
 
 def _address_in(output: str) -> str:
-    """Return the address in a line that a server printed; empty before a whole line is there."""
+    """Return the address in a line that a server printed. Empty until the line is complete."""
     for line in output.split("\n")[:-1]:
         address, end, _ = line.rpartition(" at ")[2].partition(";")
         if end and "://" in address:
@@ -274,7 +275,7 @@ def _address_in(output: str) -> str:
 
 
 async def _copy(stderr: trio.abc.ReceiveStream) -> None:
-    """Copy further output of the server to our standard error, for the user."""
+    """Copy further output of the server to this process's standard error."""
     async for data in stderr:
         print(data.decode(errors="replace"), end="", file=sys.stderr)
 
@@ -282,8 +283,8 @@ async def _copy(stderr: trio.abc.ReceiveStream) -> None:
 class Screen:
     """Standard output and, for answers, standard input.
 
-    ``is_terminal`` is true when both are a terminal, so that there is a user to ask. Otherwise only plain lines are
-    written, without control codes.
+    ``is_terminal`` is true if both are a terminal, so that a user can answer. Otherwise only plain lines are written,
+    without control codes.
     """
 
     def __init__(self) -> None:
@@ -296,11 +297,11 @@ class Screen:
         self.say(text, "bold")
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a line, however long."""
+        """Print a line without wrapping it."""
         self._console.print(Text(text, style), soft_wrap=True)
 
     def summary(self, lines: Iterable[str]) -> None:
-        """Print the last part, a line for each of the others."""
+        """Print the summary, with one line per part."""
         self.headline("Summary")
         for line in lines:
             self.say(f"  - {line}")
@@ -314,7 +315,7 @@ class Screen:
         self._console.print(table)
 
     def log(self, message: LogParams) -> None:
-        """Print a log line of the server, above the bar while there is one."""
+        """Print a log message of the server, above the progress bar if there is one."""
         self.say(f"  log {message.level}: {message.data}", "dim")
 
     @contextmanager
@@ -330,7 +331,7 @@ class Screen:
         self.say(f"  {progress_words(news)}")
 
     async def answer(self, question: ElicitFormParams) -> ElicitResult:
-        """Have the user fill in the form, or take its defaults when there is nobody to ask."""
+        """Have the user fill in the form. Without a terminal, use its defaults."""
         self.say(f"  the server asks: {question.message}")
         content: dict[str, str] = {}
         for name, field in question.requested_schema["properties"].items():

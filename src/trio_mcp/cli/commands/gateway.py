@@ -1,4 +1,4 @@
-"""``trio-mcp gateway`` serves the servers of a configuration file as one."""
+"""``trio-mcp gateway``: serves the servers of a configuration file as one server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...server.middleware import Next, ServerRequest
 from ...serving.process import serve_stdio
 from .. import ENDED_WELL
 from ..addresses import Addresses, log_level_option, serving_on
-from ..group import choice, repeatable
+from ..group import SectionedCommand, choice, repeatable
 from ..members import loaded_pins, members_in
 from ..printable import log_to_stderr, name_shown, say
 from ..serving_options import serving_options, supervised
@@ -34,45 +34,46 @@ if TYPE_CHECKING:
     from ...hosting.pins import PinPolicy
 
 _MOST_WAIT: Final = 10.0
-"""Seconds for which the first lists wait for members that are starting; later members are announced as changes."""
+"""Seconds for which the first lists wait for members that are starting. Members that take longer are announced as
+changes."""
 _WITH_LISTS: Final = (
     *("tools/list", "prompts/list", "resources/list", "resources/templates/list"),
     *("tools/call", "prompts/get", "resources/read"),
 )
 
 
-@click.command(context_settings={"auto_envvar_prefix": "TRIO_MCP"})
+@click.command(cls=SectionedCommand, context_settings={"auto_envvar_prefix": "TRIO_MCP"})
 @click.option(
     "--config",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The file whose mcpServers are served. The command of an entry gets a few harmless variables (PATH, HOME, "
-    "...) and those of the entry.",
+    help="The file whose mcpServers are served. The command of an entry gets a few harmless environment variables "
+    "(PATH, HOME, ...) and those of the entry.",
 )
 @sign_in_options
 @serving_options
 @click.option(
-    "--searchable", is_flag=True, help="List two tools in the place of all: one that finds tools, one that calls them."
+    "--searchable", is_flag=True, help="List two tools instead of all: one that finds tools, and one that calls them."
 )
-@repeatable("--pinned", "pinned", "NAME", "A tool that is listed in spite of --searchable.")
+@repeatable("--pinned", "pinned", "NAME", "A tool that is listed even with --searchable.")
 @click.option(
     "--max-name-length",
     type=click.IntRange(32, 128),
     metavar="LENGTH",
-    help="Limit names of tools and prompts to so many characters of [a-zA-Z0-9_-]. Most model providers accept 64.",
+    help="Shorten names of tools and prompts to LENGTH characters of [a-zA-Z0-9_-]. Most model providers accept 64.",
 )
 @click.option(
     "--pins",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Offer a tool only as approved by `trio-mcp pins approve FILE`. A new or changed tool is held.",
+    help="Offer only tools that were approved with `trio-mcp pins approve FILE`, and hold new and changed tools.",
 )
 @choice(
     "--pin-policy",
     ("hold", "warn", "refuse"),
     "hold",
-    "For a tool that --pins does not have: do not offer it (hold), nor any other tool of its server (refuse), or offer "
-    "it and log a warning (warn).",
+    "What to do with a tool that isn't in --pins: don't offer it (hold), offer no tool of its server (refuse), or "
+    "offer it and log a warning (warn).",
 )
 @log_level_option
 def gateway(
@@ -88,27 +89,27 @@ def gateway(
 ) -> int:
     """Serve the servers of a configuration file as one server.
 
-    Tools and prompts are named SERVER__NAME, resources member://SERVER/URI. Use --max-name-length 64 if your model
-    provider refuses long names. The gateway connects to each server once,
-    starts those that have failed again, and goes on with the others meanwhile: what a server offered last stays in the
-    lists, and its calls fail until it is back.
+    Tools and prompts are named SERVER__NAME, and resources member://SERVER/URI. Use --max-name-length 64 if your model
+    provider rejects long names. The gateway connects to each server once, and restarts servers that have failed. In the
+    meantime the others keep working: the lists still contain what the failed server offered last, and its calls fail
+    until it is back.
 
     \b
         trio-mcp gateway --config mcp.json --http 8000
 
-    Without an address the only client is the program that started this command, on standard input and output. Each
-    server is called with the authorization of its entry, or as you have signed in, whoever the client is, so see who
-    can reach the gateway. Tokens of clients are never handed on. ${NAME} in an entry stands for the variable of this
-    environment. The standard error of commands is copied to ours.
+    Without an address, the only client is the program that started this command, on standard input and output. Requests
+    of every client are sent to a server with the authorization of its entry, or with your sign-in, so check who can
+    reach the gateway. Tokens of clients are never passed on. In an entry, ${NAME} is replaced with the environment
+    variable NAME. The standard error of servers is copied to this command's.
 
-    The gateway listens at once. The first lists wait for servers that are starting, for ten seconds at most. With
-    --workers each process has its own connections to the servers. Each option can be given by a variable instead,
-    --http by TRIO_MCP_HTTP.
+    The gateway listens at once. The first lists wait for servers that are starting, for at most ten seconds. With
+    --workers, each process has its own connections to the servers. Each option can also be set by an environment
+    variable: --http by TRIO_MCP_HTTP.
 
-    Exit status: 0; 2 for wrong usage, or a file that cannot be read.
+    Exit status: 0 success; 2 wrong usage, or a file that can't be read.
     """
     if pinned and not searchable:
-        raise click.UsageError("--pinned goes with --searchable")
+        raise click.UsageError("--pinned needs --searchable")
     members = members_in(config, sign_in)
     pin = None if pins is None else loaded_pins(pins, pin_policy)
     if (status := supervised(addresses)) is not None:
@@ -134,7 +135,7 @@ def gateway(
 
 
 async def _report(group: Group, config: Path) -> None:
-    """Report the members that aren't ready in time, those whose lists are incomplete, and how to approve tools."""
+    """Report members that aren't ready in time, members with incomplete lists, and how to approve tools."""
     with trio.move_on_after(_MOST_WAIT):
         await group.settled()
     for status in group.statuses.values():
@@ -149,7 +150,8 @@ async def _report(group: Group, config: Path) -> None:
 
 
 async def _with_all_members(server: Gateway, deadline: float, request: ServerRequest, next: Next) -> Any:
-    """Answer a request. Lists, and names that no member has listed so far, wait for the members that are starting."""
+    """Answer a request. Lists, and requests with names that no member has listed so far, wait for members that are
+    starting."""
     params = request.params
     name = params.uri if isinstance(params, ReadResourceParams) else getattr(params, "name", None)
     with trio.move_on_at(deadline):

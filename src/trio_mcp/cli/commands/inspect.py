@@ -1,7 +1,7 @@
-"""``trio-mcp inspect`` asks a server for its description and all its offers, and prints tables or JSON.
+"""``trio-mcp inspect``: asks a server what it offers, and prints tables or JSON.
 
-A TARGET that is a host alone is looked up in the catalogue of its domain. The user is asked before a connection to
-another host, and told where the card and the live server differ.
+If TARGET is only a host, its catalog is read. The user is asked before a connection to another host is made, and is
+shown where the card and the live server differ.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ from .options import TARGET, ConnectionOptions, TargetCommand, connection_option
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object, schemas included.")
-@click.option("--web", is_flag=True, help="Serve a page to look at the server and to use it, until Ctrl-C.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="Port of the page.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything, including schemas, as one JSON object.")
+@click.option("--web", is_flag=True, help="Serve the web inspector until Ctrl-C.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="Port of the web inspector."
+)
 @connection_options
 def inspect(
     target: str,
@@ -62,7 +64,7 @@ def inspect(
 ) -> int:
     """Show the tools, resources, prompts and skills of a server.
 
-    TARGET is a command ("python server.py", or the words of it after --), a URL (https://, http://, wss://, ws://,
+    TARGET is a command ("python server.py", or its words after --), a URL (https://, http://, wss://, ws://,
     tcp://HOST:PORT, unix:///PATH, http+unix://SOCKET/PATH), a Python file with a server for `trio-mcp run`, or a name
     from the configuration file of a host.
 
@@ -71,24 +73,24 @@ def inspect(
         trio-mcp inspect ws://127.0.0.1:8765/mcp --json
         trio-mcp inspect -- npx -y some-server --flag
 
-    Of a URL without a path, like https://example.com, the catalogue is read, and the card of a server in it, which says
-    where the server is. You are asked before anything is asked elsewhere, and told where card and server differ.
+    If TARGET is a URL without a path, like https://example.com, the command looks for the server in the catalog of that
+    host. You are asked before it connects to another host, and are shown where card and server differ.
 
-    With --web, an address on this machine is printed; open it in your browser. The page shows the same and more: it
-    calls tools by forms, shows progress, logs, results and all messages, asks you what the server asks, and cancels.
-    The address holds a secret: whoever knows it can use the server as you.
+    With --web, the command prints an address on this machine. Open it in your browser to use the web inspector: it
+    calls tools with forms, shows progress, logs, results and all messages, shows the server's questions, and cancels
+    calls. The address contains a secret: anyone who knows it can use the server as you.
 
-    A server that is protected has you sign in with your browser; the tokens are kept until `trio-mcp logout`. The time
-    that you take is not the server's. The member `oauth` of an entry in a configuration file says more about the way
-    to sign in: clientId, clientSecret, scopes, callbackPort.
+    If the server requires a token, you sign in with your browser. Tokens are kept until `trio-mcp logout`. The time
+    that you take doesn't count against --timeout. An entry of a configuration file can have a member `oauth` with
+    settings for signing in: clientId, clientSecret, scopes, callbackPort.
 
-    If a list fails, the others are shown, with the problem.
+    If a list fails, the others are shown, together with the problem.
 
-    Exit status: 0; 2 for a wrong TARGET, 3 when there is no connection, 4 when the server answers with an
-    error, 5 when the time is over (30 seconds unless given), 6 when the server wants a token, and there is no good one.
+    Exit status: 0 success; 2 wrong TARGET; 3 no connection; 4 the server responded with an error; 5 timeout (30 seconds
+    by default); 6 the server requires a token that wasn't available or was refused.
     """
     if web and as_json:
-        raise click.UsageError("--web is a page, and --json prints: choose one")
+        raise click.UsageError("--web and --json cannot be combined")
     typed = words_after_dashes(target)
     where = connection.target(typed, CopiedToStderr() if connection.stderr else None)
     config, era, timeout, card = connection.config, connection.era, connection.timeout or 30, None
@@ -101,7 +103,7 @@ def inspect(
         return inspect_in_browser(where, era=era, timeout=timeout, port=port)
     status = inspect_server(where, as_json=as_json, era=era, timeout=timeout, card=card)
     if status == OUT_OF_TIME and config is None and isinstance(typed, str) and is_file(typed):
-        say('if the file serves, or waits, when it is imported, put that under: if __name__ == "__main__":')
+        say('if the file serves or waits when it is imported, move that below: if __name__ == "__main__":')
     return status
 
 
@@ -111,8 +113,8 @@ _LONGEST_DESCRIPTION: Final = 60
 
 
 def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, card: ServerCard | None = None) -> int:
-    """Print the offers of ``target`` on standard output, within ``timeout`` seconds, and on standard error where
-    ``card`` says something else; return the exit status."""
+    """Print on standard output what ``target`` offers, within ``timeout`` seconds, and return the exit status. Print
+    differences from ``card`` on standard error."""
     offers: ServerOffers | None = None
     text, differing = "", list[str]()
 
@@ -126,7 +128,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
                 differing.extend(await differences(card, client))
             offers = ServerOffers(client)
             await offers.collect()
-            text = printed(offers)  # the time of this counts, too
+            text = printed(offers)  # rendering counts against the time limit, too
 
     status = ENDED_WELL
     try:
@@ -142,9 +144,9 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
 
 
 def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -> int:
-    """Serve the page of ``target`` on loopback until Ctrl-C, and print its address; return the exit status. Connecting,
-    and each list, gets ``timeout`` seconds. Raises `CommandError` where the ``port`` cannot be had."""
-    from ...inspecting.application import inspect_in_page  # late: most inspections need no page
+    """Serve the web inspector for ``target`` on loopback until Ctrl-C, print its address, and return the exit status.
+    Connecting, and each list, may take ``timeout`` seconds. Raises `CommandError` if the ``port`` can't be used."""
+    from ...inspecting.application import inspect_in_page  # imported late: needed only with --web
 
     def told(address: str) -> None:
         print(address, flush=True)
@@ -155,14 +157,14 @@ def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -
     except WITH_SERVER as error:
         return say_error(error)
     except OSError as error:
-        raise CommandError(f"cannot serve the page on port {port}: {error}") from None
+        raise CommandError(f"cannot serve the web inspector on port {port}: {error}") from None
     except KeyboardInterrupt:
-        say("the page is closed")
+        say("the web inspector is closed")
     return ENDED_WELL
 
 
 def _json(offers: ServerOffers) -> str:
-    # Escapes keep control characters from a terminal, and are the same JSON.
+    # JSON escapes keep control characters away from the terminal.
     return json.dumps(offers.as_json(), indent=2, ensure_ascii=sys.stdout.isatty()) + "\n"
 
 
@@ -236,13 +238,13 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
 
 
 def _described(schema: Any) -> str:
-    """Return the description of an argument, on one line behind its type; empty without one."""
+    """Return the description of an argument on one line, to follow its type. Empty if it has none."""
     text = as_object(schema).get("description")
     return f" - {on_one_line(text, _LONGEST_DESCRIPTION)}" if isinstance(text, str) and text.strip() else ""
 
 
 def _task_support(tool: Tool) -> str:
-    """Return whether the tool can, or has to, be called as a task; empty for neither."""
+    """Return whether the tool can or must be called as a task. Empty if it can't."""
     support = tool.execution.task_support if tool.execution is not None else None
     return support if support in ("optional", "required") else ""
 
@@ -270,28 +272,27 @@ _LEGACY = frozenset(row.name for row in LEGACY_REVISIONS)
 
 
 def is_host_alone(url: str) -> bool:
-    """Return whether ``url`` names a host, and no path of it, by HTTP."""
+    """Return whether ``url`` is an HTTP URL without a path."""
     parts = urlsplit(url)
     return parts.scheme in ("http", "https") and parts.path in ("", "/") and not parts.query
 
 
 def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard | None]:
-    """Return the endpoint that the catalogue at the host of ``typed`` leads to, and its card; where there is no
-    catalogue, or nothing in it, ``typed`` itself and `None`.
+    """Return the endpoint that the catalog at the host of ``typed`` leads to, and its card. If there is no catalog, or
+    it is empty, return ``typed`` itself and `None`.
 
-    The user at the terminal is asked which of several servers is meant, and before anything but the host that was typed
-    is asked for anything. Without a terminal nothing else is asked. Headers and tokens of the user go to the typed
-    origin alone. Each answer has ``timeout`` seconds. Raises `NoTarget`, `DiscoveryFailed` for a card, and
-    `trio.TooSlowError`.
+    At a terminal, the user chooses among several servers, and must agree before any other host is contacted. Without a
+    terminal, no other host is contacted. The user's headers and tokens are sent only to the typed origin. Each response
+    may take ``timeout`` seconds. Raises `NoTarget`, `DiscoveryFailed` for a card, and `trio.TooSlowError`.
     """
     origin = split_url(typed.url)[0]
     try:
         servers = run_until_interrupted(partial(discover, str(origin)), timeout)
     except DiscoveryFailed as error:
-        say(f"no catalogue, so the URL itself is asked: {error}")
+        say(f"no catalog ({error}); connecting to the URL itself")
         return typed, None
     if not servers:
-        say(f"the catalogue of {origin} names no server, so the URL itself is asked")
+        say(f"the catalog of {origin} lists no server; connecting to the URL itself")
         return typed, None
     visit = _DiscoveryDialog(origin)
     server = visit.chosen(servers)
@@ -300,19 +301,21 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
     card = run_until_interrupted(partial(read_card, server), timeout)
     visit.say(f"{name_shown(card.name)} {name_shown(card.version)}: {on_one_line(card.description)}")
     if card.endpoint is None:
-        raise NoTarget(f"the card of {card.name} names no URL of Streamable HTTP")
+        raise NoTarget(f"the card of {card.name} has no Streamable HTTP URL")
     url = card.endpoint.url
     visit.agree(url, "the server is")
     visit.say(f"  at {name_shown(url, _LONGEST_URL)}")
     if split_url(url)[0] == origin:
         return attrs.evolve(typed, url=url), card
     if typed.headers or isinstance(typed.auth, Bearer):
-        raise NoTarget(f"your headers and your token are for {origin}, and the server is elsewhere: name {url} itself")
+        raise NoTarget(
+            f"your headers and your token are for {origin}, but the server is on another host: use {url} as the target"
+        )
     return attrs.evolve(typed, url=url, auth=typed.auth if is_confidential(url) else None), card
 
 
 class _DiscoveryDialog:
-    """Hosts that the user has agreed to, beginning with the host that was typed."""
+    """Hosts that the user has agreed to contact, beginning with the one that was typed."""
 
     def __init__(self, typed: Origin) -> None:
         self._agreed = {typed}
@@ -321,29 +324,29 @@ class _DiscoveryDialog:
         self.say = self._terminal.say
 
     def chosen(self, servers: Sequence[FoundServer]) -> FoundServer:
-        """Show what the catalogue has, and return the server that is meant. Raises `NoTarget`."""
+        """Show the servers in the catalog, and return the one that the user chooses. Raises `NoTarget`."""
         for number, server in enumerate(servers, start=1):
-            where = server.url or "(its card is in the catalogue)"
+            where = server.url or "(its card is in the catalog)"
             self.say(f"  {number}) {name_shown(server.identifier)}  {name_shown(where, _LONGEST_URL)}")
         if len(servers) == 1:
             return servers[0]
         typed = self._asked(f"which one? 1 to {len(servers)}") if self._terminal.can_ask else None
         if typed is not None and typed.isdecimal() and 0 < int(typed) <= len(servers):
             return servers[int(typed) - 1]
-        raise NoTarget(f"there are {len(servers)} servers: name the URL of the one that you mean")
+        raise NoTarget(f"the catalog lists {len(servers)} servers: use the URL of one of them as the target")
 
     def agree(self, url: str, what: str) -> None:
-        """Have the user agree to ask ``url``, unless it is at an agreed origin. Raises `NoTarget`."""
+        """Have the user agree to contact ``url``, unless its origin was already agreed to. Raises `NoTarget`."""
         try:
             origin = self._rules.check(url)
         except FetchFailed as error:
-            raise NoTarget(f"the catalogue leads to no URL that is asked: {error}") from None
+            raise NoTarget(f"the catalog lists no usable URL: {error}") from None
         if origin in self._agreed:
             return
         if not self._terminal.can_ask:
-            raise NoTarget(f"{what} elsewhere, at {origin}: name {url} itself if you want it asked")
-        if self._asked(f"{what} elsewhere: connect to {origin}? yes or no [no]") not in ("y", "yes"):
-            raise NoTarget(f"{origin} was not asked for anything")
+            raise NoTarget(f"{what} on another host, at {origin}: to connect to it, use {url} as the target")
+        if self._asked(f"{what} on another host: connect to {origin}? yes or no [no]") not in ("y", "yes"):
+            raise NoTarget(f"{origin} was not contacted")
         self._agreed.add(origin)
 
     def _asked(self, prompt: str) -> str | None:
@@ -355,8 +358,8 @@ class _DiscoveryDialog:
 
 
 async def differences(card: ServerCard, client: Client) -> list[str]:
-    """Return in words where ``card`` says something else than the live server (docs/discovery.md, Consistency with
-    Runtime Behavior). Asks a modern server for its revisions, and raises as a call does."""
+    """Return descriptions of where ``card`` differs from the live server (docs/discovery.md, Consistency with Runtime
+    Behavior). Sends a request for the revisions to a modern server, and raises the same errors as a call."""
     return [*_differences(card, client, await _live_versions(client))]
 
 
@@ -369,14 +372,14 @@ def _differences(card: ServerCard, client: Client, live: set[str]) -> Iterator[s
     told = card.endpoint.supported_protocol_versions if card.endpoint is not None else None
     if told is None:
         return
-    # A modern server does not tell its legacy revisions; of a legacy one, that of the connection is known alone.
+    # A modern server doesn't report its legacy revisions. A legacy server reports only the revision of the connection.
     claimed = {name for name in told if name not in _LEGACY} if not client.revision.handshake else live & set(told)
     if claimed != live:
         yield _said("revisions", ", ".join(sorted(claimed)) or "none of these", ", ".join(sorted(live)))
 
 
 def _said(what: str, card: str, live: str) -> str:
-    return f"the card says {what} {name_shown(card)}, the live server {name_shown(live)}: believe the server"
+    return f"the card says {what} {name_shown(card)}, but the live server says {name_shown(live)}: trust the server"
 
 
 async def _live_versions(client: Client) -> set[str]:

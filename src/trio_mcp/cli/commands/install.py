@@ -1,4 +1,4 @@
-"""``trio-mcp install`` writes a server of the user's into the configuration file of a host."""
+"""``trio-mcp install``: adds the user's server to the configuration of an MCP host."""
 
 from __future__ import annotations
 
@@ -23,32 +23,37 @@ _CHECK_TIMEOUT: Final = 30.0
 def _variables(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         if pair.find("=") < 1:
-            raise click.BadParameter(f"a variable is like KEY=VALUE, not {pair!r}")
+            raise click.BadParameter(f"a variable must be like KEY=VALUE, not {pair!r}")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
 @click.command()
 @click.argument("file", metavar="FILE[:NAME]")
 @click.option(
-    "--client", "client", type=click.Choice(list(HOSTS)), required=True, help="The host that will start the server."
+    "--client", "client", type=click.Choice(list(HOSTS)), required=True, help="The MCP host that will start the server."
 )
-@click.option("--name", help="The name of the entry; the server's own unless given.")
+@click.option("--name", help="Name of the entry. Default: the server's own name.")
 @click.option(
-    "--env", multiple=True, callback=_variables, metavar="KEY=VALUE", help="A variable for the server. Repeatable."
+    "--env",
+    multiple=True,
+    callback=_variables,
+    metavar="KEY=VALUE",
+    help="Environment variable for the server. Repeatable.",
 )
 @click.option(
     "--path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The configuration file, if not the usual one of the host.",
+    help="Configuration file. Default: the host's usual file.",
 )
 @click.option("--replace", is_flag=True, help="Replace a different entry of the same name.")
-@click.option("--dry-run", is_flag=True, help="Print the change, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the change without writing it.")
 def install(
     file: str, client: str, name: str | None, env: dict[str, str], path: Path | None, replace: bool, dry_run: bool
 ) -> int:
-    """Write a server of yours into the configuration file of a host.
+    """Add your server to the configuration of an MCP host.
 
-    FILE is the Python file that makes the server, as for `trio-mcp run`. The server is started once, as by the host.
+    FILE is the Python file that creates the server, as for `trio-mcp run`. The command starts the server once, as the
+    host would.
 
     \b
     claude-desktop  ~/Library/Application Support/Claude/claude_desktop_config.json,
@@ -59,10 +64,10 @@ def install(
     windsurf        ~/.codeium/windsurf/mcp_config.json
     gemini-cli      ~/.gemini/settings.json
 
-    The rest of the file is preserved, spaces and comments included, and a copy of the previous file is kept beside it.
-    A file that is not JSON is left alone.
+    The rest of the file is preserved, including spaces and comments, and a copy of the previous file is kept beside it.
+    A file that isn't JSON is left unchanged.
 
-    Exit status: 0; 1 when the file was left unchanged; 2 for wrong usage; 3 to 5 when the server did not answer, as for
+    Exit status: 0 success; 1 the file was left unchanged; 2 wrong usage; 3 to 5 the server didn't respond, as for
     `trio-mcp inspect`.
     """
     if not is_file(file):
@@ -76,18 +81,17 @@ def install(
     except CannotChange as error:
         return _refused(str(error))
     except NotEditable as error:
-        return _refused(f"{place} stays as it is: {error}")
+        return _refused(f"{place} was left unchanged: {error}")
     try:
         offers = run_until_interrupted(lambda: _tried(command, env), _CHECK_TIMEOUT)
     except WITH_SERVER as error:
-        say("the server was started as the host will start it, and did not answer:")
+        say("the server did not respond when started as the host would start it:")
         return say_error(error)
     name = name or _name_of(offers)
     entry = host.entry(command, env)
     if (there := old_entries.get(name)) is not None and not replace and not _says(there, entry):
         return _refused(
-            f"{edited.path} has a server {name!r} already, which is another one: "
-            "give this one a --name of its own, or --replace that one"
+            f"{edited.path} already has a different server {name!r}: choose another --name, or --replace that server"
         )
     _report(offers)
     return _write(edited, _with_entry(old, host.section, name, entry, there), name, host, dry_run=dry_run)
@@ -96,7 +100,7 @@ def install(
 def _entries(text: str, section: str) -> JSONObject:
     entries = parse_object(text).get(section, {})
     if not isinstance(entries, dict):
-        raise NotEditable(f"{section} in it is no object")
+        raise NotEditable(f"{section} in it is not an object")
     return cast("JSONObject", entries)
 
 
@@ -110,13 +114,13 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
         text = "{}\n"
     if not isinstance(there, dict):
         return with_value(text, (section, name), entry)
-    for key, value in entry.items():  # other keys of the entry, which only the host knows, stay
+    for key, value in entry.items():  # other keys of the entry, which only the host understands, are kept
         text = with_value(text, (section, name, key), value)
     return text
 
 
 async def _tried(command: list[str], env: dict[str, str]) -> ServerOffers:
-    """Start the server as hosts do, with few variables and in no directory of its own, and return its offers."""
+    """Start the server as hosts do, with few variables and not in its own directory, and return what it offers."""
     async with Command(command, env=env, cwd="/").open() as client:
         offers = ServerOffers(client)
         await offers.collect()

@@ -1,4 +1,4 @@
-"""``trio-mcp logout`` forgets the tokens for servers, and has the tokens revoked."""
+"""``trio-mcp logout``: deletes the tokens for servers, and revokes them."""
 
 from __future__ import annotations
 
@@ -29,31 +29,30 @@ from .options import TARGET, config_option, tokens_option
 def logout(
     target: str | None, everywhere: bool, config: Path | None, tokens: Literal["file", "keyring", "memory"]
 ) -> int:
-    """Sign out of a server: forget its tokens.
+    """Sign out of a server: delete and revoke its tokens.
 
     TARGET is a URL, or a name from the configuration file of a host. The tokens are removed from this machine, and the
-    authorization server is asked to revoke them, for up to ten seconds; where that fails, the reason is told.
+    authorization server is asked to revoke them, for up to ten seconds. If that fails, the reason is printed.
 
     \b
         trio-mcp logout https://mcp.example.com/mcp
         trio-mcp logout --all
 
-    Exit status: 0, also for a server that you were not signed in at; 1 when the tokens could not be removed; 2 for
-    wrong usage.
+    Exit status: 0 success, even if you were not signed in; 1 the tokens couldn't be removed; 2 wrong usage.
     """
     if tokens == "memory":
-        raise click.UsageError("tokens in memory have ended with their command")
+        raise click.UsageError("--tokens memory keeps no tokens after a command: there is nothing to sign out of")
     if everywhere == (target is not None):
-        raise click.UsageError("either TARGET or --all is required")
+        raise click.UsageError("either TARGET or --all is required, but not both")
     if target is None:
         return sign_out_of_all(tokens)
     return sign_out_of(target_typed(target, config, sign_in=SignIn(tokens=tokens)), tokens)
 
 
 def sign_out_of(target: Target, tokens: Literal["file", "keyring"]) -> int:
-    """Forget the tokens for ``target``, and have them revoked; return the exit status."""
+    """Delete the tokens for ``target``, revoke them, and return the exit status."""
     if not isinstance(target, Address) or not can_sign_in(target.url):
-        say("nobody signs in there: tokens are for servers over HTTP and WebSocket")
+        say("TARGET must be a server over HTTP or WebSocket: others have no tokens")
         return USAGE
     auth = target.auth if isinstance(target.auth, OAuth) else OAuth()
     url = resource_at(target.url)
@@ -61,9 +60,9 @@ def sign_out_of(target: Target, tokens: Literal["file", "keyring"]) -> int:
 
 
 def sign_out_of_all(tokens: Literal["file", "keyring"]) -> int:
-    """Forget all tokens, and have them revoked; return the exit status."""
+    """Delete all tokens, revoke them, and return the exit status."""
     if tokens == "keyring":
-        say("a keyring does not tell what is in it: name the servers, or remove the entries of 'trio-mcp' there")
+        say("a keyring can't list its entries: sign out of each server, or remove the entries of 'trio-mcp' in it")
         return USAGE
 
     async def all_of_them() -> int:
@@ -80,7 +79,7 @@ def sign_out_of_all(tokens: Literal["file", "keyring"]) -> int:
 
 
 async def _signed_out(servers: list[tuple[str, OAuth]], tokens: Literal["file", "keyring"]) -> int:
-    """Sign out of all ``servers`` at once."""
+    """Sign out of all ``servers`` concurrently."""
     storage, statuses = storage_in(tokens), [ENDED_WELL]
 
     async def leave(url: str, auth: OAuth) -> None:
@@ -95,9 +94,9 @@ async def _signed_out(servers: list[tuple[str, OAuth]], tokens: Literal["file", 
             say(f"you are not signed in at {url}")
         elif reasons:
             why = "; ".join(reasons)
-            say(f"signed out of {url}; its tokens are not kept any more, but may be good still: {why}")
+            say(f"signed out of {url}; its tokens were deleted, but may still be valid: {why}")
         else:
-            say(f"signed out of {url}; its tokens are revoked")
+            say(f"signed out of {url}; its tokens were revoked")
 
     async with trio.open_nursery() as nursery:
         for url, auth in servers:

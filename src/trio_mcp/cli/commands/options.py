@@ -1,6 +1,6 @@
-"""Arguments and options that commands share: TARGET, the connection, tokens, and the completion of names in the shell.
+"""Arguments and options that commands share: TARGET, the connection, tokens, and shell completion of names.
 
-No server is started for a completion; a server that listens is asked.
+Completion doesn't start a server, but connects to a server that listens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import attrs
 import click
 from click.shell_completion import CompletionItem
 
-from ..group import choice, repeatable
+from ..group import SectionedCommand, choice, in_section, repeatable
 
 if TYPE_CHECKING:
     from ...client.client import Client
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 PLACEHOLDER: Final = "-"
 _LOOKED_UP: Final = "Look up TARGET as a name in this file's mcpServers."
 _ENVIRONMENT: Final = (
-    "The command of such an entry gets a few harmless variables (PATH, HOME, ...) and those of the entry; a command "
-    "that you type as TARGET gets your whole environment, secrets included."
+    "The command of an entry gets a few harmless environment variables (PATH, HOME, ...) and those of the entry. A "
+    "command that you type as TARGET gets your whole environment, including secrets."
 )
 _WORDS: Final = "trio_mcp.command"
 ERAS: Final = ("auto", "modern", "legacy")
@@ -36,11 +36,15 @@ _LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical",
 """Levels of a server's log messages."""
 
 
-class TargetCommand(click.Command):
-    """A command whose first argument, TARGET, can be given as the words of a command after ``--`` instead."""
+CONNECTION: Final = "Connection options"
+"""The section of the help with the options for the server and the connection to it."""
+
+
+class TargetCommand(SectionedCommand):
+    """A command whose first argument, TARGET, can instead be given as words of a command after ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the words after ``--`` for TARGET: see `click.Command.parse_args`."""
+        """Use the words after ``--`` as TARGET: see `click.Command.parse_args`."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_WORDS] = tuple(args[at + 1 :])
@@ -51,7 +55,7 @@ class TargetCommand(click.Command):
 
 
 def words_after_dashes(target: str) -> str | tuple[str, ...]:
-    """Return TARGET, or the words typed after ``--`` instead."""
+    """Return the words typed after ``--`` or, if there are none, TARGET."""
     context = click.get_current_context()
     if _WORDS in context.meta:
         return context.meta[_WORDS]
@@ -60,13 +64,15 @@ def words_after_dashes(target: str) -> str | tuple[str, ...]:
 
 _CONFIG: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 config_option = click.option("--config", type=_CONFIG, help=_LOOKED_UP)
-"""The file in which names are looked up."""
-config_option_of_starters = click.option("--config", type=_CONFIG, help=f"{_LOOKED_UP} {_ENVIRONMENT}")
-"""The same for a command that may start a server."""
+"""The --config option of commands that don't start servers."""
+config_option_of_starters = in_section(CONNECTION)(
+    click.option("--config", type=_CONFIG, help=f"{_LOOKED_UP} {_ENVIRONMENT}")
+)
+"""The --config option of commands that may start a server."""
 
 
-revision_option = click.option(
-    "--revision", metavar="DATE", help="The revision of the protocol to speak, such as 2025-06-18, in place of --era."
+revision_option = in_section(CONNECTION)(
+    click.option("--revision", metavar="DATE", help="Protocol revision to use, such as 2025-06-18, instead of --era.")
 )
 
 
@@ -83,17 +89,17 @@ class ConnectionOptions(NamedTuple):
     revision: str | None
 
     def target(self, typed: str | tuple[str, ...], stderr: TextSink | None) -> Target:
-        """Return the server that ``typed`` names, whose standard error goes to ``stderr``. Raises `NoTarget`."""
+        """Return the server that ``typed`` names. Its standard error goes to ``stderr``. Raises `NoTarget`."""
         from ..targets import target_typed, with_extras
 
         where = target_typed(typed, self.config, stderr, self.sign_in)
         return with_extras(where, self.headers, self.env, self.revision)
 
 
+@in_section(CONNECTION)
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr, --header, --env,
-    --revision, --trust-http, and those of `sign_in_options`. The function gets the argument ``connection``, a
-    `ConnectionOptions`."""
+    """Add the connection options: --config, --era, --timeout, --stderr, --header, --env, --revision, --trust-http, and
+    those of `sign_in_options`. The function gets the argument ``connection``, a `ConnectionOptions`."""
 
     @wraps(command)
     def run(**named: Any) -> Any:
@@ -108,23 +114,23 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--trust-http",
             "trust_http",
             "HOST",
-            "A host of a private network to which tokens may go over http://. Whoever reads its traffic sees them.",
+            "A host of a private network to which tokens may be sent over http://, in plain text.",
         ),
-        repeatable("--env", "env", "NAME=VALUE", "A variable of the environment of a command that is started."),
+        repeatable("--env", "env", "NAME=VALUE", "An environment variable for TARGET, if it is a command."),
         repeatable(
             "--header",
             "headers",
             "'NAME: VALUE'",
-            "A header of each request to a URL; other users of this machine may see what is typed.",
+            "A header for each request, if TARGET is a URL. Other users of this machine can see the command line.",
         ),
-        click.option("--stderr", is_flag=True, help="Show what the server writes to standard error."),
+        click.option("--stderr", is_flag=True, help="Show the server's standard error."),
         click.option(
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
-            help="Time limit for the server.",
+            help="Time limit for the server's responses.",
         ),
-        choice("--era", ERAS, "auto", "Which era of the protocol to speak; auto asks the server."),
+        choice("--era", ERAS, "auto", "Era of the protocol to use. With auto, the client probes the server."),
         config_option_of_starters,
     ):
         optioned = option(optioned)
@@ -132,19 +138,18 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[..., int]:
-    """Make the function of a command from a function that returns the request, given the arguments and options of its
-    own.
+    """Turn a function that returns a request, given its own arguments and options, into the function of a command.
 
-    The command has an argument ``target``, and gets --log-level and the options of `connection_options` after its own.
-    Senseless arguments and options are reported as click does.
+    The command has an argument ``target``, and gets --server-log-level and the options of `connection_options` after
+    its own. Invalid arguments and options are reported in click's way.
     """
 
     @wraps(request)
-    def run(*, target: str, log_level: str, connection: ConnectionOptions, **named: Any) -> int:
+    def run(*, target: str, server_log_level: str, connection: ConnectionOptions, **named: Any) -> int:
         from ..printable import CopiedToStderr
         from ..request import RecentStderr, RequestRun
 
-        recent_stderr, level = None if connection.stderr else RecentStderr(), log_level.lower()
+        recent_stderr, level = None if connection.stderr else RecentStderr(), server_log_level.lower()
         run = RequestRun(
             target=connection.target(words_after_dashes(target), recent_stderr or CopiedToStderr()),
             recent_stderr=recent_stderr,
@@ -155,7 +160,7 @@ def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[...
         )
         return run.run()
 
-    level = choice("--log-level", _LOG_LEVELS, "info", "Lowest level of the server's log messages to show.")
+    level = choice("--server-log-level", _LOG_LEVELS, "info", "Lowest level of the server's log messages to show.")
     return level(connection_options(run))
 
 
@@ -165,27 +170,28 @@ tokens_option = choice(
     "--tokens",
     ("file", "keyring", "memory"),
     "file",
-    "Place of the tokens that you have signed in for: files of yours alone, the keyring of your desktop, or nowhere. "
-    f"The variable {_VARIABLE} says the same for all commands.",
+    "Where to store the tokens of your sign-ins: private files, the keyring of your desktop, or only memory. "
+    f"The environment variable {_VARIABLE} sets this for all commands.",
     envvar=_VARIABLE,
 )
 
 
+@in_section(CONNECTION)
 def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options about tokens: --sign-in, --bearer-env and --tokens. The function gets the argument ``sign_in``,
-    a `SignIn`."""
+    """Add the token options --sign-in, --bearer-env and --tokens. The function gets the argument ``sign_in``, a
+    `SignIn`."""
 
     @click.option(
         "--sign-in/--no-sign-in",
         "asks",
         default=None,
-        help="Open your browser when a server over HTTP or WebSocket wants you to sign in, or fail then. Default: "
-        "sign in where standard error is a terminal. Tokens that are kept are used in either case.",
+        help="Open your browser if a server requires you to sign in, or fail. Default: sign in if standard error is a "
+        "terminal. Stored tokens are used in either case.",
     )
     @click.option(
         "--bearer-env",
         metavar="NAME",
-        help="Send the token in this environment variable to the server, in place of signing in.",
+        help="Send the token in this environment variable, instead of signing in.",
     )
     @tokens_option
     @wraps(command)
@@ -199,18 +205,18 @@ def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _PATIENCE: Final = 2.0
-# Letters of names (2025-11-25 tools, Tool Names) and further ones of URIs. Others could not be typed unquoted, and a
-# shell might obey them.
+# Characters of names (2025-11-25 tools, Tool Names), and more characters of URIs. All others would need quotes, and
+# might have a meaning in a shell.
 _TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+,-]*")
 
 
-class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
-    """A server: the names in configuration files, or else any file that the shell offers."""
+class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
+    """Completes TARGET: names from configuration files or, if none match, any file that the shell offers."""
 
     name = "target"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Offer names and files: see `click.ParamType.shell_complete`."""
+        """Return matching names and files: see `click.ParamType.shell_complete`."""
         from ..targets import NoTarget, configured_names
 
         try:
@@ -221,8 +227,8 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
         return fitting or [CompletionItem(incomplete, type="file")]
 
 
-class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
-    """A name offered by TARGET. A TARGET that listens is asked; for any other TARGET nothing is offered."""
+class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
+    """Completes a name that TARGET offers, if TARGET listens at an address. Other targets are not started."""
 
     def __init__(self, name: str, offers: Callable[[Client], AsyncIterator[Any]], member: str = "name") -> None:
         self.name = name
@@ -230,7 +236,7 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
         self._member = member
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Offer names: see `click.ParamType.shell_complete`."""
+        """Return matching names: see `click.ParamType.shell_complete`."""
         from ...connecting.targets import Address
         from ..targets import NoTarget, target_typed
 
@@ -256,7 +262,7 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
         try:
             return trio.run(ask)
         except WITH_SERVER:
-            return []  # the shell has no place for an error message
+            return []  # shell completion can't show an error message
 
 
 TARGET: Final = _Target()
@@ -264,4 +270,4 @@ TOOL: Final = _Offered("tool", lambda client: client.list_tools())
 URI: Final = _Offered("uri", lambda client: client.list_resources(), "uri")
 PROMPT: Final = _Offered("prompt", lambda client: client.list_prompts())
 REFERENCE: Final = _Offered("name", lambda client: client.list_prompts())
-"""Prompts only: templates have braces, which cannot be typed unquoted."""
+"""Completes prompts only: templates contain braces, which would need quotes."""

@@ -1,4 +1,4 @@
-"""``trio-mcp pack`` makes of a server what registries and hosts take: a ``server.json`` and an MCP bundle."""
+"""``trio-mcp pack``: writes a ``server.json`` for registries and an MCP bundle for hosts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..targets import is_file
 
 _SERVER_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 _MANIFEST_VERSION: Final = "0.4"
-"""The first that knows uv."""
+"""The first manifest version that supports uv."""
 _PROJECT: Final = "pyproject.toml"
 _IMAGES: Final = ("image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp")
 _LONGEST_IMAGE_URL: Final = 255
@@ -51,13 +51,13 @@ def _checked(check: Callable[[str], None]) -> Any:
 
 def _check_https(url: str) -> None:
     if not split_url(url)[0].secure:
-        raise ValueError("strangers fetch it over https")
+        raise ValueError("a public URL must begin with https://")
 
 
 def _check_download(url: str) -> None:
     _check_https(url)
-    if "mcp" not in url:  # registry, package types, MCPB: MUST
-        raise ValueError('the URL of a bundle has "mcp" in it, as in .mcpb')
+    if "mcp" not in url:  # required by the registry (package types, MCPB)
+        raise ValueError('the URL of a bundle must contain "mcp", as in .mcpb')
 
 
 @click.command()
@@ -67,7 +67,7 @@ def _check_download(url: str) -> None:
     required=True,
     callback=_checked(check_name),
     metavar="DOMAIN/NAME",
-    help="The name of the server in the world, like com.example/weather: a domain of yours, reversed, and a name.",
+    help="Global name of the server, like com.example/weather: your domain reversed, a slash, and a name.",
 )
 @click.option(
     "-o",
@@ -75,60 +75,60 @@ def _check_download(url: str) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("dist"),
     show_default=True,
-    help="The folder to write to, which is made if it does not exist.",
+    help="Folder to write to, which is created if necessary.",
 )
 @click.option(
     "--folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder to pack. Default: the one of FILE.",
+    help="Folder to pack. Default: the folder of FILE.",
 )
-@repeatable("--exclude", "exclude", "PATTERN", "Leave files out, like 'tests' or '*.db'.")
+@repeatable("--exclude", "exclude", "PATTERN", "Leave out matching files, like 'tests' or '*.db'.")
 @repeatable(
     "--include",
     "include",
     "PATH",
-    "Pack this file, although it looks like a secret. The path is relative to the folder.",
+    "Pack this file even if it looks like a secret. The path is relative to the folder.",
 )
-@click.option("--author", metavar="NAME", help="The author in the bundle. Default: the domain in --name.")
+@click.option("--author", metavar="NAME", help="Author of the bundle. Default: the domain in --name.")
 @click.option(
     "--runtime",
     type=click.Choice(["uv", "python"]),
     default="uv",
     show_default=True,
-    help="uv: hosts install what pyproject.toml names. python: all packages are in the folder lib, installed there "
-    "with pip --target, for machines like yours alone.",
+    help="uv: hosts install the dependencies in pyproject.toml. python: you have installed all packages into the "
+    "folder lib with pip --target, which works only on machines like yours.",
 )
 @repeatable(
     "--dependency",
     "dependencies",
     "REQUIREMENT",
-    "A package that the server needs, besides trio-mcp, where the folder has no pyproject.toml.",
+    "A package that the server needs besides trio-mcp, if the folder has no pyproject.toml.",
 )
 @click.option(
     "--download",
     callback=_checked(_check_download),
     metavar="URL",
-    help="The URL at which the bundle will be, for server.json: that of a release at GitHub or GitLab.",
+    help="URL of the bundle for server.json, at a GitHub or GitLab release.",
 )
 @click.option(
-    "--url", callback=_checked(_check_https), metavar="URL", help="The URL at which you serve it, for server.json."
+    "--url", callback=_checked(_check_https), metavar="URL", help="URL at which you serve the server, for server.json."
 )
 def pack(**typed: Any) -> int:
-    """Write the server.json and the MCP bundle of your server.
+    """Write a server.json and an MCP bundle of your server.
 
-    FILE is the Python file that makes the server, as for `trio-mcp run`; it is loaded, and not served. Version, title,
-    description and icons are those of the Server.
+    FILE is the Python file that creates the server, as for `trio-mcp run`. It is imported but not served. Version,
+    title, description and icons are those of the Server.
 
     \b
         trio-mcp pack weather.py --name com.example/weather
         trio-mcp pack src/weather.py:server --folder . --name com.example/weather -o build
 
-    The bundle has the folder, but for hidden files, caches, environments and what --exclude names; hosts start it with
-    uv, as `trio-mcp run` would. The same files make the same bundle, byte for byte. Links that leave the folder are
-    refused, and so are files whose name or content looks like a secret. Files that are left out are listed.
+    The bundle contains the folder, without hidden files, caches, environments and files that match --exclude. Hosts
+    start it with uv, as `trio-mcp run` would. The same files always make the same bundle, byte for byte. Links that
+    leave the folder are refused, and so are files whose name or content looks like a secret. Left-out files are listed.
 
-    Exit status: 0; 1 when FILE raised, or nothing could be written; 2 for wrong usage, and for a server that cannot be
-    packed as it is.
+    Exit status: 0 success; 1 FILE raised an exception, or nothing could be written; 2 wrong usage, or a server that
+    can't be packed as it is.
     """
     return _Packing(**typed).run()
 
@@ -161,13 +161,13 @@ class _Packing:
             say(str(failed))
             return NOT_WRITTEN
         if server is None:
-            raise CommandError(f'{path} serves while it is loaded; put what serves under: if __name__ == "__main__":')
+            raise CommandError(f'{path} serves when it is imported; move that below: if __name__ == "__main__":')
         package = Package(server, self.name, self.download, self.url)
         root = Path(os.path.realpath(self.folder or Path(path).parent))
         found = files_of(root, self.output, self.exclude, self.include)
         inside = _inside(Path(path), root)
         if inside not in found.files:
-            raise CommandError(f"{path} is left out of the bundle: it is hidden, excluded, or not in {root}")
+            raise CommandError(f"{path} would not be in the bundle: it is hidden, excluded, or not in {root}")
         made = {ENTRY: entry_file(inside, variable).encode(), **self._project(found.files)}
         made[MANIFEST] = written(package.manifest(self.author or domain_in(self.name), self.runtime))
         place = self.output / f"{name_in(self.name)}.mcpb"
@@ -183,7 +183,7 @@ class _Packing:
         return ENDED_WELL
 
     def _project(self, files: Mapping[str, Path]) -> dict[str, bytes]:
-        """Return the file that names the packages, where the folder has none and the hosts need one."""
+        """Return a pyproject.toml with the dependencies, if hosts need one and the folder has none."""
         if self.runtime == "python":
             _check_library(files, self.dependencies)
         elif (project := files.get(_PROJECT)) is not None:
@@ -198,31 +198,28 @@ class _Packing:
         if len(left_out) > _MOST_LEFT_OUT:
             say(f"{len(left_out) - _MOST_LEFT_OUT} more are not in the bundle")
         if self.download is None and self.url is None:
-            say(
-                "server.json does not say where the server is: --download names the bundle's place, --url that of a "
-                "server"
-            )
-        say(f"{bundle}; {self.output / 'server.json'} is written")
+            say("server.json has no URL: set the URL of the bundle with --download, or that of the server with --url")
+        say(f"{bundle}; {self.output / 'server.json'} was written")
 
 
 def _inside(file: Path, root: Path) -> str:
-    # The folder alone is resolved: the file may be a link in it.
+    # Resolve only the folder, because the file may be a link in it.
     where = Path(os.path.realpath(file.parent)) / file.name
     return where.relative_to(root).as_posix() if where.is_relative_to(root) else str(where)
 
 
 def _check_library(files: Mapping[str, Path], dependencies: Sequence[str]) -> None:
     if dependencies:
-        raise click.UsageError("--dependency goes with --runtime uv: install into lib with pip --target")
+        raise click.UsageError("--dependency needs --runtime uv: install into the folder lib with pip --target")
     if "lib/trio_mcp/__init__.py" not in files:
         raise CommandError(
-            "the folder has no lib with trio-mcp in it: pip install --target lib 'trio-mcp[cli]' there first"
+            "the folder has no lib with trio-mcp: first run pip install --target lib 'trio-mcp[cli]' in it"
         )
 
 
 def _check_project(project: Path, dependencies: Sequence[str]) -> None:
     if dependencies:
-        raise click.UsageError(f"--dependency is for a folder without {_PROJECT}: name it there")
+        raise click.UsageError(f"--dependency can't be used if the folder has a {_PROJECT}: add the dependency there")
     try:
         data: Any = tomllib.loads(project.read_text())
     except (OSError, ValueError) as error:
@@ -231,7 +228,7 @@ def _check_project(project: Path, dependencies: Sequence[str]) -> None:
     named: Any = as_object(table).get("dependencies")
     words = [each for each in cast("list[Any]", named) if isinstance(each, str)] if isinstance(named, list) else []
     if not any(word.replace("_", "-").lower().startswith("trio-mcp") for word in words):
-        raise CommandError(f"{project} has no trio-mcp[cli] among its dependencies, and hosts install nothing else")
+        raise CommandError(f"{project} must have trio-mcp[cli] among its dependencies: hosts install only those")
 
 
 def _project(dependencies: Sequence[str]) -> bytes:
@@ -244,13 +241,13 @@ def _project(dependencies: Sequence[str]) -> bytes:
 
 def _toml(text: str) -> str:
     if not text.isprintable():
-        raise click.UsageError(f"no package is called {text!r}")
+        raise click.UsageError(f"{text!r} is not a valid package name")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 @frozen
 class Package:
-    """A server as it is told of to registries and hosts. Raises `CommandError` for what cannot be told."""
+    """The description of a server for registries and hosts. Raises `CommandError` for invalid values."""
 
     server: Server
     name: str
@@ -268,7 +265,7 @@ class Package:
             raise CommandError(f"{error}; write Server(..., version=..., description=..., title=...)") from None
 
     def server_json(self, bundle: bytes) -> dict[str, Any]:
-        """Return the ``server.json`` (registry, schema 2025-12-11)."""
+        """Return the ``server.json`` (registry schema 2025-12-11)."""
         info = self.server.info
         package = {
             "registryType": "mcpb",
@@ -297,7 +294,7 @@ class Package:
             platforms, python = ["darwin", "linux"], ">=3.11"
         else:
             command = {"command": "python3", "args": [here], "env": {"PYTHONPATH": "${__dirname}/lib"}}
-            major, minor = sys.version_info[:2]  # of which compiled packages are
+            major, minor = sys.version_info[:2]  # the version for which packages in lib are compiled
             platforms, python = [sys.platform], f">={major}.{minor},<{major}.{minor + 1}"
         tools = [each.listed for each in self.server._tools.listed if each.visible is None]
         return _without_empty({
@@ -316,7 +313,7 @@ class Package:
 
 
 def _is_accepted(icon: Icon) -> bool:
-    """Return whether registries take ``icon``."""
+    """Return whether registries accept ``icon``."""
     fits = icon.src.startswith("https://") and len(icon.src) <= _LONGEST_IMAGE_URL
     return fits and (icon.mime_type is None or icon.mime_type in _IMAGES)
 
@@ -326,5 +323,5 @@ def _icon(icon: Icon) -> dict[str, Any]:
 
 
 def _without_empty(members: dict[str, Any]) -> dict[str, Any]:
-    """Return ``members`` without those that say nothing."""
+    """Return ``members`` without empty ones."""
     return {name: value for name, value in members.items() if value not in (None, [], "")}

@@ -1,4 +1,4 @@
-"""``trio-mcp pins`` shows which tools of a gateway are new or changed, and approves them."""
+"""``trio-mcp pins``: shows which tools of a gateway are new or changed, and approves them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ from .options import sign_in_options
 _PIECE: Final = re.compile(r"[^\n.,]*+(?:[\n.,]\s*+|\Z)")
 _WORD: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MOST_COMPARED: Final = 500
-"""Pieces of two texts that are compared one by one: more take too long, and are shown as one change."""
+"""Maximum number of pieces of two texts that are compared. Longer texts would take too long, and are shown as one
+change."""
 _NARROWEST: Final = 20
-"""Columns of a terminal."""
+"""Width of a terminal in columns."""
 
 
 @click.group()
@@ -64,13 +65,13 @@ def _compared(command: Callable[..., int]) -> Callable[..., int]:
 @pins.command()
 @_compared
 def show(file: Path, config: Path, sign_in: SignIn) -> int:
-    """Show the tools that are new or changed, with the words that have changed.
+    """Show new and changed tools, with their changed texts.
 
-    Lines with - were approved and are gone, those with + are new. The servers in the file are started to see what they
-    say.
+    Lines with - were approved and are gone, and those with + are new. The command starts the servers in the file to
+    read their tools.
 
-    Exit status: 0 when all tools are approved; 1 when some are not; 2 for wrong usage, or a file that cannot be read; 3
-    when a server could not be asked.
+    Exit status: 0 all tools are approved; 1 some are not; 2 wrong usage, or a file that can't be read; 3 a server
+    didn't respond.
     """
     held, is_whole = _held(file, config, sign_in)
     _print(held)
@@ -80,23 +81,23 @@ def show(file: Path, config: Path, sign_in: SignIn) -> int:
 @pins.command()
 @_compared
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--yes", is_flag=True, help="Approve without a question.")
+@click.option("--yes", is_flag=True, help="Approve without asking.")
 def approve(file: Path, config: Path, sign_in: SignIn, names: tuple[str, ...], yes: bool) -> int:
-    """Show tools as `trio-mcp pins show` does, and write to FILE that they are approved, in these very words.
+    """Show new and changed tools, and approve their exact texts in FILE.
 
-    NAME is the name of a tool in the gateway, or of a server; without names, all tools are meant. A running gateway
-    offers the tools within a second.
+    The tools are shown as by `trio-mcp pins show`. NAME is the name of a tool in the gateway, or of a server. Without
+    names, all tools are approved. A running gateway offers them within a second.
 
-    Exit status: 0; 1 when the file was left unchanged; 2 for wrong usage, or a file that cannot be read or written; 3
-    without names, when a server could not be asked.
+    Exit status: 0 success; 1 the file was left unchanged; 2 wrong usage, or a file that can't be read or written; 3 a
+    server didn't respond, and no names were given.
     """
     if not (yes or sys.stdin.isatty()):
-        raise click.UsageError("without a terminal to ask on, approve needs --yes")
+        raise click.UsageError("approve needs --yes if it can't ask you on a terminal")
     held, is_whole = _held(file, config, sign_in)
     known = {name for each in held for name in (each.name, each.member)}
     for name in names:
         if name not in known:
-            raise CommandError(f"no tool that is held, and no server with one, is named {name_shown(name)!r}")
+            raise CommandError(f"{name_shown(name)!r} is neither a new or changed tool, nor a server with one")
     chosen = [each for each in held if not names or each.name in names or each.member in names]
     _print(chosen)
     if chosen:
@@ -113,7 +114,7 @@ def approve(file: Path, config: Path, sign_in: SignIn, names: tuple[str, ...], y
 
 
 def _held(file: Path, config: Path, sign_in: SignIn) -> tuple[list[HeldTool], bool]:
-    """Return the tools that are held, and whether each server was asked."""
+    """Return the tools that are held, and whether every server responded."""
     members = members_in(config, sign_in)
     pin = loaded_pins(file)
     log_to_stderr("error")
@@ -145,7 +146,7 @@ def _print(held: Sequence[HeldTool]) -> None:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield ``text`` in lines that a terminal doesn't wrap: each begins with our mark, so that no text of a server can
+    """Yield ``text`` in lines that a terminal doesn't wrap. Each begins with a mark, so that a server's text can't
     imitate a mark, a field or another tool."""
     room = max(shutil.get_terminal_size().columns, _NARROWEST) - len("    + ")
     for line in printable(text).replace("\t", "\\t").splitlines():
@@ -160,7 +161,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _fields(held: HeldTool) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
-    """Yield the fields of a tool that were not approved in these words, each with the `changed_parts`."""
+    """Yield the fields of a tool whose current text isn't approved, each with its `changed_parts`."""
     new, old = pinned_fields(held.item), held.approved or {}
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
@@ -172,7 +173,8 @@ def _text(value: Any) -> str:
 
 
 def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of two texts, each with its mark: ``-`` of ``old`` alone, ``+`` of ``new`` alone, and a blank."""
+    """Yield the parts of two texts, each with a mark: ``-`` if only ``old`` has it, ``+`` if only ``new`` has it, and a
+    blank if both have it."""
     before, after = _PIECE.findall(old), _PIECE.findall(new)
     start, end = _equal_ends(before, after)
     gone, come = before[start : len(before) - end], after[start : len(after) - end]
@@ -195,7 +197,7 @@ def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 
 def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """Return how many items are equal at the start, and how many of the others at the end."""
+    """Return how many items are equal at the start, and how many of the remaining ones at the end."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     end = 0

@@ -1,5 +1,5 @@
-"""``trio-mcp record``, which stands between a host and a server on stdio; ``replay`` and ``timeline``, which read
-recordings."""
+"""``trio-mcp record``, which forwards and records messages between a host and a stdio server, and ``replay`` and
+``timeline``, which read recordings."""
 
 from __future__ import annotations
 
@@ -32,21 +32,27 @@ from ..targets import target_typed, with_extras
 
 _CHUNK = 65536
 _MOST_LINE = 16 * 1024 * 1024
-"""Bytes of a message that are kept for the recording; of a longer one only the length is noted."""
+"""Maximum bytes of a message that are recorded. Of a longer message only the length is recorded."""
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.option(
-    "-o", "--output", default="recording.jsonl", show_default=True, help="File of the recording; replaced if there."
+    "-o",
+    "--output",
+    default="recording.jsonl",
+    show_default=True,
+    help="File of the recording. An existing file is replaced.",
 )
-@click.option("--max-bytes", type=click.IntRange(min=1000), default=100_000_000, show_default=True, help="Most bytes.")
+@click.option(
+    "--max-bytes", type=click.IntRange(min=1000), default=100_000_000, show_default=True, help="Maximum size in bytes."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: str, max_bytes: int, command: tuple[str, ...]) -> int:
     """Record the messages between a host and a stdio server.
 
-    Put the words of this command before the server's COMMAND in the configuration of the host. Every byte is passed on
-    unchanged, in both directions, and standard error is the server's. Secrets are masked in the recording, which
-    `trio-mcp timeline` draws and `trio-mcp replay` plays again. A failure of the recording ends the recording alone.
+    In the configuration of the host, put this command before the server's COMMAND. Every byte is forwarded unchanged,
+    in both directions, and standard error is the server's. Secrets are masked in the recording. `trio-mcp timeline`
+    draws it, and `trio-mcp replay` replays it. If recording fails, forwarding continues.
 
     \b
         trio-mcp record -o calls.jsonl -- npx -y some-server
@@ -83,14 +89,14 @@ async def _relay(recorder: Recorder, command: tuple[str, ...]) -> int:
 
 
 async def _pass_on(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, lines: _Lines) -> None:
-    """Pass all bytes on, and then the end."""
+    """Forward all bytes, and then the end of the stream."""
     async with source, sink:
         try:
             while data := await source.receive_some(_CHUNK):
                 lines.feed(data)
                 await sink.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return  # the reader is gone, so there is nobody to pass anything on to
+            return  # the reader has closed its end, so nothing more can be forwarded
 
 
 class _Lines:
@@ -107,7 +113,7 @@ class _Lines:
         for line in whole:
             self._rest += line
             if self._is_long:
-                self._recording.event("unreadable", reason="a message of more than 16 MiB")
+                self._recording.event("unreadable", reason="a message longer than 16 MiB")
             elif self._rest and not self._rest.isspace():
                 self._recording.frame("out" if self._direction == "out" else "in", self._rest)
             self._rest = bytearray()
@@ -128,7 +134,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--format",
     "form",
     type=click.Choice(["svg", "perfetto"]),
-    help="svg, a picture; perfetto, trace events for ui.perfetto.dev. By default as the file's name says, else svg.",
+    help="svg: a picture. perfetto: trace events for ui.perfetto.dev. Default: by the file's suffix, or svg.",
 )
 @click.option("--title", default="", help="Title of the picture.")
 @click.option(
@@ -136,15 +142,15 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.IntRange(320, 10_000),
     default=1000,
     show_default=True,
-    help="Width of the picture in pixels. Below 640 names stand above the bars.",
+    help="Width of the picture in pixels. Below 640, names are above the bars.",
 )
 def timeline(
     recordings: tuple[Path, ...], output: str | None, form: Literal["svg", "perfetto"] | None, title: str, width: int
 ) -> int:
     """Draw recordings as a timeline, as seen by both sides.
 
-    Each RECORDING was written by `record=` or `trio-mcp record`. Two recordings of one connection, one of each side,
-    make one picture: requests are found by their ids, and the clocks of the two processes are compared by round trips.
+    A RECORDING is written with `record=` or by `trio-mcp record`. Two recordings of one connection, one from each side,
+    make one picture: requests are matched by their ids, and the clocks of both processes are aligned by round trips.
 
     \b
         trio-mcp timeline client.jsonl server.jsonl -o cancel.svg
@@ -174,36 +180,42 @@ def timeline(
 @click.option(
     "--as-server",
     is_flag=True,
-    help="Play the server of the recording, on standard input and output, to the client that has started this command.",
+    help="Replay the server's side, on standard input and output, to the client that started this command.",
 )
-@click.option("-H", "--header", "headers", multiple=True, help="A header for a URL, like 'Name: value'.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    help="A header for each request, if SERVER is a URL, like 'Name: value'.",
+)
 @click.option(
     "--patience",
     type=click.FloatRange(min=0, min_open=True),
     default=10.0,
     show_default=True,
-    help="Seconds that each message of the other side may take.",
+    help="Seconds to wait for each message of the other side.",
 )
 def replay(recording: Path, server: tuple[str, ...], as_server: bool, headers: tuple[str, ...], patience: float) -> int:
     """Replay one side of a recording, and report differences.
 
-    SERVER is a URL, a Python file, a name in the file of a host, or a command, which is started with your whole
-    environment. It gets the messages of the recorded client. A client is tested the other way round: give it this
-    command, with --as-server, as the command of its server; differences are written to standard error.
+    SERVER is a URL, a Python file, a name from the configuration file of a host, or a command, which is started with
+    your whole environment. It receives the messages of the recorded client. To test a client instead, configure this
+    command with --as-server as its server; differences are then written to standard error.
 
-    The messages go in their order, each behind those of the other side that had come before; a cancel goes after as
-    long as in the recording. Ids and times are no differences, nor are the steps of progress but for the last. Masked
-    secrets are sent masked, unless the secret came from the other side itself.
+    Messages are sent in their recorded order, each after the messages of the other side that preceded it. A
+    cancellation is sent after the recorded delay. Ids and times don't count as differences, and neither do progress
+    steps before the last. Masked secrets are sent masked, unless the other side itself has sent the secret.
 
     \b
         trio-mcp replay calls.jsonl -- python server.py
         trio-mcp replay calls.jsonl http://127.0.0.1:8000/mcp
         trio-mcp replay calls.jsonl --as-server
 
-    Exit status: 0 without a difference, 1 with one, 2 for wrong usage, 3 when the server could not be reached.
+    Exit status: 0 no difference; 1 differences; 2 wrong usage; 3 the server couldn't be reached.
     """
     if as_server == bool(server):
-        raise click.UsageError("name a server, or play the server with --as-server")
+        raise click.UsageError("either SERVER or --as-server is required, but not both")
     try:
         recorded = read_recording(recording)
         if as_server:

@@ -1,4 +1,4 @@
-"""``trio-mcp call``, ``read``, ``prompt`` and ``complete``, which send one request to a server."""
+"""``trio-mcp call``, ``read``, ``prompt`` and ``complete``: each sends one request to a server."""
 
 from __future__ import annotations
 
@@ -33,45 +33,47 @@ from .options import PROMPT, REFERENCE, TARGET, TOOL, URI, TargetCommand, reques
 @click.argument("target", type=TARGET)
 @click.argument("tool", type=TOOL)
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE overrides a member.")
-@click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
+@click.option("--args", "given", metavar="JSON", help="All arguments as one JSON object. KEY=VALUE overrides a member.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.option(
     "--save",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Save images, sounds and files of the result in this folder, which is made if need be.",
+    help="Save images, audio and files of the result in this folder, which is created if necessary.",
 )
-@click.option("--task", "as_task", is_flag=True, help="Start a task, print its id, and do not wait for its end.")
+@click.option("--task", "as_task", is_flag=True, help="Start a task, print its id, and exit without waiting.")
 @request_options
 def call(
-    tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, save: Path | None, as_task: bool
+    tool: str, arguments: tuple[str, ...], given: str | None, as_json: bool, save: Path | None, as_task: bool
 ) -> CallTool | StartTask:
     """Call a tool of a server and print its result.
 
-    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
+    TARGET is the same as for `trio-mcp inspect`. If it is a command, its words come last, after --.
 
     \b
         trio-mcp call server.py pack files=30
-        trio-mcp call ws://127.0.0.1:8765/mcp search --json '{"words": ["a", "b"]}'
+        trio-mcp call ws://127.0.0.1:8765/mcp search --args '{"words": ["a", "b"]}'
         trio-mcp call add a=1 b=2 -- python server.py
 
-    Values are converted by the tool's schema: strings are taken literally, other values are JSON. Progress, log lines
-    and questions go to standard error, the result to standard output. In a terminal, you answer the server's questions;
-    otherwise the server is told beforehand that nobody can be asked. Ctrl-C cancels the call, and reports whether the
-    server knows; a second Ctrl-C leaves at once. When the tool crashes in a server that was started for the call, the
-    server's traceback is shown.
+    Values are converted by the tool's schema: strings are taken literally, and other values must be JSON. The result is
+    printed to standard output, and progress, log messages and questions to standard error. In a terminal, you answer
+    the server's questions. Otherwise the client declares that it can't answer questions. If the tool crashes in a
+    server that this command has started, the server's traceback is shown.
 
-    A tool that is run as a task is waited for, and the messages of the task are shown as progress; Ctrl-C cancels the
-    task. With --task the command ends as soon as the task has begun, and `trio-mcp tasks` looks after the task, with
-    the id that was printed; its questions wait for `trio-mcp tasks result`. A server that is started for the call ends
-    with the call, and its tasks with the server, unless `trio-mcp run --tasks` keeps them.
+    Ctrl-C cancels the call, and reports whether the server has received the cancellation. A second Ctrl-C exits at
+    once.
 
-    Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument is wrong; 3 when there is no connection,
-    or the connection was lost; 4 when the server answers with an error; 5 when the time is over; 6 when the server
-    wants a token, and there is no good one; 130 after Ctrl-C, 128 plus the number of any other signal.
+    If the tool runs as a task, the command waits for it, and shows the task's messages as progress. Ctrl-C cancels the
+    task. With --task, the command prints the task's id and exits as soon as the task has started. Use `trio-mcp tasks`
+    with that id to check, wait for or cancel the task, and to answer its questions. A server that this command has
+    started ends with the command, and with it its tasks, unless `trio-mcp run --tasks` keeps them.
+
+    Exit status: 0 success; 1 the tool failed; 2 wrong TARGET, TOOL or argument; 3 no connection, or it was lost; 4 the
+    server responded with an error; 5 timeout; 6 the server requires a token that wasn't available or was refused; 130
+    after Ctrl-C; 128 plus the number of any other signal.
     """
     typed = None if given is None else object_typed(given)
-    calling = CallTool(tool=tool, pairs=arguments, given=typed, as_json=raw, save=save)
+    calling = CallTool(tool=tool, pairs=arguments, given=typed, as_json=as_json, save=save)
     return StartTask(calling=calling) if as_task else calling
 
 
@@ -83,9 +85,9 @@ class CallTool(CommandRequest[CallToolResult]):
     pairs: Sequence[str]
     given: JSONObject | None
     save: Path | None = None
-    """The folder for images, sounds and files."""
+    """The folder for images, audio and files."""
     arguments: JSONObject = attrs.field(init=False)
-    """The arguments, once `prepare` has converted them."""
+    """The arguments, which `prepare` has converted."""
 
     async def prepare(self, client: Client) -> None:
         """Find the tool, and convert the arguments as its schema requires."""
@@ -98,8 +100,8 @@ class CallTool(CommandRequest[CallToolResult]):
         return await client.call_tool(self.tool, self.arguments, on_progress=on_progress)
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
-        """Print the result; the result of a failed tool goes to standard error."""
-        show_result(result, revision, raw=self.as_json, save=self.save, name=self.tool)
+        """Print the result. If the tool failed, print it to standard error."""
+        show_result(result, revision, as_json=self.as_json, save=self.save, name=self.tool)
         if not result.is_error:
             return ENDED_WELL
         say(f"the tool {self.tool!r} failed")
@@ -108,8 +110,8 @@ class CallTool(CommandRequest[CallToolResult]):
 
 @define(kw_only=True)
 class StartTask(CommandRequest["str | CallToolResult"]):
-    """The request that calls a tool and does not wait for the end of the task. `prepare` raises as that of
-    ``calling``."""
+    """The request that calls a tool without waiting for the end of its task. `prepare` raises the same errors as that
+    of ``calling``."""
 
     calling: CallTool
     answers_tasks = False
@@ -119,14 +121,14 @@ class StartTask(CommandRequest["str | CallToolResult"]):
         await self.calling.prepare(client)
 
     async def send(self, client: Client, on_progress: OnProgress) -> str | CallToolResult:
-        """Call the tool. Return the id of the task, or the result where the server answers at once."""
+        """Call the tool. Return the id of the task, or the result if the server responds without a task."""
         task = await client.start_task(self.calling.tool, self.calling.arguments)
         return await task.result() if task.id is None else task.id
 
     def show(self, result: str | CallToolResult, revision: Revision) -> int:
         """Print the id, or the result."""
         if not isinstance(result, str):
-            say("the server answered at once, without a task")
+            say("the server responded without a task")
             return self.calling.show(result, revision)
         print_line(result)
         return ENDED_WELL
@@ -138,19 +140,19 @@ class StartTask(CommandRequest["str | CallToolResult"]):
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @request_options
 def read(uri: str, as_json: bool) -> ReadResource:
-    """Read a resource of a server, to standard output.
+    """Read a resource of a server and print its contents.
 
-    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
+    TARGET is the same as for `trio-mcp inspect`. If it is a command, its words come last, after --.
 
     \b
         trio-mcp read server.py note://today
         trio-mcp read ws://127.0.0.1:8765/mcp file:///logo.png > logo.png
         trio-mcp read note://today -- python server.py
 
-    A terminal shows text, and describes other contents. A file or another program gets the contents byte for byte, one
-    part after another.
+    On a terminal, text is printed and other contents are described. A file or another program receives the contents
+    byte for byte, one part after another.
 
-    Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
+    Progress, log messages, questions, Ctrl-C and the exit status work as in `trio-mcp call`.
     """
 
     return ReadResource(uri=uri, as_json=as_json)
@@ -158,7 +160,7 @@ def read(uri: str, as_json: bool) -> ReadResource:
 
 @define(kw_only=True)
 class ReadResource(CommandRequest[ReadResourceResult]):
-    """The request that reads a resource, which servers need not list."""
+    """The request that reads a resource, which servers needn't list."""
 
     uri: str
 
@@ -167,7 +169,7 @@ class ReadResource(CommandRequest[ReadResourceResult]):
         return await client.read_resource(self.uri, on_progress=on_progress)
 
     def show(self, result: ReadResourceResult, revision: Revision) -> int:
-        """Print the contents: to a terminal as text, elsewhere byte for byte."""
+        """Print the contents: as text on a terminal, and byte for byte elsewhere."""
         if self.as_json or sys.stdout.isatty():
             return super().show(result, revision)
         try:
@@ -180,7 +182,7 @@ class ReadResource(CommandRequest[ReadResourceResult]):
         return ENDED_WELL
 
     def lines(self, result: ReadResourceResult) -> Iterable[str]:
-        """Return the texts of the contents, and descriptions of the others."""
+        """Return text contents, and descriptions of others."""
         return map(resource_text, result.contents)
 
 
@@ -197,17 +199,17 @@ def _bytes(contents: ResourceContents) -> bytes:
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @request_options
 def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> GetPrompt:
-    """Fill in a prompt of a server and print its messages.
+    """Get a prompt from a server and print its messages.
 
-    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
+    TARGET is the same as for `trio-mcp inspect`. If it is a command, its words come last, after --.
 
     \b
         trio-mcp prompt server.py praise dish=soup
         trio-mcp prompt praise dish=soup --json -- python server.py
 
-    Values are strings, taken literally.
+    Values are strings, and are taken literally.
 
-    Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
+    Progress, log messages, questions, Ctrl-C and the exit status work as in `trio-mcp call`.
     """
 
     return GetPrompt(prompt=name, pairs=arguments, as_json=as_json)
@@ -215,7 +217,7 @@ def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> GetPrompt:
 
 @define(kw_only=True)
 class GetPrompt(CommandRequest[GetPromptResult]):
-    """The request that fills in a prompt. `prepare` raises `NotOffered` and `WrongArgument`."""
+    """The request that gets a prompt. `prepare` raises `NotOffered` and `WrongArgument`."""
 
     prompt: str
     pairs: Sequence[str]
@@ -231,11 +233,11 @@ class GetPrompt(CommandRequest[GetPromptResult]):
             raise no_such_argument("prompt", stray, known)
 
     async def send(self, client: Client, on_progress: OnProgress) -> GetPromptResult:
-        """Get the prompt. Arguments are left out if there are none."""
+        """Get the prompt. If there are no arguments, they are omitted."""
         return await client.get_prompt(self.prompt, self._arguments or None, on_progress=on_progress)
 
     def lines(self, result: GetPromptResult) -> Iterable[str]:
-        """Return the messages, each behind its role."""
+        """Return the messages, each after its role."""
         return (f"{message.role}: {block_text(message.content)}" for message in result.messages)
 
 
@@ -248,15 +250,15 @@ class GetPrompt(CommandRequest[GetPromptResult]):
 def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> CompleteArgument:
     """Print the values that a server suggests for an argument.
 
-    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --. NAME is a prompt, or a resource
-    template as shown by `trio-mcp inspect`. The first argument is the one to complete: BEGINNING is typed already, and
-    may be empty. The other arguments are settled.
+    TARGET is the same as for `trio-mcp inspect`. If it is a command, its words come last, after --. NAME is a prompt,
+    or a resource template as shown by `trio-mcp inspect`. The first argument is the one to complete. BEGINNING is the
+    part typed so far, and may be empty. The other arguments are already known.
 
     \b
         trio-mcp complete server.py praise dish=so
         trio-mcp complete server.py 'menu://{day}/{dish}' dish= day=monday
 
-    Log lines, Ctrl-C and the exit status are those of `trio-mcp call`.
+    Log messages, Ctrl-C and the exit status work as in `trio-mcp call`.
     """
 
     return CompleteArgument(name=name, pairs=arguments, as_json=as_json)
@@ -264,7 +266,7 @@ def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> CompleteAr
 
 @define(kw_only=True)
 class CompleteArgument(CommandRequest[Completion]):
-    """The request that asks for suggestions: the first of ``pairs`` is to be completed, the others are settled.
+    """The request for suggestions. The first of the ``pairs`` is to be completed, and the others are already known.
     `prepare` raises `NotOffered` and `WrongArgument`."""
 
     name: str
@@ -276,7 +278,7 @@ class CompleteArgument(CommandRequest[Completion]):
         """Find the prompt or the resource template."""
         self._typed = texts_typed(self.pairs)
         if not self._typed:
-            raise WrongArgument("what is to be completed is like ARGUMENT=BEGINNING, or ARGUMENT= for all there is")
+            raise WrongArgument("the argument to complete must be like ARGUMENT=BEGINNING, or ARGUMENT= for all")
         declared = client.server_capabilities
         kinds = (
             (PromptReference, declared.prompts, client.list_prompts(), "name"),
@@ -294,7 +296,7 @@ class CompleteArgument(CommandRequest[Completion]):
         raise error or not_offered("prompt or resource template", self.name, names)
 
     async def send(self, client: Client, on_progress: OnProgress) -> Completion:
-        """Ask for suggestions. The request has no progress."""
+        """Request suggestions, without progress."""
         (argument, beginning), *settled = self._typed.items()
         return await client.complete(self._reference, argument, beginning, settled=dict(settled) if settled else None)
 

@@ -1,4 +1,4 @@
-"""``trio-mcp run`` serves the server of a file or module over standard input and output, or on an address."""
+"""``trio-mcp run``: serves the server of a file or module over standard input and output, or on an address."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ import trio
 from ...server.server import Server, store_tasks_in
 from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, serving_on
+from ..group import SectionedCommand
 from ..loading import LoadingFailed, load_server
 from ..printable import CommandError, log_to_stderr, say
 from ..serving_options import serving_options, supervised
 
 
-@click.command(context_settings={"auto_envvar_prefix": "TRIO_MCP"})
+@click.command(cls=SectionedCommand, context_settings={"auto_envvar_prefix": "TRIO_MCP"})
 @click.argument("target", metavar="FILE[:NAME]", required=False)
 @click.argument("arguments", metavar="[-- ARGUMENTS...]", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "module", metavar="MODULE[:NAME]", help="Serve the server of a module, instead of a file.")
+@click.option("-m", "module", metavar="MODULE[:NAME]", help="Serve the server of a module instead of a file.")
 @click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    help="Lowest level of Python's log records on standard error. Default: warning, or FILE's own configuration.",
+    help="Lowest level of log messages on standard error. Default: warning, or FILE's own logging configuration.",
 )
 @serving_options
 @click.option(
     "--tasks",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Keep the tasks of the server in this file, which is made if it does not exist, instead of in memory: they "
-    "outlive the server, and several servers on this machine can share them.",
+    help="Keep the server's tasks in this file instead of in memory. They survive restarts, and several servers on "
+    "this machine can share them. The file is created if necessary.",
 )
 @click.option(
     "--reload",
     "reloads",
     is_flag=True,
-    help="Start the server anew when a Python file below the present folder changes; the port stays open. Goes with "
-    "--http, and needs the package watchfiles.",
+    help="Restart the server when a Python file in the current folder or below changes. The port stays open. Needs "
+    "--http, and the package watchfiles.",
 )
 def run(
     target: str | None,
@@ -50,46 +51,49 @@ def run(
     tasks: Path | None,
     reloads: bool,
 ) -> int:
-    """Serve your server over stdio, or on an address.
+    """Serve your server over stdio, HTTP or another transport.
 
-    FILE is the Python file that makes the server. MCP clients start this command themselves. Most clients
-    have an entry like
+    FILE is the Python file that creates the server. MCP clients start this command themselves. Most have a
+    configuration entry like
 
     \b
         {"command": "trio-mcp", "args": ["run", "/path/to/server.py"]}
 
-    NAME is the global variable that holds the server, or a function without parameters that makes it; the default is
-    `server`, or the only server in the file. MODULE:NAME, or -m MODULE, is a module instead of a file. What follows
-    `--` are the arguments in sys.argv. The file runs as with `python FILE`, but without the code guarded by
-    `if __name__ == "__main__"`, so two lines are enough:
+    NAME is the global variable that holds the server, or a function without parameters that creates it. The default is
+    `server`, or the only server in the file. To load a module instead of a file, use MODULE:NAME or -m MODULE. The
+    words after `--` become sys.argv. The file runs as with `python FILE`, but without the code under `if __name__ ==
+    "__main__"`, so two lines are enough:
 
     \b
         from trio_mcp import Server
         server = Server("batch")
 
-    The server ends, with exit status 0, when the client closes standard input or on SIGINT or SIGTERM, after the
-    accepted requests. Standard output belongs to the protocol: text printed by the file goes to standard error. Exit
-    status 1 means that the file raised, 2 that there is no such server.
+    The server shuts down, with exit status 0, when the client closes standard input, or on SIGINT or SIGTERM. Accepted
+    requests are finished first. Standard output belongs to the protocol: text that the file prints goes to standard
+    error.
 
-    With --http, --websocket, --tcp or --unix the server runs until SIGINT or SIGTERM. HOST is 127.0.0.1 unless given,
-    and port 0 is any free port, reported on standard error. Other ways to check tokens than --issuer are for a program
-    of yours that calls `serve_http(server, ..., auth=Protected(...))`.
+    With --http, --websocket, --tcp or --unix, the server runs until SIGINT or SIGTERM. HOST is 127.0.0.1 by default.
+    Port 0 is any free port, which is printed on standard error. To check tokens in another way than --issuer, write a
+    program that calls `serve_http(server, ..., auth=Protected(...))`.
 
-    Each option can be given by a variable instead, --http by TRIO_MCP_HTTP; several values are separated by blanks.
+    Each option can also be set by an environment variable: --http by TRIO_MCP_HTTP. Separate several values with
+    blanks.
+
+    Exit status: 0 success; 1 the file raised an exception; 2 there is no such server.
     """
     if module is not None:
         arguments = arguments if target is None else (target, *arguments)
     elif target is None:
-        raise click.UsageError("name a file, or a module with -m")
+        raise click.UsageError("either FILE or -m MODULE is required")
     if tasks is not None and not tasks.parent.is_dir():
-        raise CommandError(f"there is no folder {str(tasks.parent)!r} for the tasks")
+        raise CommandError(f"--tasks: there is no folder {str(tasks.parent)!r}")
     if tasks is not None and addresses.shared is not None:
-        raise click.UsageError("--shared keeps the tasks, too: leave --tasks out")
+        raise click.UsageError("--tasks and --shared cannot be combined: --shared keeps the tasks, too")
     if (status := supervised(addresses, reloads=reloads)) is not None:
         return status
     serve = serving_on(addresses)
     if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
-        raise CommandError("standard input and output must be open: they are the connection")
+        raise CommandError("standard input and output must be open, because the client uses them")
     if log_level is not None:
         log_to_stderr(log_level)
     try:
@@ -105,17 +109,17 @@ def run(
             trio.run(_keep_tasks, server, tasks)
         except OSError as error:
             raise CommandError(str(error)) from None
-    log_to_stderr("warning")  # does nothing where logging was set up already
+    log_to_stderr("warning")  # does nothing if logging is already configured
     if serve is None and sys.stdin.isatty():
-        say(f"serving {server.info.name!r} to MCP clients; this is a terminal; press Ctrl-C to stop")
+        say(f"serving {server.info.name!r} on standard input, which is a terminal, not a client; press Ctrl-C to stop")
     trio.run(serve or serve_stdio, server)
     return 0
 
 
 async def _keep_tasks(server: Server, path: Path) -> None:
-    """Have the tasks of ``server`` kept in the file ``path``. Raises `OSError` when the file cannot be used."""
-    from ...stores.sqlite_store import SQLiteTaskStore  # most servers never need it
+    """Keep the tasks of ``server`` in the file ``path``. Raises `OSError` if the file can't be used."""
+    from ...stores.sqlite_store import SQLiteTaskStore  # imported late: most servers don't need it
 
-    async with SQLiteTaskStore(path) as store:  # opened again by the server
+    async with SQLiteTaskStore(path) as store:  # only a check: the server opens it again
         await store.expire(limit=0)
     store_tasks_in(server, store)

@@ -1,4 +1,4 @@
-"""``trio-mcp tasks`` looks at, waits for or cancels one task, or lists all tasks."""
+"""``trio-mcp tasks``: shows, waits for or cancels a task, or lists all tasks."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from ..request import CommandRequest, NotOffered, show_result
 from .options import TARGET, TargetCommand, request_options
 
 _ANY_ID: Final = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
-"""Settings for commands with an ID, since ids of some servers begin with a hyphen."""
+"""Settings for commands with an ID, because ids of some servers begin with a hyphen."""
 
 _target = click.argument("target", type=TARGET)
 _task = click.argument("task", metavar="ID")
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 
 
 @click.group()
 def tasks() -> None:
     """List, wait for and cancel the tasks of a server.
 
-    ID is the line that `trio-mcp call --task` prints. TARGET is as for `trio-mcp inspect`; the words of a command come
-    last, after --.
+    ID is the line that `trio-mcp call --task` prints. TARGET is the same as for `trio-mcp inspect`. If it is a command,
+    its words come last, after --.
 
     \b
         id=$(trio-mcp call https://mcp.example.com/mcp roast kilos=20 --task)
         trio-mcp tasks get https://mcp.example.com/mcp $id
         trio-mcp tasks result https://mcp.example.com/mcp $id
 
-    Exit status: as for `trio-mcp call`. A task that is unknown, that of somebody else, or kept no longer is an error of
-    the server: 4.
+    Exit status: as for `trio-mcp call`. If a task is unknown, has expired or belongs to another user, the server
+    responds with an error: 4.
     """
 
 
@@ -52,7 +52,7 @@ def tasks() -> None:
 @_as_json
 @request_options
 def get(task: str, as_json: bool) -> GetTask:
-    """Show how a task is: its status, its last message and its times."""
+    """Show the status, last message and times of a task."""
 
     return GetTask(task=task, as_json=as_json)
 
@@ -60,16 +60,16 @@ def get(task: str, as_json: bool) -> GetTask:
 @tasks.command(cls=TargetCommand, context_settings=_ANY_ID)
 @_target
 @_task
-@click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
+@_as_json
 @request_options
-def result(task: str, raw: bool) -> GetTaskResult:
-    """Wait for the end of a task and print its result.
+def result(task: str, as_json: bool) -> GetTaskResult:
+    """Wait until a task has ended, and print its result.
 
-    Messages of the task and its questions go to standard error, and you answer them, as in `trio-mcp call`. Ctrl-C
-    leaves the task as it is, and so does the end of the time of --timeout.
+    Messages and questions of the task are printed to standard error, and you answer the questions, as in `trio-mcp
+    call`. Ctrl-C or the end of --timeout ends the command, but not the task.
     """
 
-    return GetTaskResult(task=task, as_json=raw)
+    return GetTaskResult(task=task, as_json=as_json)
 
 
 @tasks.command(cls=TargetCommand, context_settings=_ANY_ID)
@@ -77,7 +77,7 @@ def result(task: str, raw: bool) -> GetTaskResult:
 @_task
 @request_options
 def cancel(task: str) -> CancelTask:
-    """Cancel a task. A task that has ended stays as it is."""
+    """Cancel a task. This has no effect on a task that has ended."""
 
     return CancelTask(task=task)
 
@@ -87,10 +87,10 @@ def cancel(task: str) -> CancelTask:
 @_as_json
 @request_options
 def list_(as_json: bool) -> ListTasks:
-    """List your tasks, one a line: id, status, time of the last change, message.
+    """List your tasks, one per line: id, status, time of the last change, message.
 
-    Only servers that speak revision 2025-11-25 can tell, so that --era is legacy unless given, and only
-    servers that can tell callers apart. Elsewhere keep the ids that `trio-mcp call --task` prints.
+    Only servers of revision 2025-11-25 can list tasks, so --era is legacy by default, and only those that can tell
+    callers apart. For other servers, keep the ids that `trio-mcp call --task` prints.
     """
 
     return ListTasks(as_json=as_json)
@@ -99,9 +99,7 @@ def list_(as_json: bool) -> ListTasks:
 R = TypeVar("R")
 
 _LONGEST_ID: Final = 2000
-_INSTEAD: Final = (
-    "keep the ids that `trio-mcp call --task` prints, and look at each with `trio-mcp tasks get TARGET ID`"
-)
+_INSTEAD: Final = "keep the ids that `trio-mcp call --task` prints, and use `trio-mcp tasks get TARGET ID`"
 
 
 @define(kw_only=True)
@@ -109,20 +107,20 @@ class _TaskRequest(CommandRequest[R], Generic[R]):
     answers_tasks = False
 
     async def prepare(self, client: Client) -> None:
-        """Check that the server has tasks. Raises `NotOffered`."""
+        """Check that the server supports tasks. Raises `NotOffered`."""
         declared = client.server_capabilities
         if declared.tasks is None and TASKS_EXTENSION not in (declared.extensions or {}):
-            raise NotOffered("the server has no tasks")
+            raise NotOffered("the server does not support tasks")
 
 
 @define(kw_only=True)
 class GetTask(_TaskRequest[TaskState]):
-    """The request that asks how a task is."""
+    """The request for the state of a task."""
 
     task: str
 
     async def send(self, client: Client, on_progress: OnProgress) -> TaskState:
-        """Ask the server."""
+        """Request the state."""
         return await client.resume_task(self.task).get()
 
     def plain(self, result: TaskState, revision: Revision) -> JSONObject:
@@ -130,13 +128,13 @@ class GetTask(_TaskRequest[TaskState]):
         return _plain(result)
 
     def lines(self, result: TaskState) -> Iterable[str]:
-        """Return the state of the task, a fact a line."""
+        """Return the state of the task, with one fact per line."""
         return (f"{label:<9}{on_one_line(words)}" for label, words in _facts(result))
 
 
 @define(kw_only=True)
 class GetTaskResult(_TaskRequest[CallToolResult]):
-    """The request that waits for the result of a task, and answers its questions."""
+    """The request that waits for the result of a task, and answers the task's questions."""
 
     task: str
     cancels = False
@@ -148,7 +146,7 @@ class GetTaskResult(_TaskRequest[CallToolResult]):
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
         """Print the result: see `CommandRequest.show`."""
-        show_result(result, revision, raw=self.as_json)
+        show_result(result, revision, as_json=self.as_json)
         if not result.is_error:
             return ENDED_WELL
         say("the tool failed")
@@ -162,43 +160,43 @@ class CancelTask(_TaskRequest[str]):
     task: str
 
     async def send(self, client: Client, on_progress: OnProgress) -> str:
-        """Tell the server. Return the id."""
+        """Send the cancellation, and return the id."""
         await client.resume_task(self.task).cancel()
         return self.task
 
     def show(self, result: str, revision: Revision) -> int:
-        """Say that the server knows."""
-        say("the server was told to cancel the task")
+        """Print that the server was notified."""
+        say("the server was asked to cancel the task")
         return ENDED_WELL
 
 
 @define(kw_only=True)
 class ListTasks(_TaskRequest["list[TaskState]"]):
-    """The request that lists the tasks of the caller, which only legacy servers do."""
+    """The request that lists the caller's tasks, which only legacy servers support."""
 
     era = "legacy"
 
     async def prepare(self, client: Client) -> None:
-        """Check that the server lists tasks. Raises `NotOffered`."""
+        """Check that the server can list tasks. Raises `NotOffered`."""
         await super().prepare(client)
         declared = client.server_capabilities.tasks
         if client.revision.tasks != "core":
-            raise NotOffered(f"servers of revision {client.revision} list no tasks: {_INSTEAD}")
+            raise NotOffered(f"servers of revision {client.revision} cannot list tasks: {_INSTEAD}")
         if declared is None or declared.list is None:
-            raise NotOffered(f"the server lists no tasks: {_INSTEAD}")
+            raise NotOffered(f"the server cannot list tasks: {_INSTEAD}")
 
     def advice(self, error: Exception) -> str | None:
-        """Return how to go on without a list, where the server has none."""
-        return f"not every server lists tasks: {_INSTEAD}" if isinstance(error, PeerError | HTTPError) else None
+        """Return what to do instead if the server can't list tasks."""
+        return f"some servers cannot list tasks: {_INSTEAD}" if isinstance(error, PeerError | HTTPError) else None
 
     async def send(self, client: Client, on_progress: OnProgress) -> list[TaskState]:
-        """Ask for all pages."""
+        """Request all pages."""
         return [state async for state in client.list_tasks()]
 
     def show(self, result: list[TaskState], revision: Revision) -> int:
-        """Print the tasks. Say why there may be none."""
+        """Print the tasks. If there are none, print why that may be."""
         if not result:
-            say(f"no tasks are listed; without a token, these are the tasks of this one connection: {_INSTEAD}")
+            say(f"no tasks; without a token, only tasks of this connection are listed: {_INSTEAD}")
         return super().show(result, revision)
 
     def plain(self, result: list[TaskState], revision: Revision) -> list[JSONObject]:
@@ -206,7 +204,7 @@ class ListTasks(_TaskRequest["list[TaskState]"]):
         return [_plain(state) for state in result]
 
     def lines(self, result: list[TaskState]) -> Iterable[str]:
-        """Return the tasks, one a line: id, status, time of the last change, and message."""
+        """Return the tasks, one per line: id, status, time of the last change, and message."""
         for state in result:
             words = (state.status, state.updated_at, state.message or "")
             yield "  ".join((name_shown(state.id, _LONGEST_ID), *map(on_one_line, words))).rstrip()
