@@ -23,7 +23,7 @@ INSTALLATION, QUICKSTART, HOSTS_PAGE, TUTORIAL = (
 )
 EXAMPLE, TEXT = r"```python\n# (\w+)\.py\n(?:(?!```).*\n)*```\n", r"```text\n((?:(?!```).*\n)*)"
 PRINTED = {**dict(re.findall(rf"{EXAMPLE}\nIt prints:\n\n{TEXT}", TUTORIAL.text)), "patron": "copied 3 pages\n"}
-SERVERS = {"copyist", "word_counter", "sleeper", "counter_over_http"}
+SERVERS = {"copyist", "word_counter", "batch", "counter_over_http"}
 
 
 @pytest.fixture
@@ -75,9 +75,10 @@ def test_quickstart_client_prints_the_number_of_words(folder: Path) -> None:
     assert run(folder, "count_client.py") == "2\n"
 
 
-def test_quickstart_client_that_gives_up_sees_the_handler_end(folder: Path) -> None:
-    (text,) = re.findall(TEXT, QUICKSTART.text)
-    assert run(folder, "sleeper_client.py") == text
+def test_quickstart_client_sees_progress_and_gives_up(folder: Path) -> None:
+    printed = run(folder, "host.py")
+    assert "Progress(progress=" in printed
+    assert printed.endswith("processed 2 items\n")
 
 
 async def test_quickstart_server_over_http_answers_the_printed_command(folder: Path) -> None:
@@ -103,7 +104,7 @@ async def test_quickstart_server_over_http_answers_the_printed_command(folder: P
 
 
 def test_every_program_of_the_quickstart_is_run() -> None:
-    assert QUICKSTART.blocks.keys() == {"count_client", "sleeper_client", *SERVERS - {"copyist"}}
+    assert QUICKSTART.blocks.keys() == {"count_client", "host", *SERVERS - {"copyist"}}
 
 
 def test_table_of_hosts_has_the_file_of_each_host() -> None:

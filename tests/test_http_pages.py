@@ -21,7 +21,7 @@ import attrs
 import pytest
 import trio
 import trustme
-from tests.pages import ROOT, Page, examples_in
+from tests.pages import Page, examples_in
 from tests.patience import PATIENCE
 from tests.ports import free_port
 
@@ -29,7 +29,7 @@ from trio_mcp import Limits, open_http, open_stdio, open_websocket, serve_http
 from trio_mcp.types import HTTPOptions
 
 HTTP, ASGI = Page("deployment/http.md").text, Page("deployment/asgi.md").text
-EXAMPLES = {**examples_in((ROOT / "README.md").read_text()), **examples_in(Page("deployment").text)}
+EXAMPLES = {**examples_in(Page("get-started/quickstart.md").text), **examples_in(Page("deployment").text)}
 
 
 def commands(page: str) -> list[str]:

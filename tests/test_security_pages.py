@@ -47,7 +47,7 @@ __all__ = ["port"]
 
 PAGES, SIGNING_IN = Page("security").text, Page("security/signing-in.md").text
 COMMANDS = re.findall(r"^trio-mcp .*$", SIGNING_IN, flags=re.MULTILINE)
-BLOCKS = {**examples_in((ROOT / "README.md").read_text()), **examples_in(PAGES)}
+BLOCKS = {**examples_in(Page("get-started/quickstart.md").text), **examples_in(PAGES)}
 
 
 @attrs.define

@@ -15,7 +15,7 @@ from typing import Literal
 import attrs
 import pytest
 import trio
-from tests.pages import ROOT, examples_in
+from tests.pages import Page
 from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.reverse_proxies.proxies import CADDY, HAPROXY, NGINX, PAGES, Proxy, end, until_listening
@@ -231,7 +231,7 @@ async def test_a_foreign_host_or_page_is_refused_as_without_a_proxy(
 @pytest.mark.skipif(not NGINX.is_installed, reason="nginx is not installed")
 async def test_the_example_serves_behind_a_proxy(tmp_path: Path) -> None:
     port = free_port()
-    (tmp_path / "batch.py").write_text(examples_in((ROOT / "README.md").read_text())["batch.py"])
+    (tmp_path / "batch.py").write_text(Page("get-started/quickstart.md").blocks["batch"])
     (tmp_path / "behind_proxy.py").write_text(PAGES.blocks["behind_proxy"].replace("8765", str(port)))
     server = await trio.lowlevel.open_process([sys.executable, "behind_proxy.py"], cwd=tmp_path)
     try:
