@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import attrs
 import pytest
+from tests.forked import forked_command
 from tests.pages import Page
+from tests.patience import PATIENCE
 from tests.serving.http.memory_listener import listening
 from trio.testing import MockClock
 
@@ -137,7 +141,7 @@ async def test_handler_asks_for_one_value_at_a_time(page: Page) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_handler_returns_its_question_and_runs_again(page: Page, era: str) -> None:
+async def test_handler_returns_its_question_and_runs_again(page: Page, era: Literal["legacy", "modern"]) -> None:
     async def answer(question: ElicitFormParams) -> ElicitResult:
         assert question.message == "New name?"
         return ElicitResult("accept", {"name": "b.txt"})
@@ -166,3 +170,18 @@ async def test_handler_sends_log_messages_of_two_levels(page: Page) -> None:
         await client.set_log_level("debug")
         await client.call_tool("load", {"path": "a.csv"})
     assert logged == [("debug", "reading a.csv", None), ("warning", {"rows": 0, "path": "a.csv"}, "db")]
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        pytest.param(*found, id=found[0])
+        for each in PAGES.values()
+        for found in re.findall(r"```console\n\$ ([^\n]*)\n([^`]*)```", each.text)
+    ],
+)
+def test_command_prints_what_the_page_shows(page: Page, command: str, printed: str) -> None:
+    program, *arguments = command.split()
+    words = ["-m", "trio_mcp.cli", *arguments] if program == "trio-mcp" else arguments
+    ran = subprocess.run(forked_command(words), capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ran.returncode, ran.stdout) == (0, printed), ran.stderr
