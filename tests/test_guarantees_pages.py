@@ -1,4 +1,4 @@
-"""The examples of the pages in `docs/guarantees` run and print what the pages say, and their tables agree with the code."""
+"""The examples in `docs/guarantees` run and print what the pages say, and the tables agree with the code."""
 
 from __future__ import annotations
 

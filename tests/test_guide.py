@@ -40,10 +40,8 @@ def run_example(folder: Path, name: str) -> tuple[int, str, str]:
     ("name", "printed"),
     [
         ("over_channels.py", "processed 1 items\n"),
-        ("note_changes.py", "resource note://a
-"),
-        ("shared_cache.py", "['config://limits']
-" * 2),
+        ("note_changes.py", "resource note://a\n"),
+        ("shared_cache.py", "['config://limits']\n" * 2),
         (
             "pinned.py",
             "'batch__process_batch' is held back: it hasn't been approved. `trio-mcp pins approve` approves tools "
@@ -153,10 +151,7 @@ def test_the_command_line_does_as_printed_and_in_this_order(shell: Shell) -> Non
 
 def test_the_table_of_limits_is_the_truth() -> None:
     defaults = {field.name: field.default for field in attrs.fields(Limits)}
-    table = [
-        line.strip("|").split("|")
-        for line in PAGES.get("docs/guarantees/limits.md", PAGES.get("docs/limits.md", "")).splitlines()
-        if line.startswith("| `")
-    ]
+    lines = Page("guarantees/limits.md").text.splitlines()
+    table = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
     told = {re.match(r" `(\w+)`", row[0])[1]: float(row[1]) for row in table}  # type: ignore[index]
     assert told == defaults

@@ -102,7 +102,7 @@ async def test_task_is_resumed_by_the_next_run_of_the_server() -> None:
 
 
 def test_example_of_a_store_can_be_imported() -> None:
-    assert STORES.load("stored_tasks").server.name == "reports"
+    assert STORES.load("stored_tasks").server.info.name == "reports"
 
 
 def test_commands_of_the_page_exist() -> None:
