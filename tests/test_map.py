@@ -48,7 +48,7 @@ def test_each_class_that_a_page_about_the_code_names_exists(page: str) -> None:
     assert named - set(re.findall(r"\w+", code)) == set()
 
 
-@pytest.mark.parametrize("page", ["architecture", "rulings", "decisions", "known-limitations"])
+@pytest.mark.parametrize("page", ["architecture", "rulings", "decisions", "guarantees/known-limitations"])
 def test_path_on_a_page_about_the_code_leads_to_a_package_or_a_module(page: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text()
     paths = set(re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)+\.py)`", text))
