@@ -661,7 +661,7 @@ async def test_a_round_that_asks_is_logged_as_such(audited: Callable[[], list[An
 
 
 def test_names_of_arguments_are_several() -> None:
-    with pytest.raises(TypeError, match="arguments are several"):
+    with pytest.raises(TypeError, match="arguments must be a list"):
         audit_log(arguments="path")
 
 

@@ -105,7 +105,7 @@ _NAMES: Final = {
     ".serving.websocket": "serve_websocket", ".skills.loading": "SkillChanged", ".tasks.settings": "TaskSettings",
     ".tasks.task_state": "TaskCancelled", ".transports.process_tree": "run_process_tree",
 }
-"""The names of each module, which is imported when one of them is first asked for: hosts start servers by the dozen, a
+"""The public names by module. A module is imported when one of its names is first used: hosts start many servers, a
 server on stdio needs neither a client nor a network, and a client needs no server."""
 _NAMESPACES: Final = ("aio", "auth", "blocking", "hosting", "stores", "testing", "types")
 __all__ = [
@@ -124,7 +124,7 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # type checkers know the names, and report others
+if not TYPE_CHECKING:  # type checkers know the names, and report unknown ones
 
     def __getattr__(name: str) -> Any:
         if name in _NAMESPACES:

@@ -1,9 +1,9 @@
-"""``__init__`` of an attrs class with plain fields, which does what attrs would write and is compiled in a quarter of
-the time; and what takes its place for the first instances.
+"""``__init__`` of attrs classes with plain fields. It does what attrs's own would do, but compiles in a quarter of the
+time. The first instances of a class are initialized without compiling anything.
 
-attrs makes a whole class to get at this method. A program that starts makes instances of forty classes and asks for the
-fields of ten. `init_of` writes no ``__init__`` for classes whose fields have converters or the like, nor for classes
-with validators that can be changed: attrs does more there than to set attributes once.
+To create this method, attrs creates a whole class. At its start, a program creates instances of forty classes and
+inspects the fields of ten. `init_of` writes no ``__init__`` for classes with converters and the like, or for mutable
+classes with validators: there, attrs does more than set attributes once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTHING_MORE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class _OwnFields(NamedTuple):
-    """What the body of a class says of its fields: their annotations, their defaults or what `attrs.field` returned."""
+    """The fields in the body of a class: their annotations, and their defaults or the results of `attrs.field`."""
 
     hints: dict[str, Any]
     given: dict[str, Any]
@@ -29,7 +29,7 @@ class _OwnFields(NamedTuple):
 
 
 class Field(NamedTuple):
-    """What attrs says of a field, by the names of `attrs.Attribute`; ``type`` may be a string."""
+    """A field, with the attribute names of `attrs.Attribute`. ``type`` may be a string."""
 
     name: str
     type: Any
@@ -41,24 +41,24 @@ class Field(NamedTuple):
 
     @property
     def alias(self) -> str:
-        """The name of the parameter of ``__init__``."""
+        """The name of the ``__init__`` parameter."""
         return self.name.lstrip("_")
 
 
 def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -> dict[str, Any]:
-    """Return the member by which `init_of` finds the fields of a class."""
+    """Return the class attribute in which `init_of` finds the fields."""
     return {_OWN: _OwnFields(hints, given, kw_only)}
 
 
 def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
-    """Return the ``__init__`` of ``kind``, which has `own_fields`; `None` if attrs has to write it."""
+    """Return the ``__init__`` for ``kind``, which has `own_fields`; `None` if attrs must write it."""
     fields = _settable_fields(kind, frozen)
     return None if fields is None else _compiled(kind, fields, frozen)
 
 
 def set_fields(instance: object, kind: type, args: tuple[Any, ...], given: dict[str, Any], *, frozen: bool) -> bool:
-    """Set the fields of a new instance, as the ``__init__`` of `init_of` does, without compiling it. Return false, with
-    nothing done, for arguments that don't fit, and if attrs has to write the ``__init__``."""
+    """Set the fields of a new instance, like the ``__init__`` of `init_of`, but without compiling it. Return false,
+    with nothing done, if the arguments don't fit or attrs must write the ``__init__``."""
     fields = _settable_fields(kind, frozen)
     if fields is None:
         return False
@@ -94,7 +94,8 @@ def _settable_fields(kind: type, frozen: bool) -> tuple[Field, ...] | None:
 
 @cache
 def plain_fields(kind: type) -> tuple[Field, ...] | None:
-    """Return the fields of a class that has `own_fields`, with those of its bases; `None` if only attrs knows them."""
+    """Return the fields of a class that has `own_fields`, including those of its bases; `None` if only attrs supports
+    them."""
     fields: dict[str, Field] = {}
     if _OWN not in vars(kind) or hasattr(kind, "__attrs_pre_init__"):
         return None
@@ -104,18 +105,18 @@ def plain_fields(kind: type) -> tuple[Field, ...] | None:
             if "__attrs_attrs__" in vars(base):
                 return None
             continue
-        if own.kw_only and fields:  # releases of attrs differ in what becomes of inherited fields
+        if own.kw_only and fields:  # attrs releases differ in whether inherited fields become keyword-only
             return None
         for field in _read(own):
             if field is None:
                 return None
-            fields.pop(field.name, None)  # an overridden field stands where it is overridden
+            fields.pop(field.name, None)  # an overridden field moves to the place of the override
             fields[field.name] = field
     return tuple(fields.values())
 
 
 def _read(own: _OwnFields) -> Iterator[Field | None]:
-    """Yield the fields of a class, `None` for a field that only attrs understands."""
+    """Yield the fields of a class; `None` for a field that only attrs supports."""
     for name, hint in own.hints.items():
         given = own.given.get(name, attrs.NOTHING)
         if type(given) is not _FIELD:
@@ -131,7 +132,7 @@ _FIELD: Final = cast("type[Any]", type(attrs.field()))
 
 
 def _compiled(kind: type, fields: tuple[Field, ...], frozen: bool) -> FunctionType:
-    names: dict[str, Any] = dict(vars(sys.modules[kind.__module__]))  # the types in the annotations
+    names: dict[str, Any] = dict(vars(sys.modules[kind.__module__]))  # for the types in annotations
     names |= {"NOTHING": attrs.NOTHING, "_bound": object.__setattr__.__get__}
     positional: list[str] = []
     by_name: list[str] = []

@@ -1,9 +1,9 @@
-"""Classes: attrs classes that share the methods for comparing, hashing, showing and pickling.
+"""attrs classes that share their methods for comparing, hashing, showing and pickling.
 
-attrs would write and compile these methods for each class, which takes half of the time to make one; they are rarely
-called here, and hosts start servers by the dozen. `frozen` and `define` make what attrs makes, `value` the classes of
-messages. What else attrs compiles for a class, `__init__` above all, it does at the class's first use: a server knows
-150 classes and needs thirty for its first answer.
+attrs would compile these methods for each class, which takes half of the time to create it. They are rarely called
+here, and hosts start many servers. `frozen` and `define` have the same result as in attrs; `value` creates the message
+classes. What attrs compiles besides, chiefly ``__init__``, is created when a class is first used: a server has 150
+classes, but needs only thirty for its first answer.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 else:
 
     def frozen(kind: type | None = None, /, **options: bool) -> Any:
-        """Make what `attrs.frozen` makes."""
+        """Like `attrs.frozen`, but faster to create."""
         return _made(attrs.frozen, kind, _hash, _show, options)
 
     def define(kind: type | None = None, /, **options: bool) -> Any:
-        """Make what `attrs.define` makes."""
+        """Like `attrs.define`, but faster to create."""
         return _made(attrs.define, kind, None, _show, options)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
 def value(kind: type[T]) -> type[T]:
-    """Make ``kind`` a class whose instances are compared and hashed by their contents, and never changed.
+    """Make ``kind`` an immutable class whose instances are compared and hashed by their contents.
 
-    Only the type checker prevents changes. `attrs.frozen` would prevent changes at run time, too, and would take five
-    times as long to make an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for a
-    question and its answer.
+    Only the type checker prevents changes. `attrs.frozen` also prevents them at run time, but takes five times as long
+    to create an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for a question and its
+    answer.
     """
     return _made(attrs.define, kind, _hash, _show_members, {})
 
@@ -63,7 +63,7 @@ def _made(make: Any, kind: Any, hashed: Any, shown: Any, options: dict[str, bool
 
 
 def _is_plain(kind: type, members: Mapping[str, Any]) -> bool:
-    """Return whether attrs does nothing to ``kind`` besides its fields: to cells of `super`, for example."""
+    """Return whether attrs needs only the fields of ``kind``, and nothing else such as `super` cells."""
     if "__init__" in members or issubclass(kind, BaseException):
         return False
     for member in members.values():
@@ -80,7 +80,7 @@ _FROZEN: Final[dict[str, Any]] = {
     for name, member in vars(attrs.frozen(type("Frozen", (), {}), eq=False, repr=False, init=False)).items()
     if name in ("__setattr__", "__delattr__")
 }
-"""The methods of frozen classes: attrs knows a frozen base of a user's class by these functions themselves."""
+"""The methods of frozen classes. attrs recognizes a frozen base of a user's class by these very functions."""
 _FEW: Final = 3
 _LATE: Final = ("__attrs_attrs__", "__init__", "__match_args__")
 _GIVEN: Final = (
@@ -90,12 +90,12 @@ _GIVEN: Final = (
 
 
 def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[str, Any]) -> type:
-    """Make the class that ``make`` makes of ``kind``, with slots, ``methods``, and what is compiled at the first use of
-    the class.
+    """Create the class that ``make`` would create from ``kind``, with slots and ``methods``. Everything else is
+    compiled when the class is first used.
 
-    `init_of` writes ``__init__``, and `set_fields` takes its place for the first instances. With the first look at the
-    fields, and for an ``__init__`` that only attrs can write, attrs makes its class of the fields alone, whose parts
-    are given to the class made here.
+    `init_of` writes ``__init__``, and `set_fields` initializes the first instances. When the fields are first
+    inspected, or if only attrs can write the ``__init__``, attrs creates its own class from the fields, whose parts are
+    copied to this class.
     """
     members: dict[str, Any] = {**vars(kind), **methods, "__doc__": FieldsDocumented(kind.__doc__ or "")}
     for name in ("__dict__", "__weakref__"):
@@ -138,13 +138,13 @@ def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[s
 
 
 class _LazyMember:
-    """A member of a class that is made with the first look at it."""
+    """A class attribute that is created when first read."""
 
     __slots__ = ("_name", "complete", "made")
 
     complete: Callable[[], None]
     made: type
-    """The class, whose member a subclass reaches by `super`."""
+    """The class itself, since a subclass may read the attribute through `super`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -156,7 +156,7 @@ class _LazyMember:
 
 
 class _LazyInit(_LazyMember):
-    """An ``__init__`` that is compiled for the fourth instance: at a start, most classes get one or two."""
+    """An ``__init__`` that is compiled for the fourth instance: during a start, most classes get only one or two."""
 
     __slots__ = ("_frozen", "_instances")
 
@@ -179,7 +179,7 @@ class _LazyInit(_LazyMember):
 
 
 def evolve(instance: T, **changes: Any) -> T:
-    """Return what `attrs.evolve` returns, without the fields that attrs makes of the class."""
+    """Return what `attrs.evolve` returns, without making attrs create the fields of the class."""
     kind: Any = type(instance)
     if (fields := plain_fields(kind)) is None:
         return attrs.evolve(cast("Any", instance), **changes)
@@ -188,9 +188,9 @@ def evolve(instance: T, **changes: Any) -> T:
 
 
 class FieldsDocumented(str):
-    """The docstring of a class, to which the text under each field is added when somebody looks.
+    """A class docstring that includes the docstrings of its fields, which are added when it is first read.
 
-    It is a string, too: `help` looks past the descriptor where a class has a metaclass, as a `TypedDict` has.
+    It is also a string: for classes with a metaclass, such as a `TypedDict`, `help` bypasses the descriptor.
     """
 
     __slots__ = ("_owner",)
@@ -201,12 +201,12 @@ class FieldsDocumented(str):
         self._owner = owner
 
     def __get__(self, instance: object, owner: type) -> str | None:
-        from .fields_documented import documented  # late: for people alone
+        from .fields_documented import documented  # late: only people read it
 
         return documented(owner, str(self))
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
-        """Return the whole text without tabs: `inspect.cleandoc`, by which `help` shows a string, begins with that."""
+        """Return the whole text without tabs. `inspect.cleandoc` calls this first, when `help` shows the string."""
         return (self.__get__(None, self._owner) or "").expandtabs(tabsize)
 
 
@@ -218,9 +218,9 @@ def show_fields(kind: type[T]) -> type[T]:
 
 
 class Renamed:
-    """An attribute that other SDKs have, absent here: its use raises `AttributeError` with the code to write.
-    Unlike ``__getattr__``, a descriptor costs nothing where other attributes are used. `dir` of an instance doesn't
-    list it."""
+    """An attribute that other SDKs have and this class lacks: reading it raises `AttributeError` with the code to
+    write. Unlike ``__getattr__``, a descriptor costs nothing when other attributes are read. `dir` of an instance
+    doesn't list it."""
 
     __slots__ = ("_instead", "_name")
 
@@ -242,13 +242,13 @@ def _names_without_renamed(self: object) -> list[str]:
 
 
 def positive(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
-    """Raise `ValueError` for a setting that is not greater than 0; for the ``validator`` of a field."""
+    """Raise `ValueError` unless a setting is greater than 0. Use it as the ``validator`` of a field."""
     if not number > 0:
         raise ValueError(f"{attribute.name} must be greater than 0, not {number!r}")
 
 
 def not_negative(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
-    """Raise `ValueError` for a setting that is less than 0 or no number; for the ``validator`` of a field."""
+    """Raise `ValueError` if a setting is less than 0 or not a number. Use it as the ``validator`` of a field."""
     if not number >= 0:
         raise ValueError(f"{attribute.name} must not be negative, not {number!r}")
 
@@ -289,6 +289,6 @@ def _show(self: Any) -> str:
 
 
 def _show_members(self: Any) -> str:
-    """Return the ``repr``, without the members that are `None`: most members of most objects are."""
+    """Return the ``repr`` without members that are `None`, which most members are."""
     told = ((field.name, getattr(self, field.name)) for field in _fields(self))
     return f"{type(self).__name__}({', '.join(f'{name}={item!r}' for name, item in told if item is not None)})"

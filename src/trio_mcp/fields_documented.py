@@ -1,7 +1,7 @@
-"""The text that `help` shows of a class with fields: the docstring, then each field with the text under the field.
+"""The text that `help` shows for a class with fields: the docstring, then each field with its docstring.
 
-An editor shows the text under a field by itself, `help` does not: Python keeps no such text. The text is read from the
-source, where there is one, with the first look at the docstring; a program that never looks pays nothing.
+Editors show a field's docstring, but `help` doesn't, because Python doesn't store it. It is read from the source, if
+there is any, when the class docstring is first read, so programs that never read it pay nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Final
 import attrs
 
 _LONGEST: Final = 60
-"""Characters of a default that is shown."""
+"""Maximum length of a default that is shown."""
 
 
 @cache
 def documented(kind: type, doc: str | None) -> str | None:
-    """Return the docstring ``doc`` of a class with the fields of the class behind it, those of its bases first."""
+    """Return the docstring ``doc`` of a class, followed by its fields; those of its bases come first."""
     fields = "\n".join(f"{name}{told}" for name, told in _all_fields(kind).items())
     return "\n\n".join(text for text in (inspect.cleandoc(doc or ""), fields and "Fields:\n" + fields) if text) or None
 
@@ -35,7 +35,7 @@ def _all_fields(kind: type) -> dict[str, str]:
         return {}
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}
-    for base in definition.bases:  # as written: at run time a TypedDict has other bases
+    for base in definition.bases:  # from the source: at run time, a TypedDict has other bases
         named = vars(sys.modules[kind.__module__]).get(ast.unparse(base))
         if isinstance(named, type) and named.__module__.startswith("trio_mcp."):
             found |= _all_fields(named)
@@ -62,7 +62,7 @@ def _is_private(name: str, hint: ast.expr) -> bool:
 
 
 def _default(kind: type, name: str) -> str:
-    """Return the default of a field, where there is one that is short and not made anew for each instance."""
+    """Return the default of a field, if it is short and not created for each instance."""
     fields = attrs.fields_dict(kind) if attrs.has(kind) else {}
     default = fields[name].default if name in fields else attrs.NOTHING
     shown = repr(default)

@@ -1,9 +1,10 @@
-"""What is imported or made late: optional modules, public names and regular expressions.
+"""Lazy imports and lazily compiled regular expressions.
 
-Optional modules are those of extras. If one isn't installed, its first use raises ImportError; a public name can be
-imported without its extra, so that ``from trio_mcp import *``, ``help`` and ``inspect`` work. Public names are imported
-at their first use. Regular expressions are compiled then: compiling one takes as long as making a class, and a server
-needs few of its patterns for its first answer.
+- Optional modules, from extras: if one isn't installed, its first use raises ImportError. A public name can be imported
+  without its extra, so that ``from trio_mcp import *``, ``help`` and ``inspect`` work.
+- Public names are imported when first used.
+- Regular expressions are compiled when first used. Compiling one takes as long as creating a class, and a server needs
+  few of its patterns for its first answer.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ class _Missing:
         raise ImportError(self._message)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name[:2] == "__":  # for inspect, copy and pickle, which handle AttributeError
+        if name[:2] == "__":  # inspect, copy and pickle probe these, and handle AttributeError
             raise AttributeError(name)
         self.fail()
 
 
 def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) -> Any:
-    """Import ``name`` from the module that has it in ``names``, and store it in ``namespace``, the globals of a module
-    whose ``__getattr__`` this is."""
+    """Import ``name`` from the module that has it in ``names``, and store it in ``namespace``, the globals of a module.
+    Used as the module's ``__getattr__``."""
     package: str = namespace["__name__"]
     module = next((module for module, text in names.items() if name in text.split()), None)
     if module is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
-    # Nearly all objects of a module stay, and the collector would look through them a dozen times.
+    # Nearly all objects of a module are permanent, and the garbage collector would traverse them a dozen times.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -63,8 +64,8 @@ def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) ->
 
 
 def _make_old() -> None:
-    """Put all objects into the oldest generation, so that the collector doesn't look through them at once. Do nothing
-    if the program has frozen objects."""
+    """Move all objects into the oldest generation, so that the garbage collector doesn't traverse them soon. Does
+    nothing if the program has frozen objects."""
     if not gc.get_freeze_count():
         gc.freeze()
         gc.unfreeze()
@@ -83,7 +84,7 @@ def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 class _LazyPattern:
-    """Gets each method of the pattern at its first use, and has it from then on."""
+    """Compiles the pattern when a method is first used, and then keeps its methods."""
 
     def __init__(self, text: Any, flags: int) -> None:
         self._source = (text, flags)

@@ -1,7 +1,7 @@
-"""Metrics of requests, connections and tasks, by the OpenTelemetry API: recorded by `trio_mcp.otel.OpenTelemetry`.
+"""Metrics of requests, connections and tasks for OpenTelemetry, recorded by `trio_mcp.otel.OpenTelemetry`.
 
-Durations have the names and attributes of the semantic conventions for MCP (status: development); names of our own
-begin with ``trio_mcp``. A name that no server offers is no attribute, so a peer cannot make new time series.
+Durations have the names and attributes of the semantic conventions for MCP (status: development). Other names begin
+with ``trio_mcp``. Names that no server offers aren't recorded as attributes, so a peer cannot create time series.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from .runtime.limits import Load
 
 _BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Conventions for MCP, Metrics."""
+"""Histogram boundaries from the conventions for MCP, Metrics."""
 _NAMES: Final = frozenset(("gen_ai.tool.name", "gen_ai.prompt.name"))
 _UNKNOWN: Final = frozenset((str(INVALID_PARAMS), str(METHOD_NOT_FOUND)))
-"""Codes of errors behind which a name may be anything."""
+"""Error codes with which the name in a request may be arbitrary."""
 _METHOD: Final = "mcp.method.name"
 _PRIVATE: Final = frozenset(("jsonrpc.request.id", "mcp.resource.uri"))
-"""Attributes of spans that have a value of their own for each request."""
+"""Span attributes whose value differs for each request."""
 
 _GAUGES: Final = {
     "connections": ("trio_mcp.connections", "{connection}", "Connections that are open."),
@@ -50,7 +50,7 @@ _COUNTERS: Final = {
 
 
 class Meters:
-    """The instruments of one meter, for all servers and clients that share an observer."""
+    """The instruments of one meter, shared by all servers and clients with the same observer."""
 
     def __init__(self, provider: metrics.MeterProvider | None) -> None:
         meter = metrics.get_meter("trio_mcp", meter_provider=provider)
@@ -79,7 +79,7 @@ class Meters:
         meter.create_observable_gauge("trio_mcp.shared.up", [self._observe_links], "1", words)
 
     def watch(self, load: Load) -> None:
-        """Observe the counts of ``load`` as long as the object exists."""
+        """Report the counts of ``load`` as long as the object exists."""
         self._loads.add(load)
 
     def _observe(self, field: str, _: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
@@ -91,11 +91,11 @@ class Meters:
             yield metrics.Observation(int(all(states)))
 
     def record_call(self, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Record a request that we have sent; with the ``attributes`` of its span."""
+        """Record a request that we sent, with the ``attributes`` of its span."""
         self._called.record(seconds, _bounded(attributes))
 
     def record_handler(self, seconds: float, queued: float, attributes: Mapping[str, str]) -> None:
-        """Record a request of the peer, which waited for its turn for ``queued`` of the ``seconds``."""
+        """Record a request of the peer. For ``queued`` of the ``seconds``, it waited for its turn."""
         self._handled.record(seconds, _bounded(attributes))
         self._queued.record(queued, {_METHOD: attributes[_METHOD]})
 
@@ -104,7 +104,7 @@ class Meters:
         self._cancelled.record(seconds, attributes)
 
     def record_session(self, role: str, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Record a connection that has ended, in which our side was ``role``."""
+        """Record a connection that has closed. ``role`` is our role in it."""
         self._sessions[role].record(seconds, attributes)
 
 

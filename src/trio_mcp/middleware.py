@@ -1,10 +1,10 @@
-"""Middleware that is ready for use: limits of time, of rate and of concurrency, and a log of who did what.
+"""Ready-made middleware: time limits, rate limits, concurrency limits, and an audit log.
 
     server.middleware("tools/call")(rate_limit(60, period=60.0))
 
-Each is a function for `Server.middleware`, with a state of its own: given to two servers or twice to one, its limit is
-shared. Limits hold for calls, reads, prompts, completions, listings and requests of extensions. Streams, questions
-about tasks (``tasks/...``), and tasks that run again after a restart pass.
+Pass each to `Server.middleware`. It has its own state, so if you pass one to two servers, or twice to one, they share
+the limit. Limits apply to calls, reads, prompts, completions, listings and extension requests. They don't apply to
+streams, requests about tasks (``tasks/...``), and tasks that run again after a restart.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 10.0**14
-"""Milliseconds of the longest time of a limit that replicas share: some thousand years."""
+"""Maximum period of a shared limit in milliseconds: some thousand years."""
 
 Key: TypeAlias = Callable[[ServerRequest], Hashable]
-"""Function that says which requests share a limit: those with equal keys. Keys are kept for a while: keep them small,
-and let no client choose them freely."""
+"""Function that maps a request to a key. Requests with equal keys share a limit. Keys are stored for a while, so keep
+them small, and don't let clients choose them freely."""
 
 
 def _by_caller(request: ServerRequest) -> Hashable:
@@ -45,12 +45,12 @@ def _by_caller(request: ServerRequest) -> Hashable:
 
 
 def time_limit(seconds: float) -> MiddlewareFunction:
-    """Return middleware that cancels a request after ``seconds``, and tells the client why: in a call by a result with
-    ``isError``, else by `CodedError` (-32603).
+    """Middleware that cancels a request after ``seconds``, and reports that to the client: for a tool call as a result
+    with ``isError``, otherwise as `CodedError` (-32603).
 
-    The time counts from the start of the middleware, waits in further middleware included, but without the time in
-    which the user is asked by `RequestContext.elicit`; for a task until its end. Raises `ValueError` for a limit that
-    is not greater than 0.
+    The time starts with this middleware, and includes waits in further middleware. It doesn't include time spent
+    waiting for the user in `RequestContext.elicit`. For a task, it lasts until the task ends. Raises `ValueError`
+    unless ``seconds`` is greater than 0.
     """
     _check_positive("seconds", seconds)
 
@@ -77,19 +77,27 @@ def rate_limit(
     keys: int = 10_000,
     name: str | None = None,
 ) -> MiddlewareFunction:
-    """Return middleware that lets ``limit`` requests per ``period`` seconds pass, and refuses others by `CodedError`
-    (-31000), with the seconds after which to come back as ``retryAfter`` in its ``data``.
+    """Middleware that limits the rate of requests. Excess requests get `CodedError` (-31000), with the seconds until a
+    retry as ``retryAfter`` in its ``data``.
 
-    A token bucket for each ``key``, of `ServerRequest.caller` by default; ``key=lambda request: request.offer`` is by
-    tool. Up to ``burst`` requests may come at once, by default ``limit``. Refused requests take no token. Of at most
-    ``keys`` buckets the one is forgotten, and full again, that was longest without a request. Raises `ValueError` for
-    numbers that are not greater than 0.
+    Args:
+        limit: Number of requests per ``period``.
+        period: Length of the period in seconds.
+        burst: Number of requests that may arrive at once; ``limit`` by default.
+        key: Function that returns the key of a request's token bucket; `ServerRequest.caller` by default. For one
+            bucket per tool: ``key=lambda request: request.offer``.
+        keys: Maximum number of buckets. Beyond it, the bucket that was unused longest is dropped, which makes it full
+            again.
+        name: Name of the limit, for replicas.
 
-    Replicas that share a storage (``shared=``) share the buckets of a server, for one round trip per request: of limits
-    with equal ``name``, or, without a name, at the same position among the middleware of the server. A key that
-    replicas share is text, bytes, an integer, `None`, a `PrincipalId`, or a tuple of keys; requests with any other key
-    are counted in each process alone, and the log says so once. So are all requests while the storage cannot be
-    reached: the limit of the whole fleet is then as many times as high as there are replicas."""
+    Refused requests take no token. Raises `ValueError` unless the numbers are greater than 0.
+
+    Replicas that share a storage (``shared=``) share the buckets, at the cost of one round trip per request. They share
+    the buckets of limits with the same ``name`` or, without a name, at the same position in the server's middleware. A
+    shared key must be `str`, `bytes`, `int`, `None`, a `PrincipalId`, or a tuple of such keys. Requests with other keys
+    are counted in each process separately, which is logged once. While the storage is unavailable, all requests are:
+    the total limit is then multiplied by the number of replicas.
+    """
     burst = limit if burst is None else burst
     for what, number in {"limit": limit, "period": period, "keys": keys, "burst": burst}.items():
         _check_positive(what, number)
@@ -97,14 +105,14 @@ def rate_limit(
 
 
 def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunction:
-    """Return middleware that lets ``limit`` requests run at a time for each ``key``, of `ServerRequest.caller` by
-    default; further requests wait, in the order of their arrival, within the bounds of `Limits`.
+    """Middleware that limits concurrent requests to ``limit`` for each ``key``, by default `ServerRequest.caller`.
+    Further requests wait in order of arrival, within the `Limits`.
 
-    A handler that is parked, and a task until its end, keeps its place. Raises `ValueError` for a limit that is not
-    greater than 0, `TypeError` for one that is no integer.
+    A parked handler keeps its place, and so does a task until it ends. Raises `ValueError` unless ``limit`` is greater
+    than 0, and `TypeError` unless it is an integer.
     """
     _check_positive("limit", limit)
-    trio.CapacityLimiter(limit)  # raises here, and not at the first request, for what is no number of places
+    trio.CapacityLimiter(limit)  # raises here, not at the first request, if the limit is invalid
     limiters: dict[Hashable, trio.CapacityLimiter] = {}
 
     async def limit_concurrency(request: ServerRequest, next: Next) -> Any:
@@ -114,7 +122,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
         limiter = limiters.setdefault(name, trio.CapacityLimiter(limit))
         try:
             try:
-                limiter.acquire_on_behalf_of_nowait(borrower)  # no checkpoint, which would change the order of handlers
+                limiter.acquire_on_behalf_of_nowait(borrower)  # no checkpoint: it would change the order of handlers
             except trio.WouldBlock:
                 await limiter.acquire_on_behalf_of(borrower)
             try:
@@ -122,30 +130,36 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
             finally:
                 limiter.release_on_behalf_of(borrower)
         finally:
-            if not limiter.borrowed_tokens and limiters.get(name) is limiter:  # what waits is given tokens at once
+            if (
+                not limiter.borrowed_tokens and limiters.get(name) is limiter
+            ):  # a waiting request gets the token at once, so none waits
                 del limiters[name]
 
     return limit_concurrency
 
 
 audit: Final = unlimited_logger("trio_mcp.audit")
-"""The log of `audit_log`. Written in the thread of the log, and in the share of nobody."""
+"""The logger of `audit_log`. Records are written in the logging thread, and have no per-caller limit."""
 
 
 def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -> MiddlewareFunction:
-    """Return middleware that writes a record at level info for each request that has ended: who, what, how long, with
-    which outcome and cause.
+    """Middleware that writes a log record, at level info, when a request has ended: who, what, how long, and with which
+    outcome.
 
-    ``log`` is the logger ``trio_mcp.audit`` by default, whose records a thread writes, so that no request waits; the
-    handlers of any other logger run in trio's thread. Programs find ``method``, ``offer``, ``caller``, ``outcome``,
-    ``cause``, ``duration`` in seconds, and ``arguments`` as attributes of the record. Outcomes are ``ok``, ``failed``
-    (a tool says so), ``error``, ``asked`` (the client is asked, and comes back) and ``cancelled``; causes are codes,
-    types of exceptions and `CancelCause`. No words of a peer, of a result or of an exception are logged, but the name
-    of the caller and, for each name in ``arguments``, the text, number or truth value that the client gave, 200
-    characters at most.
+    Args:
+        log: The logger, ``trio_mcp.audit`` by default. Its records are written by a thread, so that no request waits.
+            The handlers of any other logger run in trio's thread.
+        arguments: Names of arguments to log: strings, numbers and booleans that the client sent, at most 200 characters
+            each.
+
+    The record has these attributes for programs: ``method``, ``offer``, ``caller``, ``outcome``, ``cause``,
+    ``duration`` in seconds, and ``arguments``. Outcomes are ``ok``, ``failed`` (the tool returned an error), ``error``,
+    ``asked`` (the client was asked a question, and will return) and ``cancelled``. Causes are error codes, exception
+    types and `CancelCause`. Except for the name of the caller and these arguments, no text from peers, results or
+    exceptions is logged.
     """
     if isinstance(arguments, str):
-        raise TypeError(f"arguments are several:\n    wrong:  {arguments!r}\n    right:  [{arguments!r}]")
+        raise TypeError(f"arguments must be a list:\n    wrong:  {arguments!r}\n    right:  [{arguments!r}]")
     names = tuple(arguments)
 
     async def write_audit(request: ServerRequest, next: Next) -> Any:
@@ -168,13 +182,14 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
 
 
 def _is_exempt(request: ServerRequest) -> bool:
-    """Return whether no limit holds: for streams, and for requests about tasks, which may wait for the end of a task,
-    or cancel one. `Limits` bounds both."""
+    """Return whether a request is exempt from all limits: streams, and requests about tasks, which may wait for the end
+    of a task or cancel one. `Limits` bounds both."""
     return request._streams or request.method.startswith("tasks/")
 
 
 def _is_unlimited(request: ServerRequest) -> bool:
-    """Return whether no limit of numbers holds: beside limits, and for tasks that run again."""
+    """Return whether a request is exempt from rate and concurrency limits: exempt requests, and tasks that run
+    again."""
     task = request.ctx.task
     return _is_exempt(request) or (task is not None and task.has_started)
 
@@ -185,7 +200,7 @@ def _check_positive(name: str, number: float) -> None:
 
 
 class _RateLimit(PositionedMiddleware):
-    """The middleware that `rate_limit` returns, with one state for all its positions."""
+    """The middleware that `rate_limit` returns. All its positions share one state."""
 
     def __init__(self, most: int, per: float, burst: int, key: Key, keys: int, name: str | None) -> None:
         self._most = most
@@ -196,14 +211,14 @@ class _RateLimit(PositionedMiddleware):
         self._buckets = _Buckets(per / most, burst, keys)
         self._has_warned = False
         self._is_storage_down = False
-        """True while the storage that the replicas share cannot be reached."""
+        """True while the shared storage is unavailable."""
 
     async def __call__(self, request: ServerRequest, next: Next) -> Any:
-        """Answer a request, counted in this process."""
+        """Answer a request, counting it in this process."""
         return await self._limit(None, request, next)
 
     def at_position(self, position: int) -> MiddlewareFunction:
-        """Return the middleware for a server: see `PositionedMiddleware`."""
+        """Return the middleware for a position on a server: see `PositionedMiddleware`."""
         kind = ("name", self._name) if self._name is not None else ("place", position)
         return partial(self._limit, _plain((*kind, repr((self._most, self._per, self._burst)))))
 
@@ -220,8 +235,8 @@ class _RateLimit(PositionedMiddleware):
         return await next(request)
 
     async def _acquire_shared(self, rates: RateLimits, limit: bytes, key: Hashable) -> float | None:
-        """Take a token of a bucket that all replicas share, and return the seconds to wait, as `_Buckets.acquire` does;
-        `None` where that cannot be done."""
+        """Take a token from a bucket that all replicas share, and return the seconds to wait, like `_Buckets.acquire`;
+        `None` if that isn't possible."""
         try:
             digest = sha256(limit + _plain(key)).digest()
         except TypeError as error:
@@ -242,8 +257,8 @@ class _RateLimit(PositionedMiddleware):
 
 
 def _plain(key: object) -> bytes:
-    """Return ``key`` as bytes, the same in each process, and others for any other key. Raises `TypeError` for an
-    object without such a form."""
+    """Return ``key`` as bytes, equal in all processes and different for different keys. Raises `TypeError` if the type
+    isn't supported."""
     match key:
         case None:
             return b"n"
@@ -258,12 +273,12 @@ def _plain(key: object) -> bytes:
             members = [_plain(member) for member in cast("tuple[object, ...]", key)]
             return b"t%d:%b" % (len(members), b"".join(members))
         case _:
-            raise TypeError(f"a shared key is text, bytes, an integer or a tuple, not {type(key).__name__}")
+            raise TypeError(f"a shared key must be str, bytes, int, None or a tuple of these, not {type(key).__name__}")
 
 
 class _Buckets:
-    """Token buckets by their keys. A bucket of ``burst`` tokens gets one each ``interval`` seconds. All that is kept of
-    a bucket is the time at which it is full again; one that nothing is kept of is full."""
+    """Token buckets by key. A bucket has at most ``burst`` tokens and gets one every ``interval`` seconds. Only the
+    time at which a bucket is full again is stored; a bucket without such a time is full."""
 
     def __init__(self, interval: float, burst: int, limit: int) -> None:
         self._interval = interval
@@ -271,10 +286,10 @@ class _Buckets:
         self._full_at = BoundedDict[Hashable, float](limit)
 
     def acquire(self, key: Hashable, now: float) -> float:
-        """Take a token of a bucket, and return 0; or take none, and return the seconds until there is one."""
+        """Take a token from a bucket, and return 0. If there is none, return the seconds until there is one."""
         full_at = max(self._full_at.get(key, now), now) + self._interval
         wait = full_at - now - self._interval * self._burst
-        if wait > 1e-9:  # of sums of intervals, less than a millionth of a millisecond says nothing
+        if wait > 1e-9:  # less is only the rounding error of adding intervals
             return wait
         self._full_at[key] = full_at
         return 0
@@ -285,7 +300,7 @@ _End: TypeAlias = tuple[str, str | None]
 
 
 def _end_of(request: ServerRequest, error: BaseException) -> _End:
-    """Return the outcome and the cause of a request that has raised ``error``."""
+    """Return the outcome and the cause of a request that raised ``error``."""
     cancellation = request.ctx.cancellation
     cause = None if cancellation is None else str(cancellation.cause)
     if isinstance(error, ToolError):
@@ -298,7 +313,7 @@ def _end_of(request: ServerRequest, error: BaseException) -> _End:
 
 
 def _write(log: logging.Logger, request: ServerRequest, names: Collection[str], end: _End, duration: float) -> None:
-    """Write the record of a request that has ended."""
+    """Write the log record of a request that has ended."""
     if not log.isEnabledFor(logging.INFO):
         return
     outcome, cause = end
@@ -313,7 +328,7 @@ def _write(log: logging.Logger, request: ServerRequest, names: Collection[str], 
 
 
 def _shown(value: Any) -> Any:
-    """Return an argument for the log: nothing that takes long to write."""
+    """Return an argument for the log, without anything that takes long to write."""
     if isinstance(value, str):
         return clean(value[:200])
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < 128):

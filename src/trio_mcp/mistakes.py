@@ -1,6 +1,6 @@
-"""Mistakes: names and habits from other SDKs and from asyncio, each with the code to write here.
+"""Names and habits from other SDKs and from asyncio, each with the code to write instead.
 
-Imported at the moment of a mistake, and at no other time.
+Imported only when a mistake is made.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ OPTIONS: Final = {
 
 
 def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> NoReturn:
-    """Raise the `AttributeError` for a missing attribute of ``owner``, with the code to write where ``names`` knows the
-    attribute. A property that failed by an `AttributeError` of its own raises that again."""
+    """Raise the `AttributeError` for a missing attribute of ``owner``, with the code to write if ``names`` has the
+    attribute. If a property raised an `AttributeError` itself, that error is raised again."""
     if hasattr(type(owner), name):
         object.__getattribute__(owner, name)
     words = f"{type(owner).__name__!r} object has no attribute {name!r}"
@@ -155,7 +155,7 @@ def namespace_of(name: str) -> str | None:
 
 
 def import_for(name: str) -> str:
-    """Return the import to write for ``name``, which may be a name of another SDK."""
+    """Return the import to write for ``name``, which may be a name from another SDK."""
     instead = PACKAGE_NAMES.get(name, name)
     return f"from {namespace_of(_first_name(instead)) or 'trio_mcp'} import {instead}"
 
@@ -165,8 +165,8 @@ def _first_name(words: str) -> str:
 
 
 def raise_no_name(name: str) -> None:
-    """Raise an error that says what to write instead of ``name``, which other SDKs have, or which another module of the
-    package has. For the package's ``__getattr__``.
+    """Raise an error that says what to write instead of ``name``, a name of another SDK or of another module of this
+    package. For the package's ``__getattr__``.
 
     In ``from trio_mcp import NAME`` the error is `ImportError`, since Python replaces the message of an
     `AttributeError`. Anywhere else, for example in ``hasattr``, it is `AttributeError`.
@@ -215,16 +215,16 @@ _CLOSE: Final = 0.65
 
 
 def options_of(function: str) -> Mapping[str, str]:
-    """Return what to write instead of the options of other SDKs, for ``function``."""
+    """Return what to write instead of other SDKs' options of ``function``."""
     if function.startswith("serve_"):
         return _SERVE_OPTIONS
-    if function == "http_app":  # the ASGI server has the listeners
+    if function == "http_app":  # the ASGI server listens, so these options are its own
         return {name: words for name, words in _SERVE_OPTIONS.items() if name not in _OF_LISTENERS}
     return _OPEN_OPTIONS if "open" in function else {}
 
 
 def raise_no_option(function: str, name: str, names: Mapping[str, str], known: Iterable[str]) -> NoReturn:
-    """Raise `TypeError` for an option that ``function`` does not have, with the ``known`` ones."""
+    """Raise `TypeError` for an option that ``function`` doesn't have, with a list of the ``known`` options."""
     options = list(known)
     if name in names:
         instead = f"; write {names[name]}."
@@ -260,7 +260,7 @@ _FROM_TRIO: Final = "unrecognized yield message"
 
 
 def explain(failure: BaseException) -> None:
-    """Add a note to the ``failure`` of a handler that says what to write, where the mistake is a known one."""
+    """Add a note to a handler's ``failure`` that says what to write, if it is a known mistake."""
     pending = [failure]
     while pending:
         error = pending.pop()
@@ -288,7 +288,7 @@ def _advice_for(error: BaseException, said: str) -> str | None:
 
 
 def _comes_of_await(error: TypeError) -> bool:
-    """Return whether the error comes from the operand of an ``await``, in the wording of any interpreter."""
+    """Return whether the error comes from the operand of an ``await``, whatever the interpreter's wording."""
     trace = error.__traceback__
     if trace is None:
         return False
@@ -298,7 +298,7 @@ def _comes_of_await(error: TypeError) -> bool:
 
 
 def _asyncio_advice(error: BaseException) -> str:
-    """Return what to write in place of the part of asyncio, or of the library, that a handler has called."""
+    """Return what to write instead of the asyncio function, or library, that a handler has called."""
     used, instead = "asyncio", "a library that runs on trio or anyio"
     trace = error.__traceback__
     while trace is not None:

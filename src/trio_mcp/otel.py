@@ -33,7 +33,7 @@ __all__ = ["OpenTelemetry"]
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 200
-"""Characters of a name chosen by the peer: the name becomes the name of a span, which other systems store."""
+"""Maximum characters of a name chosen by the peer, which becomes the name of a span that other systems store."""
 _LONGEST_CARRIED: Final = 8192
 _TOOL_ERROR: Final = "tool_error"
 
@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 
 def _contained(words: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Return a decorator. When a sampler, a processor or a propagator fails, ``words`` are logged and `None` is
-    returned: the call itself goes on."""
+    """Return a decorator. If a sampler, processor or propagator raises, ``words`` are logged and `None` is returned, so
+    that the call itself continues."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T | None]:
         @wraps(function)
@@ -61,23 +61,26 @@ def _contained(words: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
 
 
 class OpenTelemetry:
-    """Spans and metrics of requests by OpenTelemetry: pass it to a server or to ``open_*`` as ``tracing``.
+    """OpenTelemetry spans and metrics of requests. Pass it as ``tracing`` to a server or to ``open_*``.
 
-    Each request sent gets a span of kind CLIENT, and each handler that runs gets a span of kind SERVER, in both roles:
-    a request of a server to its client has a CLIENT span in the server and a SERVER span in the client. Trace context
-    travels in ``_meta``, by the global propagator. A request answered without a handler, such as a ping or the
+    Args:
+        tracer_provider: The global one by default.
+        meter_provider: The global one by default.
+        resource_uris: If true, ``mcp.resource.uri`` is recorded. URIs may contain private data.
+
+    Each sent request has a span of kind CLIENT, and each running handler a span of kind SERVER, on both sides: a
+    server's request to its client has a CLIENT span in the server and a SERVER span in the client. Trace context
+    travels in ``_meta``, written by the global propagator. A request answered without a handler, such as a ping or the
     handshake, has no SERVER span. A handler that waits through several rounds has one span, linked to the request that
     gets the final answer.
 
-    The metrics are the four durations that the conventions name, the time that requests wait for their turn, and the
-    counts of `Server.statistics`. The duration of a cancelled handler has the cause in ``trio_mcp.cancel.cause``;
-    ``trio_mcp.cancel.duration`` is the time from the arrival of a cancel to the handler's ``finally``. The spans tell
-    of a cancel by events: ``cancel.sent`` in the caller, and in the handler ``cancel.received``,
-    ``cancel.delivered``, where ``finally`` begins, and ``cleanup.done``. The request of `confirm_cancels` has a span,
-    too, with the state that the server told in ``trio_mcp.cancel.state``.
+    Metrics are the four durations that the conventions define, the time that requests wait for their turn, and the
+    counts of `Server.statistics`. The duration of a cancelled handler has the cause in ``trio_mcp.cancel.cause``.
+    ``trio_mcp.cancel.duration`` is the time from the arrival of a cancel to the handler's ``finally``.
 
-    ``tracer_provider`` and ``meter_provider`` are the global ones unless given. ``resource_uris`` records
-    ``mcp.resource.uri``, too; a URI may hold private data.
+    Spans show a cancel as events: ``cancel.sent`` in the caller, and in the handler ``cancel.received``,
+    ``cancel.delivered`` (when ``finally`` begins) and ``cleanup.done``. The request of `confirm_cancels` also has a
+    span, with the state that the server reported in ``trio_mcp.cancel.state``.
     """
 
     def __init__(
@@ -92,17 +95,17 @@ class OpenTelemetry:
         self._resource_uris = resource_uris
 
     def _watch_load(self, load: Load) -> None:
-        """Observe the counts of ``load``, those of `Server.statistics`, in the metrics."""
+        """Report the counts of ``load``, those of `Server.statistics`, in the metrics."""
         self._meters.watch(load)
 
     def _tracer_of(self, network: str | None) -> ConnectionTracer:
-        """Return the tracer of a connection whose messages travel by ``network``: ``pipe``, ``tcp`` or ``unix``; `None`
-        when the messages do not leave the process."""
+        """Return the tracer of a connection over ``network``: ``pipe``, ``tcp`` or ``unix``; `None` if messages don't
+        leave the process."""
         return ConnectionTracer(self._tracer, self._meters, network, resource_uris=self._resource_uris)
 
 
 class ConnectionTracer:
-    """Follows the requests of one connection. The methods of the tracer and of its spans never raise."""
+    """Traces the requests of one connection. Methods of the tracer and of its spans never raise."""
 
     def __init__(self, tracer: trace.Tracer, meters: Meters, network: str | None, *, resource_uris: bool) -> None:
         self._tracer = tracer
@@ -113,7 +116,7 @@ class ConnectionTracer:
 
     @_contained("measuring a connection failed")
     def close(self, role: str, revision: str | None) -> None:
-        """Note that the connection has ended, in which our side was ``role``."""
+        """Record that the connection has closed. ``role`` is our role in it."""
         attributes: dict[str, str] = {}
         if self._network is not None:
             attributes["network.transport"] = self._network
@@ -125,17 +128,19 @@ class ConnectionTracer:
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> ClientSpan:
-        """Return the span of a request of ours that the current task is about to send, while the task works for the
-        trace ``present``; `None` when tracing failed."""
+        """Return the span of a request that the current task is about to send, while it works on the trace ``present``;
+        `None` if tracing failed."""
         params, parent = params or {}, context.get_current()
         if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
-            parent = propagate.extract(present.inject_into({}), parent)  # that request is not traced here
+            parent = propagate.extract(present.inject_into({}), parent)  # the request being handled isn't traced here
         attributes = self._attributes(request, params)
         span = self._start(attributes, trace.SpanKind.CLIENT, parent)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span, parent))
         meta: dict[str, Any] = params.get("_meta") or {}
-        if TRACEPARENT in meta or TRACESTATE in meta:  # the caller's own wins, both together
+        if (
+            TRACEPARENT in meta or TRACESTATE in meta
+        ):  # the caller's own trace context takes precedence, both members together
             carrier.pop(TRACEPARENT, None)
             carrier.pop(TRACESTATE, None)
         record = _SpanRecord(span, attributes, self._meters.record_call)
@@ -143,13 +148,13 @@ class ConnectionTracer:
 
     @_contained("tracing a handler failed")
     def handling(self, request: InboundRequest, queued: float = 0.0) -> ServerSpan:
-        """Return the span of a handler that is about to run in the current task, after its request has waited for
-        ``queued`` seconds; `None` when tracing failed."""
+        """Return the span of a handler that is about to run in the current task. Its request waited for ``queued``
+        seconds. `None` if tracing failed."""
         ambient = context.get_current()
         parent = propagate.extract(_carrier(request.meta), ambient)
         attributes = self._attributes(request, request.params)
         span = self._start(attributes, trace.SpanKind.SERVER, parent, ambient)
-        context.attach(trace.set_span_in_context(span, parent))  # for this task, which ends with the request
+        context.attach(trace.set_span_in_context(span, parent))  # for this task only, which ends with the request
 
         def measure(seconds: float, attributes: Mapping[str, str]) -> None:
             self._meters.record_handler(seconds + queued, queued, attributes)
@@ -186,8 +191,8 @@ class ConnectionTracer:
 
 
 def _links(parent: context.Context, ambient: context.Context | None) -> list[trace.Link]:
-    """Return the links of a handler's span. Conventions for MCP, Context propagation: the parent is the context in
-    ``_meta``; the ambient one is linked."""
+    """Return the links of a handler's span. Conventions for MCP, Context propagation: the context in ``_meta`` is the
+    parent, and the ambient context is linked."""
     if ambient is None:
         return []
     here = trace.get_current_span(ambient).get_span_context()
@@ -196,13 +201,12 @@ def _links(parent: context.Context, ambient: context.Context | None) -> list[tra
 
 
 def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return the part of the peer's ``_meta`` for a propagator: propagators expect headers, and no more than headers
-    hold."""
+    """Return the part of the peer's ``_meta`` for a propagator: only strings that could be HTTP headers."""
     return {key: value for key, value in meta.items() if type(value) is str and len(value) <= _LONGEST_CARRIED}
 
 
 class _SpanRecord:
-    """A ``span`` with its ``attributes``, of which ``measure`` is told, with the seconds that the span took."""
+    """A ``span`` with its ``attributes``. ``measure`` is called with them and the duration of the span in seconds."""
 
     def __init__(
         self, span: trace.Span, attributes: dict[str, str], measure: Callable[[float, Mapping[str, str]], None]
@@ -214,12 +218,12 @@ class _SpanRecord:
 
     @_contained("tracing a cancel failed")
     def add_event(self, event: str, ago: float = 0.0) -> None:
-        """Add an event that happened ``ago`` seconds before now. Never raises."""
+        """Add an event that happened ``ago`` seconds ago. Never raises."""
         self.span.add_event(event, timestamp=time.time_ns() - int(ago * 1e9))
 
     @_contained("tracing a cancel failed")
     def record_cancel_state(self, state: object) -> None:
-        """Note how a call that was left has ended, where the request has asked that. Never raises."""
+        """Record how an abandoned call has ended, if the request asked that. Never raises."""
         if self._attributes["mcp.method.name"] == CANCEL and state in CANCEL_STATES:
             self.span.set_attribute("trio_mcp.cancel.state", str(state))
 
@@ -249,15 +253,15 @@ class _SpanRecord:
 
 
 class ClientSpan:
-    """A request of ours, on its way."""
+    """The span of a request that we sent."""
 
     def __init__(self, record: _SpanRecord, params: dict[str, Any]) -> None:
         self._record = record
         self.params = params
-        """The parameters, with the trace context for the peer in their ``_meta``."""
+        """The request's parameters, with the trace context for the peer in ``_meta``."""
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """End the span: ``result`` is plain data; ``error`` is the exception that the caller gets instead."""
+        """End the span. ``result`` is plain data. If ``error`` is given, the caller gets that exception instead."""
         if error is None:
             told = as_object(result)
             self._record.record_cancel_state(told.get("state"))
@@ -272,7 +276,7 @@ class ClientSpan:
 
 
 class ServerSpan:
-    """A request of the peer, while its handler runs."""
+    """The span of a peer's request, while its handler runs."""
 
     def __init__(
         self, record: _SpanRecord, request: InboundRequest, measure: Callable[[float, Mapping[str, str]], None]
@@ -283,7 +287,7 @@ class ServerSpan:
         self._resumed_at: float | None = None
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, whose first step behind the cancel of ``scope`` is noted."""
+        """Return ``answer``, wrapped so that its first step after the cancel of ``scope`` is recorded."""
         return ResumptionObserver(answer, scope, self._resumed)
 
     def _resumed(self) -> None:
@@ -299,15 +303,15 @@ class ServerSpan:
         self._record.add_event("cleanup.done")
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
-        """End the span: ``request`` is the one that is answered, ``cause`` that of a cancel, if any, ``at`` its
-        time."""
+        """End the span. ``request`` is the one that is answered. ``cause`` is the cause of a cancel, if there was one,
+        and ``at`` its time."""
         if cause is not None and at is not None:
             self._cancelled(cause, at)
-        if request is not self._request:  # a later round is answered
+        if request is not self._request:  # a later round gets the answer
             _link(self._record.span, request.meta)
         if (error := request.error) is not None:
             self._record.finish(str(error.code), error.message, code=error.code)
-        elif cause is not None:  # cancelled by its peer, and never answered then; the reason is the peer's text
+        elif cause is not None:  # cancelled by the peer, so never answered; the reason is the peer's text
             self._record.finish("cancelled", f"cancelled: {cause}", cause=cause)
         else:
             failed = request.failed or (isinstance(result, CallToolResult) and result.is_error)

@@ -21,22 +21,22 @@ from .otel import OpenTelemetry
 __all__ = ["PrometheusPage"]
 
 _LAST_PAGE = 2.0
-"""Seconds in which the page that is being read is written at the end."""
+"""Seconds allowed at the end for a page that is being read."""
 
 
 class PrometheusPage:
-    """The metrics of all servers and clients that are given ``tracing``, on a page with a listener of its own.
+    """A metrics page for Prometheus, on its own port, for all servers and clients that get its ``tracing``.
 
-    ``tracer_provider``: see `OpenTelemetry`. The page is written by threads of ``prometheus_client``, and knows no
-    caller: keep its port inside.
+    ``tracer_provider``: see `OpenTelemetry`. Threads of ``prometheus_client`` serve the page without authentication, so
+    keep its port internal.
     """
 
     def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
         self.registry = CollectorRegistry()
-        """The registry that the page shows: register metrics of your own here."""
+        """The registry that the page shows. You can register your own metrics here."""
         reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self.registry)
         self.tracing = OpenTelemetry(tracer_provider, meter_provider=MeterProvider([reader]))
-        """The observer to give to servers and clients."""
+        """The observer to pass to servers and clients as ``tracing``."""
 
     async def serve(
         self,
@@ -45,8 +45,8 @@ class PrometheusPage:
         *,
         task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve the page at ``http://host:port/metrics`` until cancelled. Reports the port, which is a free one for 0.
-        Raises `OSError` when the port is taken."""
+        """Serve the page at ``http://host:port/metrics`` until cancelled. Reports the port with ``task_status``; port 0
+        chooses a free one. Raises `OSError` if the port is taken."""
         await serve_registry(self.registry, host, port, task_status=task_status)
 
 

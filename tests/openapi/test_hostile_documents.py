@@ -104,7 +104,7 @@ async def test_any_value_at_any_place_of_a_document_is_read_or_raises_value_erro
     [
         (document(parameters=5), "GET /do: parameters must be a list, not 5"),
         (document(parameters=[{"in": "query"}]), "GET /do: the name of a parameter must be a string, not None"),
-        (document(servers=[{"url": "http://[::1"}]), "GET /do: the URL of a server cannot be used: "),
+        (document(servers=[{"url": "http://[::1"}]), "GET /do: the server URL cannot be used: "),
         (document(servers=7), "GET /do: servers must be a list, not 7"),
         (document(tags="pets"), "tags must be a list, not 'pets'"),
         (document(parameters=[{"$ref": 5}]), None),
@@ -114,7 +114,7 @@ async def test_any_value_at_any_place_of_a_document_is_read_or_raises_value_erro
         (document(summary=object()), "the document cannot be written as JSON: "),
         (
             document(responses={200: {"content": {"application/json": {"schema": {"type": "nope"}}}}}),
-            "GET /do: the schema of the answer is not usable: ",
+            "GET /do: the schema of the answer is invalid: ",
         ),
     ],
 )

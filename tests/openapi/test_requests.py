@@ -213,7 +213,7 @@ async def test_a_form_with_files_is_multipart() -> None:
     async with open_api() as api:
         given = {"name": 'a"\r\nb', "tags": [{"x": 1}, "t"], "file": base64.b64encode(b"\0\xff").decode()}
         await called(api, described, {"body": given})
-        assert (await called(api, described, {"body": {"file": "no base64"}})).text.endswith("file is not in base64")
+        assert (await called(api, described, {"body": {"file": "no base64"}})).text.endswith("file is not valid base64")
     (seen,) = api.seen
     assert seen.headers["content-type"].startswith("multipart/form-data; boundary=")
     assert b'name="file"; filename="file"\r\nContent-Type: application/octet-stream\r\n\r\n\0\xff\r\n' in seen.body
@@ -260,7 +260,7 @@ async def test_arguments_that_do_not_fit_are_never_sent() -> None:
 async def test_a_url_that_is_too_long_is_the_callers_error() -> None:
     async with open_api() as api:
         result = await called(api, parameter("query"), {"p": "x" * 100_000})
-    assert result.text == "Invalid arguments for do: they make no URL, or one that is too long"
+    assert result.text == "Invalid arguments for do: the URL would be invalid or too long"
 
 
 def serving(*urls: Any, **more: Any) -> dict[str, Any]:
@@ -311,7 +311,7 @@ def test_credentials_go_to_no_other_origin_unless_it_is_allowed(url: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("variables", "words"), [({}, "'area' has no value"), ({"area": "x", "version": "v3"}, "is one of .*, not 'v3'")]
+    ("variables", "words"), [({}, "'area' has no value"), ({"area": "x", "version": "v3"}, "must be one of .*, not 'v3'")]
 )
 def test_a_server_variable_without_a_fitting_value_is_an_error(variables: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):

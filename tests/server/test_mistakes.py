@@ -69,7 +69,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "name": ("server.name  # !", "write server.info.name"),
     # Tools, resources and prompts.
     "name by position": ("@server.tool('add')  # !\ndef add(a: int) -> int: ...", "write @server.tool(name='add')"),
-    "lambda": ("server.tool(lambda text: text)  # !", "'<lambda>' is no name of a tool"),
+    "lambda": ("server.tool(lambda text: text)  # !", "'<lambda>' is not a valid tool name"),
     "partial": ("server.tool(functools.partial(print, 1))  # !", "write a function around it"),
     "class": ("@server.tool  # !\nclass Git:\n    pass", "right:  server.tool(Git().method)"),
     "callable": ("class Git:\n    def __call__(self): ...\nserver.tool(Git())  # !", "offer its method"),

@@ -45,11 +45,11 @@ def test_names_are_percent_encoded(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Refunds", "no name of a skill"),
-        ("-refunds", "no name of a skill"),
-        ("re--funds", "no name of a skill"),
-        ("a" * 65, "no name of a skill"),
-        ("other", "its name is that of its folder, not 'refunds'"),
+        ("Refunds", "is not a valid skill name"),
+        ("-refunds", "is not a valid skill name"),
+        ("re--funds", "is not a valid skill name"),
+        ("a" * 65, "is not a valid skill name"),
+        ("other", "its name must be that of its folder, not 'refunds'"),
     ],
 )
 def test_a_name_is_that_of_the_folder(folder: Path, name: str, words: str) -> None:
@@ -60,12 +60,12 @@ def test_a_name_is_that_of_the_folder(folder: Path, name: str, words: str) -> No
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("no front matter", r"refunds/SKILL\.md: it begins with no front matter"),
-        ("---\nname: refunds\n---\n", "its description is a text"),
-        ("---\nname: refunds\ndescription: ' '\n---\n", "its description is a text"),
-        ("---\nname: refunds\ndescription: [a]\n---\n", "its description is a text"),
+        ("no front matter", r"refunds/SKILL\.md: it must begin with front matter"),
+        ("---\nname: refunds\n---\n", "its description must be text"),
+        ("---\nname: refunds\ndescription: ' '\n---\n", "its description must be text"),
+        ("---\nname: refunds\ndescription: [a]\n---\n", "its description must be text"),
         (f"---\nname: refunds\ndescription: {'x' * 1025}\n---\n", "1 to 1024 characters"),
-        ("---\nname: [refunds]\ndescription: a\n---\n", "its name is that of its folder"),
+        ("---\nname: [refunds]\ndescription: a\n---\n", "its name must be that of its folder"),
     ],
 )
 def test_a_skill_file_says_what_the_skill_is(folder: Path, text: str, words: str) -> None:
@@ -88,7 +88,7 @@ def test_a_skill_file_is_text(folder: Path) -> None:
 
 def test_there_is_a_skill_file(folder: Path) -> None:
     (folder / "SKILL.md").rename(folder / "skill.md")
-    with pytest.raises(ValueError, match=r"there is no SKILL\.md"):
+    with pytest.raises(ValueError, match=r"SKILL\.md is missing"):
         read_folder(folder)
 
 
@@ -98,20 +98,20 @@ def test_no_link_is_followed(folder: Path, target: str, where: str) -> None:
     (folder.parent / "secret").write_text(TEXT)
     (folder / where).unlink(missing_ok=True)
     (folder / where).symlink_to(folder.parent / target)
-    with pytest.raises(ValueError, match="nothing in a skill is a link"):
+    with pytest.raises(ValueError, match="a skill must not contain links"):
         read_folder(folder)
 
 
 def test_a_pipe_is_no_file_and_keeps_nobody_waiting(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
-    with pytest.raises(ValueError, match="pipe: this is no file"):
+    with pytest.raises(ValueError, match="pipe: not a regular file"):
         read_folder(folder)
 
 
 @pytest.mark.parametrize("name", [b"new\nline", b"back\\slash", b"\xff\xfe"])
 def test_hostile_names_are_refused(folder: Path, name: bytes) -> None:
     os.close(os.open(os.fsencode(folder) + b"/" + name, os.O_CREAT | os.O_WRONLY))
-    with pytest.raises(ValueError, match="no name of a file of a skill"):
+    with pytest.raises(ValueError, match="is not a valid name for a skill file"):
         read_folder(folder)
 
 
@@ -135,13 +135,13 @@ def test_the_bound_of_bytes_is_that_of_all_files_together(folder: Path, monkeypa
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a//b", "a/../b", "", "a\\b", "a\x00"])
 def test_contents_have_paths_inside_of_the_skill(path: str) -> None:
-    with pytest.raises(ValueError, match="no path of a file of a skill"):
+    with pytest.raises(ValueError, match="is not a valid path for a skill file"):
         read_files("refunds", {"SKILL.md": TEXT.encode(), path: b""})
 
 
 @pytest.mark.parametrize("prefix", ["/acme", "acme/", "a b", "..", "acme//x", "é"])
 def test_a_prefix_is_a_path_that_needs_no_encoding(prefix: str) -> None:
-    with pytest.raises(ValueError, match="no prefix of skills"):
+    with pytest.raises(ValueError, match="is not a valid prefix for skills"):
         read_files("refunds", {"SKILL.md": TEXT.encode()}, prefix)
 
 

@@ -69,23 +69,23 @@ def test_keys_are_texts_as_written_and_keep_their_order() -> None:
     [
         ("a: 1\na: 2", "the key 'a' twice"),
         ("a: &x 1\nb: *x", "has an alias"),
-        ("a: .inf", "number .inf, which JSON has not"),
-        ("a: .NaN", "which JSON has not"),
+        ("a: .inf", "number .inf, which JSON does not support"),
+        ("a: .NaN", "which JSON does not support"),
         ("a: !!python/object:os.system x", "tag python/object:os.system"),
         ("a: !!binary aGk=", "tag binary"),
         ("a: !mine {}", "tag !mine"),
-        ("a: !!int x", "'x', which is no int"),
-        ("? [x]\n: y", "a key of its front matter is no text"),
+        ("a: !!int x", "'x', which is not a valid int"),
+        ("? [x]\n: y", "the keys of its front matter must be text"),
         ("- a", "no mapping"),
         ("just text", "no mapping"),
         ("", "no mapping"),
         ("a: b: c", "no YAML"),
         ("a: [", "no YAML"),
         ("a: \x85b", "line separator"),
-        ("a: 1\n...\n--- b: 2", "more than one document"),
+        ("a: 1\n...\n--- b: 2", "must be a single document"),
         ("a: \x07", "no YAML"),
-        ("a: " + "[" * 100 + "]" * 100, "nested in more than 32 levels"),
-        ("a: " + "9" * 5000, "which JSON has not"),
+        ("a: " + "[" * 100 + "]" * 100, "has more than 32 levels of nesting"),
+        ("a: " + "9" * 5000, "which JSON does not support"),
         ("a: " + "x" * LONGEST, f"more than {LONGEST} characters"),
     ],
 )
@@ -106,7 +106,7 @@ def test_front_matter_of_32768_characters_is_the_longest() -> None:
     ["", "# Title", "---\nname: a\n", " ---\nname: a\n---\n", "----\nname: a\n----\n", "x\n---\nname: a\n---\n"],
 )
 def test_a_text_without_front_matter_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="begins with no front matter"):
+    with pytest.raises(ValueError, match="must begin with front matter"):
         front_matter_of(text)
 
 

@@ -145,7 +145,7 @@ async def test_another_file_is_not_given_out(era: Era, other: str) -> None:
 async def test_the_front_matter_is_that_of_the_entry(era: Era, changed: dict[str, Any]) -> None:
     entry = {"frontmatter": {**ENTRY["frontmatter"], **changed}}
     async with Liar(entry).opened(era) as client:
-        with pytest.raises(SkillChanged, match="in its front matter is not what was listed"):
+        with pytest.raises(SkillChanged, match="in its front matter differs from the listing"):
             await load(client)
 
 
@@ -171,7 +171,7 @@ async def test_nothing_is_sent_for_a_path_that_leaves_the_skill(era: Era, path: 
     liar = Liar()
     async with liar.opened(era) as client:
         loaded = await load(client)
-        with pytest.raises(ValueError, match="no path in a skill"):
+        with pytest.raises(ValueError, match="is not a path in a skill"):
             await loaded.read(path)
     assert liar.read == ["pdf/SKILL.md"]
 
@@ -228,7 +228,7 @@ GOOD = ENTRY["resources"]
 async def test_a_list_of_files_that_makes_no_sense_is_a_violation(resources: Any) -> None:
     liar = Liar({"resources": resources})
     async with liar.opened() as client:
-        with pytest.raises(ProtocolViolation, match="makes no sense"):
+        with pytest.raises(ProtocolViolation, match="is invalid"):
             await load(client)
     assert liar.read == []
 
@@ -251,7 +251,7 @@ async def test_a_skill_may_have_another_scheme() -> None:
         ([], "has 0 contents"),
         ([TextResourceContents(URI, TEXT)] * 2, "has 2 contents"),
         ([BlobResourceContents(URI, "no base64!")], "no base64"),
-        ([BlobResourceContents(URI, base64.b64encode(TEXT.encode()).decode())], "is no text"),
+        ([BlobResourceContents(URI, base64.b64encode(TEXT.encode()).decode())], "is not text"),
         ([TextResourceContents(URI, TEXT)], ""),
         ([TextResourceContents("skill://other/SKILL.md", TEXT)], ""),
     ],
@@ -269,7 +269,7 @@ async def test_a_file_has_one_part(contents: list[Any], words: str) -> None:
 async def test_a_size_is_compared_even_where_the_digest_is_right(size: int) -> None:
     async with Liar({"resources": [GOOD[0], {**GOOD[1], "size": size}]}).opened() as client:
         loaded = await load(client)
-        with pytest.raises(SkillChanged, match=f"has 5 bytes, and {size} were listed"):
+        with pytest.raises(SkillChanged, match=f"has 5 bytes, but {size} were listed"):
             await loaded.read("references/FORMS.md")
 
 

@@ -1,4 +1,4 @@
-"""Here the operations of an OpenAPI document become the tools of a server: `trio_mcp.from_openapi`."""
+"""Tools from OpenAPI documents: `trio_mcp.from_openapi`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Arguments: the parameters and the body of an operation as arguments of a tool, and a call's arguments as a request.
+"""An operation's parameters and body as arguments of a tool, and a call's arguments as an HTTP request.
 
-A name that occurs in several places (path, query, header, cookie, body, in this order) is the argument of the first
-place; in each further place the argument is called ``NAME_PLACE``, ``id_query`` for example. The body is one argument,
-``body``. Parameters that the author's client sets itself are no arguments: the author's values hold.
+If a name occurs in several places (path, query, header, cookie, body, in this order), it is the argument for the first
+place. In each further place, the argument is called ``NAME_PLACE``, for example ``id_query``. The body is one argument,
+``body``. Parameters that the author's HTTP client sets itself aren't arguments: the author's values are used.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _STYLES: Final = {"path": "simple", "query": "form", "header": "simple", "cookie
 _OWN_HEADERS: Final = frozenset(
     ("accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type")
 ) | {"cookie", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect"}
-"""Headers that OpenAPI leaves out of parameters, and headers that change a request as a whole."""
+"""Headers that cannot be parameters: those that OpenAPI excludes, and those that change the request as a whole."""
 _RESERVED: Final = "/:?@!$'()*,;"
-"""Characters that ``allowReserved`` leaves as written, but for characters that end a value."""
+"""Characters that ``allowReserved`` leaves unencoded, except those that would end a value."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 section 5.1
 _BASE64: Final = {"type": "string", "contentEncoding": "base64"}
 
 
 class UnsendableArguments(ValueError):
-    """Arguments of which no request can be made. The text is for the caller."""
+    """Arguments that cannot be sent as a request. The text is meant for the caller."""
 
 
 @frozen
 class Parameter:
-    """A parameter and its argument."""
+    """A parameter of an operation, and the tool's argument for it."""
 
     argument: str
     name: str
@@ -53,7 +53,7 @@ class Parameter:
     is_reserved: bool
 
     def texts(self, value: Any) -> list[str]:
-        """Return the encoded ``value`` for the URL: one text for a path, ``name=value`` each for a query."""
+        """Return ``value`` encoded for the URL: one string for a path, strings ``name=value`` for a query."""
         if self.is_json:
             value = encode_value(value).decode()
         if self.location == "query":
@@ -70,7 +70,7 @@ def _encoded(value: Any, safe: str = "") -> str:
 
 
 def _pairs(name: str, value: Any, style: str, explode: bool, safe: str = "") -> Iterator[str]:
-    """Yield the parts of a query or form for a parameter ``name``."""
+    """Yield the parts of a query or form for the parameter ``name``."""
     key = quote(name, safe="")
     if isinstance(value, dict):
         members = cast("JSONObject", value)
@@ -113,14 +113,14 @@ def _simple(parameter: Parameter, value: Any, encoded: Callable[[Any], str]) -> 
 
 @frozen
 class Body:
-    """The body of requests and its argument."""
+    """The body of requests, and the tool's argument for it."""
 
     argument: str
     media_type: str
     files: Mapping[str, str]
-    """File properties of a form, each with the property for the name of the file."""
+    """File properties of a form, each with the name of the property for its file name."""
     styles: JSONObject
-    """``encoding`` of the properties of a form."""
+    """The ``encoding`` of each property of a form."""
 
     def parts(self, value: Any) -> JSONObject:
         """Return the keywords of `httpx2.AsyncClient.build_request` for this body. Raises `UnsendableArguments`."""
@@ -168,7 +168,7 @@ def _bytes(name: str, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise UnsendableArguments(f"{name} is not in base64") from None
+        raise UnsendableArguments(f"{name} is not valid base64") from None
 
 
 def _is_text(media_type: str) -> bool:
@@ -177,17 +177,17 @@ def _is_text(media_type: str) -> bool:
 
 @frozen(eq=False)
 class Arguments:
-    """The arguments of the tool of an operation."""
+    """The arguments of an operation's tool."""
 
     schema: JSONObject
     validator: LateValidator
-    """Checks values against the schema."""
+    """Validates the arguments against the schema."""
     _path: str
     _parameters: tuple[Parameter, ...]
     _body: Body | None
 
     def request(self, http: httpx2.AsyncClient, method: str, server: httpx2.URL, given: JSONObject) -> httpx2.Request:
-        """Return the request for the arguments ``given``. Raises `UnsendableArguments`."""
+        """Return the HTTP request for the arguments ``given``. Raises `UnsendableArguments`."""
         path, query = self._path, list[str]()
         headers: dict[bytes, bytes] = {}
         cookies: dict[str, str] = {}
@@ -204,12 +204,12 @@ class Arguments:
             else:
                 cookies[parameter.name] = parameter.texts(value)[0]
         if {".", ".."} & set(path.split("/")):
-            raise UnsendableArguments("a part of the path would be . or ..")
+            raise UnsendableArguments("a segment of the path would be . or ..")
         content: JSONObject = {}
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)
         headers |= {name.encode(): said.encode() for name, said in content.pop("headers", {}).items()}
-        if http.params:  # with which httpx2 replaces a query
+        if http.params:  # httpx2 would replace the query with them
             query = [part for part in query if unquote(part.partition("=")[0]) not in http.params]
             query.append(str(http.params))
         target = server.raw_path.rstrip(b"/") + path.encode() + (b"?" + "&".join(query).encode() if query else b"")
@@ -219,28 +219,30 @@ class Arguments:
             request.url = url
             request.headers["Accept-Encoding"] = "gzip"
         except httpx2.InvalidURL:
-            raise UnsendableArguments("they make no URL, or one that is too long") from None
+            raise UnsendableArguments("the URL would be invalid or too long") from None
         return request
 
 
 def _segment(parameter: Parameter, value: Any) -> str:
     texts = [str(part) for part in re.split(r"[/\\;]", _simple(parameter, value, _text))]
-    if ".." in texts or "." in texts:  # servers decode a path, and some go up then
-        raise UnsendableArguments(f"{parameter.argument} has . or .. as a part of the path")
+    if ".." in texts or "." in texts:  # servers decode a path, and some then go up
+        raise UnsendableArguments(f"{parameter.argument} must not have . or .. as a segment of the path")
     if not (text := parameter.texts(value)[0]):
-        raise UnsendableArguments(f"{parameter.argument} is empty, which would make another path")
+        raise UnsendableArguments(f"{parameter.argument} must not be empty, because the path would be another one")
     return text
 
 
 def _header(parameter: Parameter, value: Any) -> bytes:
     text = encode_value(value).decode() if parameter.is_json else _simple(parameter, value, _text)
     if not text.isprintable():
-        raise UnsendableArguments(f"{parameter.argument} has control characters, which a header cannot have")
+        raise UnsendableArguments(
+            f"{parameter.argument} must not have control characters, because it is sent in a header"
+        )
     return text.encode()
 
 
 class ArgumentReader:
-    """Reads the parameters and bodies of the operations of ``document``, except what ``http`` sets itself."""
+    """Reads the parameters and bodies of the operations in ``document``, except those that ``http`` sets itself."""
 
     def __init__(self, document: Document, http: httpx2.AsyncClient) -> None:
         self._document = document
@@ -253,7 +255,7 @@ class ArgumentReader:
         }
 
     def read(self, operation: APIOperation) -> Arguments:
-        """Return the arguments of ``operation``. Raises `ValueError` for an operation that cannot be called."""
+        """Return the arguments of ``operation``. Raises `ValueError` if the operation cannot be called."""
         properties: JSONObject = {}
         required: list[str] = []
         parameters = [self._parameter(*each, properties, required) for each in self._parameters(operation)]
@@ -273,11 +275,11 @@ class ArgumentReader:
         return Arguments(complete, LateValidator(complete), path, tuple(parameters), body)
 
     def multiply(self, arguments: Iterable[Arguments]) -> bool:
-        """Return whether a schema may grow beyond what can be checked: see `Schemas.multiply`."""
+        """Return whether a schema may expand beyond what can be validated: see `Schemas.multiply`."""
         return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
-        """Return the parameters, with the document in which each stands, in the order of their places."""
+        """Return the parameters in the order of their places, each with the document that contains it."""
         found: dict[tuple[str, str], tuple[JSONObject, str]] = {}
         for holder in (operation.item, operation.data):
             for value in items_of(holder, "parameters"):
@@ -286,9 +288,11 @@ class ArgumentReader:
                 if not isinstance(name, str) or not name:
                     raise ValueError(f"the name of a parameter must be a string, not {reprlib.repr(name)}")
                 if place not in _LOCATIONS:
-                    raise ValueError(f"the parameter {name!r} is in {place!r}, which is no place for one")
+                    raise ValueError(
+                        f"the parameter {name!r} must be in path, query, header or cookie, not in {place!r}"
+                    )
                 if place == "header" and not _TOKEN.fullmatch(name):
-                    raise ValueError(f"{name!r} is no name of a header")
+                    raise ValueError(f"{name!r} is not a valid header name")
                 if (name.lower() if place == "header" else name) not in self._own[place]:
                     found[place, name] = parameter, base
         return sorted(found.values(), key=lambda each: _LOCATIONS.index(each[0]["in"]))
@@ -333,7 +337,7 @@ class ArgumentReader:
         return Body(argument, chosen, files, members_of(media.get("encoding")))
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
-        """Return the ``schema`` of a form with files in base64 and a property for each file name, and the names of
+        """Return the ``schema`` of a form with files as base64 and a property for each file name, and the names of
         both."""
         form = self._schemas.resolved(schema)
         parts = members_of(members_of(form).get("properties"))
@@ -371,7 +375,7 @@ def _title_and_description(schema: JSONObject) -> JSONObject:
 
 
 def _preference(media_type: str) -> int:
-    """Return the place of a media type of bodies in the order of preference."""
+    """Return the rank of a media type among those that a body may have. Lower is better."""
     if is_json(media_type):
         return 0 if media_type == "application/json" else 1
     if media_type in (forms := ("application/x-www-form-urlencoded", "multipart/form-data")):

@@ -1,7 +1,7 @@
-"""Document: the operations of an OpenAPI 3.0 or 3.1 document, the targets of references, and the URLs of servers.
+"""Document: the operations of an OpenAPI 3.0 or 3.1 document, the targets of its references, and its server URLs.
 
-A document is read as plain data. A reference to another document is followed by the author's loader alone, and each
-document is loaded once.
+A document is plain data. References to other documents are followed only with the author's loader, and each document is
+loaded once.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from ..server.calling.results import to_plain
 from . import httpx2
 
 Loader: TypeAlias = Callable[[str], Mapping[str, Any]]
-"""Returns the document of a URI, as plain data. A relative URI is relative to the document that the author gives."""
+"""Returns the document at a URI as plain data. A relative URI is relative to the author's document."""
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _VERSION: Final = re.compile(r"3\.[01]\.\d+")
 _MAX_LEVELS: Final = 500
-"""Levels of nesting in a document."""
+"""Maximum nesting of a document."""
 _HOPS: Final = 32
-"""References that lead to references."""
+"""Maximum number of references that lead to references."""
 _LONGEST_NAME: Final = 64
-"""Characters of a tool's or argument's name that all providers of models take."""
+"""Characters in names of tools and arguments that all model providers accept."""
 
 
 @frozen(eq=False)
 class APIOperation:
-    """An operation of an OpenAPI document, for the author to choose and to describe."""
+    """An operation of an OpenAPI document, passed to functions that choose or describe operations."""
 
     name: str
     """Name of the tool."""
     id: str | None
-    """``operationId``."""
+    """``operationId`` in the document."""
     method: str
-    """HTTP method in capitals."""
+    """HTTP method in capital letters."""
     path: str
     """Path, with the names of its parameters in braces."""
     tags: tuple[str, ...]
-    """Tags that the document gives the operation."""
+    """Tags of the operation in the document."""
     deprecated: bool
-    """True where the document advises against the operation."""
+    """True if the document marks the operation as deprecated."""
     data: JSONObject
-    """The operation as the document has it, extensions included."""
+    """The operation object in the document, including extensions."""
     item: JSONObject
     """The path item of the operation."""
     base: str
-    """URI of the document that the operation stands in; empty for the document that the author has given."""
+    """URI of the document that contains the operation; empty for the document that you passed."""
 
 
 def legal_name(text: str, taken: Collection[str]) -> str:
-    """Return ``text`` as a name that all providers of models take, unlike all that are ``taken``."""
+    """Return a name based on ``text`` that all model providers accept, and that isn't in ``taken``."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:_LONGEST_NAME] or "_"
     number = 1
     unique = name
@@ -69,12 +69,12 @@ def legal_name(text: str, taken: Collection[str]) -> str:
 
 
 def members_of(value: Any) -> JSONObject:
-    """Return the members of an object, none for any other value."""
+    """Return the members of an object; empty for any other value."""
     return dict(cast("JSONObject", value)) if isinstance(value, dict) else {}
 
 
 def is_json(media_type: str) -> bool:
-    """Return whether a ``media_type``, in any case and with parameters, is one of JSON."""
+    """Return whether a ``media_type`` is JSON, in any case and with any parameters."""
     kind = media_type.partition(";")[0].strip().lower()
     return kind == "application/json" or kind.endswith("+json")
 
@@ -88,23 +88,23 @@ def items_of(holder: JSONObject, key: str) -> list[Any]:
 
 
 class Document:
-    """The document ``root``, with the documents that ``loader`` gives. Raises `ValueError` for a document of another
+    """The document ``root``, with the further documents that ``loader`` returns. Raises `ValueError` for an unsupported
     version."""
 
     def __init__(self, root: Mapping[str, Any], loader: Loader | None) -> None:
         self.root = _plain(root, "the document")
         version = str(self.root.get("openapi", self.root.get("swagger", "none")))
         if not _VERSION.fullmatch(version):
-            raise ValueError(f"documents of OpenAPI 3.0 and 3.1 are read, and this one is of version {version[:50]!r}")
+            raise ValueError(f"the OpenAPI version must be 3.0 or 3.1, not {version[:50]!r}")
         self.is_old = version.startswith("3.0")
-        """True for OpenAPI 3.0, whose schemas are no JSON Schemas."""
+        """True for OpenAPI 3.0, whose schemas aren't JSON Schemas."""
         self._loader = loader
         self._loaded: dict[str, JSONObject] = {"": self.root}
         self._targets: dict[tuple[str, str], tuple[Any, str, str]] = {}
 
     def target(self, reference: Any, base: str) -> tuple[Any, str, str]:
-        """Return the target of ``reference`` in the document ``base``: the value, the document of the value, and the
-        pointer there. Raises `ValueError` where there is nothing."""
+        """Return the target of ``reference`` in the document ``base``: the value, its document, and the pointer to it.
+        Raises `ValueError` if there is no such value."""
         if not isinstance(reference, str):
             raise ValueError(f"$ref must be a string, not {reprlib.repr(reference)}")  # noqa: TRY004 - a document's fault
         if (found := self._targets.get((reference, base))) is None:
@@ -114,36 +114,36 @@ class Document:
     def _target(self, reference: str, base: str) -> tuple[Any, str, str]:
         uri, pointer = urldefrag(urljoin(base, reference) if not reference.startswith("#") else base + reference)
         if (value := at_pointer(self._document(uri, reference), unquote(pointer))) is None:
-            raise ValueError(f"the reference {reference[:200]!r} leads nowhere")
+            raise ValueError(f"the reference {reference[:200]!r} has no target")
         if pointer and not pointer.startswith("/"):
-            raise ValueError(f"the reference {reference[:200]!r} is no JSON pointer; anchors are not read")
+            raise ValueError(f"the reference {reference[:200]!r} is not a JSON pointer; anchors are not supported")
         return value, uri, pointer
 
     def follow(self, value: Any, base: str) -> tuple[JSONObject, str]:
-        """Return the object that ``value`` is or refers to, and the document in which it stands."""
+        """Return the object that ``value`` is or refers to, and the document that contains it."""
         for _ in range(_HOPS):
             members = members_of(value)
             if not isinstance(members.get("$ref"), str):
                 return members, base
             value, base, _ = self.target(members["$ref"], base)
-        raise ValueError("a reference leads back to itself")
+        raise ValueError("a reference refers to itself")
 
     def _document(self, uri: str, reference: str) -> JSONObject:
         if uri not in self._loaded:
             if self._loader is None:
                 raise ValueError(
-                    f"the reference {reference[:200]!r} leads to another document, and none is fetched: give a loader, "
-                    f"from_openapi(..., loader={{{uri[:200]!r}: document}}.__getitem__) for example"
+                    f"the reference {reference[:200]!r} leads to another document, and none is fetched: pass a loader, "
+                    f"for example from_openapi(..., loader={{{uri[:200]!r}: document}}.__getitem__)"
                 )
             try:
                 loaded = self._loader(uri)
-            except KeyError:  # the loader is the lookup of a mapping
+            except KeyError:  # if the loader is a mapping's __getitem__
                 raise ValueError(f"the loader has no document {uri[:200]!r}") from None
             self._loaded[uri] = _plain(loaded, f"the document {uri[:200]!r}")
         return self._loaded[uri]
 
     def operations(self) -> Iterator[APIOperation]:
-        """Yield all operations in the order of the document, each under a name of its own."""
+        """Yield all operations in the order of the document, each with a unique name."""
         taken: set[str] = set()
         for path, value in members_of(self.root.get("paths")).items():
             if not path.startswith("/"):  # an extension
@@ -165,8 +165,11 @@ class Document:
         self, operation: APIOperation, home: httpx2.URL, variables: Mapping[str, str]
     ) -> tuple[httpx2.URL, str]:
         """Return the base URL of ``operation``, with a slash at its end, and the code that removes its servers from the
-        document. The servers are those of the operation, otherwise of the path, otherwise of the document. Prefers the
-        first server at ``home``, otherwise takes the first. Without servers, ``home`` is the server."""
+        document.
+
+        The servers are those of the operation, otherwise of the path, otherwise of the document. The first server at
+        ``home`` is preferred, otherwise the first of all. Without servers, ``home`` is the server.
+        """
         item = f"document['paths'][{operation.path!r}]"
         holders = {
             f"{item}[{operation.method.lower()!r}].pop('servers')": operation.data,
@@ -180,22 +183,24 @@ class Document:
         try:
             urls = [home.join(_expanded(members_of(server), variables)) for server in servers]
         except httpx2.InvalidURL as error:
-            raise ValueError(f"the URL of a server cannot be used: {error}") from None
+            raise ValueError(f"the server URL cannot be used: {error}") from None
         url = next((url for url in urls if url.origin == home.origin), urls[0])
         return url.copy_with(path=url.path.rstrip("/") + "/", query=None, fragment=None), removal
 
 
 def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
-    """Return the URL of ``server`` with a value for each variable: the author's, else the default."""
+    """Return the URL of ``server`` with a value for each variable: the author's, otherwise the default."""
     known = members_of(server.get("variables"))
 
     def value_of(found: re.Match[str]) -> str:
         variable = members_of(known.get(found[1]))
         value = variables.get(found[1], variable.get("default"))
         if value is None:
-            raise ValueError(f"the server variable {found[1]!r} has no value: from_openapi(..., variables={{...}})")
+            raise ValueError(
+                f"the server variable {found[1]!r} has no value: pass from_openapi(..., variables={{...}})"
+            )
         if (allowed := items_of(variable, "enum")) and value not in allowed:
-            raise ValueError(f"the server variable {found[1]!r} is one of {allowed}, not {value!r}")
+            raise ValueError(f"the server variable {found[1]!r} must be one of {allowed}, not {value!r}")
         return str(value)
 
     return re.sub(r"\{([^{}]*)\}", value_of, str(server.get("url", "/")))
@@ -211,7 +216,7 @@ def _plain(document: object, name: str) -> JSONObject:
             plain = None
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} cannot be written as JSON: {error}") from None
-        if plain is None or is_too_deep(plain, _MAX_LEVELS):  # some versions of Python recurse deeper than others
+        if plain is None or is_too_deep(plain, _MAX_LEVELS):  # some Python versions recurse deeper than others
             raise ValueError(f"{name} has more than {_MAX_LEVELS} levels, or contains itself")
         return plain
     raise ValueError(f"{name} must be a mapping, not {reprlib.repr(document)}")

@@ -1,4 +1,4 @@
-"""Answers: the answer of an API as the result of a tool: data, text, an image, sound, bytes, or a failure."""
+"""An API's response as the result of a tool: data, text, an image, audio, bytes, or an error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .schemas import LateValidator, Schemas
 logger = logging.getLogger("trio_mcp")
 
 _MAX_ERROR_TEXT: Final = 2000
-"""Characters of the body of an error that the model is told."""
+"""Maximum characters of an error's body that the model gets."""
 _CODINGS: Final = (["gzip"], ["x-gzip"], ["deflate"])
 _PIECE: Final = 1 << 16
 """Bytes that are decompressed between two checkpoints."""
@@ -65,15 +65,15 @@ _TEXTS: Final = ("text/", "application/xml", "application/yaml", "application/ja
 
 
 class ResponseReader:
-    """Reads the answers that the operations of ``document`` declare."""
+    """Reads the responses that the operations of ``document`` declare."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
         self._schemas = Schemas(document, "writeOnly")
 
     def read(self, operation: APIOperation) -> OperationResponses:
-        """Return the answers of ``operation``. They have an output schema if every successful answer is JSON with the
-        same schema, or has no content."""
+        """Return the responses of ``operation``. They have an output schema if every successful response is JSON with
+        the same schema, or has no content."""
         found: list[Any] = []
         if operation.method == "HEAD":
             return OperationResponses(operation.name)
@@ -95,7 +95,7 @@ class ResponseReader:
         declared: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
         if not is_wrapped:
             declared = {**self._schemas.resolved(schema), "type": "object"}
-        # A successful API may answer differently than it declares. That isn't an error.
+        # If a successful response differs from the document, that isn't an error.
         complete = self._schemas.complete({"type": "object", "anyOf": [declared, _NOTE]})
         without_note = {**complete["anyOf"][0], "$defs": complete.get("$defs", {})}
         return OperationResponses(name, complete, LateValidator(without_note), is_wrapped)
@@ -114,17 +114,17 @@ class ResponseReader:
 
 @frozen(eq=False)
 class OperationResponses:
-    """The answers of the tool ``name``."""
+    """The responses of the tool ``name``."""
 
     _name: str
     schema: JSONObject | None = None
     """The output schema of the tool."""
     _declared: LateValidator | None = None
-    """The check of structured content, without notes."""
+    """Validates structured content, except notes."""
     _is_wrapped: bool = False
 
     async def result(self, response: httpx2.Response, limit: int) -> CallToolResult:
-        """Return the result of an open ``response``, reading at most ``limit`` bytes. Only redirects and statuses from
+        """Return the result for an open ``response``, reading at most ``limit`` bytes. Only redirects and statuses from
         400 on are errors, because a model repeats failed calls."""
         status = status_of(response)
         if response.is_redirect and response.status_code != HTTPStatus.NOT_MODIFIED:
@@ -166,7 +166,7 @@ class OperationResponses:
         return CallToolResult(shown, structured_content=structured)
 
     def _with_note(self, note: str, shown: Sequence[ContentBlock]) -> CallToolResult:
-        """Return the result for an answer that doesn't match the declared schema: ``shown``, and a note."""
+        """Return the result for a response that doesn't match the declared schema: ``shown``, and a note."""
         structured: JSONObject | None = None if self.schema is None else {"note": note}
         return CallToolResult([*shown, TextContent(note)], structured_content=structured)
 
@@ -182,7 +182,7 @@ class OperationResponses:
 
 
 def status_of(response: httpx2.Response) -> str:
-    """Return the status in the words of the standard: a server may write any words."""
+    """Return the status with its standard phrase: a server may send any phrase."""
     try:
         return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
     except ValueError:
@@ -190,13 +190,13 @@ def status_of(response: httpx2.Response) -> str:
 
 
 async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
-    """Return the body, or its beginning, and an error text; the text is empty for a complete body."""
+    """Return the body, or its beginning, and an error text, which is empty for a complete body."""
     try:
-        body = response.content  # already read, by a hook of the author
+        body = response.content  # already read by one of the author's hooks
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
-        if codings and codings not in _CODINGS:  # codings multiply: 300 bytes can be 4 GiB after three times gzip
+        if codings and codings not in _CODINGS:  # codings multiply: 300 bytes can become 4 GiB with gzip three times
             return b"", "the body has a content coding other than gzip"
         try:
             body = await _unpacked(response, limit, is_packed=bool(codings))
@@ -263,7 +263,7 @@ def _text(response: httpx2.Response, body: bytes) -> str:
 
 
 def _decoded(body: bytes) -> tuple[Any, bool]:
-    """Return the value of a body of JSON, and whether there is one that can be sent on."""
+    """Return the value of a JSON body, and whether it is valid and can be sent on."""
     if has_many_far(body):
         return None, False
     try:

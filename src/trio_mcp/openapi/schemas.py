@@ -1,7 +1,7 @@
-"""Schemas: the schemas of an OpenAPI document as JSON Schemas of 2020-12.
+"""Converts the schemas of an OpenAPI document to JSON Schema 2020-12.
 
-A schema of OpenAPI 3.0 is an older JSON Schema with words of its own. Each component is converted once, and named in
-``$defs``: many tools share the components of a large document.
+An OpenAPI 3.0 schema is an older JSON Schema with keywords of its own. Each component is converted once, and named in
+``$defs``, because many tools share the components of a large document.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ _PLAIN: Final = frozenset(
     )
 )
 _MAX_DEFINITIONS: Final = 50
-"""Definitions that one schema has in full: each client reads all of them in each listing."""
+"""Maximum number of definitions that one schema includes: each client reads all of them in each listing."""
 _MAX_PARTS: Final = 500
-"""Schemas that one schema is made of by references and ``allOf``. Real documents have a tenth of that."""
+"""Maximum number of parts of one schema, from references and ``allOf``. Real documents have a tenth of that."""
 _REFUSED: Final = ("$dynamicRef", "$recursiveRef", "$id")
 
 
 class Schemas:
-    """The schemas of a document, for what is sent, without the properties that are ``excluded``: ``readOnly``; or for
-    answers, without ``writeOnly``."""
+    """The schemas of a document in one direction. ``excluded`` is ``readOnly`` for requests, ``writeOnly`` for
+    responses; properties with this keyword are left out."""
 
     def __init__(self, document: Document, excluded: str) -> None:
         self._document = document
         self._excluded = excluded
         self._names: dict[tuple[str, str], str] = {}
-        """The names of components, by their document and pointer."""
+        """The names of components, by document and pointer."""
         self._taken: set[str] = set()
         self._ahead: list[tuple[str, Any, str]] = []
-        """Components with a name that are still to be converted."""
+        """Named components that haven't been converted yet."""
         self._definitions: dict[str, Any] = {}
         self._portable: dict[str, Any] = {}
-        """Definitions in portable keywords: the original formats say which properties are files."""
+        """Definitions reduced to portable keywords. The original formats show which properties are files."""
         self._mentioned: dict[str, list[str]] = {}
-        """The components to which each component refers."""
+        """The components that each component refers to."""
         self._mentions: list[str] = []
         self._are_left_out: dict[int, bool] = {}
-        """Whether properties are left out, by the identity of their schemas, which the document keeps."""
+        """Whether a schema excludes properties, by the `id` of the schema, which the document keeps alive."""
 
     def converted(self, schema: Any, base: str) -> Any:
-        """Return ``schema``, which stands in the document ``base``, with references to definitions (`complete`). Raises
-        `ValueError` for a schema that cannot be read."""
+        """Return ``schema`` of the document ``base``, with references to definitions (see `complete`). Raises
+        `ValueError` if it cannot be read."""
         self._mentions = []
         made = self._converted(schema, base)
         while self._ahead:
@@ -78,9 +78,11 @@ class Schemas:
         return made
 
     def complete(self, schema: JSONObject) -> JSONObject:
-        """Return ``schema``, made of results of `converted`, with the definitions that its references need. If there
-        are too many, keeps the nearest; the others become schemas that allow anything. Raises `ValueError` for a schema
-        that can't be sent."""
+        """Return ``schema``, made from results of `converted`, with the definitions that its references need.
+
+        If there are too many, only the nearest are kept; the others become schemas that allow anything. Raises
+        `ValueError` for a schema that can't be sent.
+        """
         needed: dict[str, Any] = {}
         ahead = deque(_references(schema))
         while ahead:
@@ -98,19 +100,19 @@ class Schemas:
         return {**schema, "$defs": needed} if needed else schema
 
     def _checked(self, schema: Any, levels: int) -> Any:
-        """Return ``schema``, whose references aren't followed. Raises `ValueError` for an invalid schema."""
+        """Return ``schema`` after validating it without following references. Raises `ValueError` if it's invalid."""
         if is_too_deep(schema, levels):
             raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
         try:
             jsonschema_rs.meta.validate(schema)
         except jsonschema_rs.ValidationError as error:
             what = "arguments" if self._excluded == "readOnly" else "answer"
-            raise ValueError(f"the schema of the {what} is not usable: {clean(error.message)[:200]}") from None
+            raise ValueError(f"the schema of the {what} is invalid: {clean(error.message)[:200]}") from None
         return schema
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
-        """Return whether the references of one of ``schemas``, results of `complete`, may multiply beyond what can be
-        checked. Schemas share definitions, so asking for all at once takes a fraction of the time."""
+        """Return whether the references in one of ``schemas``, results of `complete`, may expand beyond what can be
+        validated. Schemas share definitions, so checking all at once takes a fraction of the time."""
         roots: JSONObject = {str(number): {**schema, "$defs": {}} for number, schema in enumerate(schemas)}
         try:
             SchemaGrowth({"properties": roots, "$defs": self._definitions})
@@ -119,7 +121,7 @@ class Schemas:
         return False
 
     def resolved(self, schema: Any) -> Any:
-        """Return ``schema``, or the definition that it is a reference to."""
+        """Return ``schema``, or the definition that it refers to."""
         seen: set[str] = set()
         while isinstance(schema, dict) and (name := _name_in(cast("JSONObject", schema))) and name not in seen:
             seen.add(name)
@@ -127,16 +129,16 @@ class Schemas:
         return cast("Any", schema)
 
     def _converted(self, node: Any, base: str, gone: Collection[str] = ()) -> Any:
-        """Return ``node`` as a JSON Schema, without properties that are ``gone`` or not for this direction."""
+        """Return ``node`` as a JSON Schema, without properties that are in ``gone`` or excluded in this direction."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
             raise ValueError(f"a schema must be an object, not {reprlib.repr(node)}")  # noqa: TRY004 - a document's fault
         schema = cast("JSONObject", node)
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
-            raise ValueError(f"a schema has {refused[0]}, which is not read")
+            raise ValueError(f"a schema has {refused[0]}, which is not supported")
         if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
-            # The API checks all names instead, also those that would be additional.
+            # The API checks all names instead, including those of additional properties.
             schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
         if "$ref" in schema:
@@ -145,7 +147,7 @@ class Schemas:
                 made["allOf"] = [self._converted(target, where, gone)]
             else:
                 made["$ref"] = f"#/$defs/{self._name_of(schema['$ref'], base)}"
-            if self._document.is_old:  # what stands beside a reference does not count there
+            if self._document.is_old:  # in OpenAPI 3.0, keywords next to a $ref are ignored
                 return made
         if "allOf" in schema or "properties" in schema:
             gone = {*gone, *self._excluded_properties(schema, base)}
@@ -160,7 +162,7 @@ class Schemas:
                 parts = items_of(schema, keyword)
                 made[keyword] = [*made.get(keyword, ()), *(self._part(each, base, gone) for each in parts)]
             elif keyword in _LISTED:
-                # "Exactly one" is for the API to judge: definitions may be cut, and providers of models read anyOf.
+                # The API checks "exactly one": definitions may be cut here, and model providers support anyOf.
                 name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
                 made[name] = [self._converted(each, base) for each in items_of(schema, keyword)]
             elif keyword in _NAMED:
@@ -175,12 +177,12 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Return a part of ``allOf``. A component that requires properties that are ``gone`` is inlined."""
+        """Return a part of ``allOf``. A component is inlined if it requires properties that are in ``gone``."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 
     def _excluded_properties(self, schema: JSONObject, base: str) -> Iterator[str]:
-        """Yield the names of the properties that aren't for this direction."""
+        """Yield the names of the properties that are excluded in this direction."""
         for part, where in self._parts_of(schema, base):
             for name, each in members_of(part.get("properties")).items():
                 if (is_left_out := self._are_left_out.get(id(each))) is None:
@@ -206,10 +208,10 @@ class Schemas:
                     ahead.append((target, uri))
 
     def _require(self, schema: JSONObject, made: JSONObject, gone: Collection[str]) -> None:
-        """Write the required properties of ``schema`` into ``made``, except those that are ``gone``."""
+        """Write the required properties of ``schema`` into ``made``, except those in ``gone``."""
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
-        # OpenAPI 3.1.1, 4.8.25: the property is required. A model only learns that if the document says so twice.
+        # OpenAPI 3.1.1, 4.8.25: the property is required. A model only sees that if the document declares it twice.
         if self._excluded == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
             required.append(tag)
         made.pop("required", None)
@@ -229,7 +231,8 @@ class Schemas:
 
 
 def _required_in(schema: JSONObject) -> list[str]:
-    """Return the required names of a schema; none for a boolean, as in older drafts. Raises `ValueError`."""
+    """Return the required names of a schema; none if ``required`` is a boolean, as in older drafts. Raises
+    `ValueError`."""
     required: Any = schema.get("required")
     if not isinstance(required, list):
         return []
@@ -239,7 +242,7 @@ def _required_in(schema: JSONObject) -> list[str]:
 
 
 def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
-    """Return ``made`` of a ``schema`` of OpenAPI 3.0, with the keywords that are others there."""
+    """Convert the keywords of ``made`` that differ in OpenAPI 3.0. ``schema`` is the original."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(is_exclusive := made.get(exclusive), bool):
             del made[exclusive]
@@ -257,7 +260,7 @@ def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
 
 
 class LateValidator:
-    """A validator that is made for its first value, since a document may have hundreds of operations."""
+    """A validator that is created for its first value, since a document may have hundreds of operations."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._schema = schema
@@ -270,18 +273,18 @@ class LateValidator:
             return error.with_traceback(None)
 
     def check(self) -> None:
-        """Raise `ValueError` for a schema that no value can be checked against."""
+        """Raise `ValueError` if the schema cannot be used to validate values."""
         if isinstance(self._made, ValueError):
             raise self._made
 
     def faults(self, value: Any) -> str | None:
-        """Return the faults of ``value`` as `SchemaValidator.faults` does, or what is wrong with the schema."""
+        """Return what is wrong with ``value``, like `SchemaValidator.faults`, or what is wrong with the schema."""
         return str(self._made) if isinstance(self._made, ValueError) else self._made.faults(value)
 
 
 @cache
 def _is_usable(pattern: str) -> bool:
-    """Return whether ``pattern`` can be checked in linear time: the API checks all others."""
+    """Return whether ``pattern`` can be matched in linear time. The API checks all others."""
     try:
         SchemaValidator({"pattern": pattern})
     except ValueError:
@@ -295,7 +298,7 @@ def _name_in(schema: JSONObject) -> str | None:
 
 
 def _references(schema: Any) -> list[str]:
-    """Return the names of the definitions to which a converted ``schema`` refers."""
+    """Return the names of the definitions that a converted ``schema`` refers to."""
     found: list[str] = []
     ahead: list[tuple[Any, bool]] = [(schema, True)]
     while ahead:

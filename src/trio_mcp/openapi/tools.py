@@ -34,7 +34,7 @@ _HINTS: Final = {
 }
 _MAX_REDIRECTS: Final = 5
 _PLACE: Final = re.compile(r"[A-Z]+ /")
-"""Beginning of a method and a path."""
+"""Matches the beginning of "METHOD /path"."""
 
 
 def from_openapi(
@@ -48,32 +48,38 @@ def from_openapi(
     origins: Collection[str] = (),
     max_bytes: int = 1_000_000,
 ) -> Server:
-    """Return a server whose tools are operations of the HTTP API that ``document`` describes. Needs the extra
+    """Create a server whose tools are operations of an HTTP API, described by an OpenAPI document. Needs the extra
     ``trio-mcp[openapi]``.
 
         async with httpx2.AsyncClient(base_url="https://api.example.com", headers={"X-Key": key}) as http:
             await serve_stdio(from_openapi(document, http=http, operations=["listPets", "GET /pets/{id}"]))
 
-    ``document``: OpenAPI 3.0 or 3.1, as plain data from ``json.loads`` or ``yaml.safe_load``. ``operations``: the
-    operations to offer as tools; no others are offered. Each is an ``operationId``, which must be unique in the
-    document, or a method and a path. Or pass a function that gets each `APIOperation`, for example
-    ``lambda operation: "pets" in operation.tags``. ``options`` returns keywords for the tool of an operation, for
-    example a timeout or another name: see `ToolOptions`.
+    Args:
+        document: OpenAPI 3.0 or 3.1, as plain data from ``json.loads`` or ``yaml.safe_load``.
+        http: Sends the requests, with your credentials, limits and timeouts. You close it yourself. Parameters, headers
+            and cookies that it sets itself aren't arguments of the tools.
+        operations: The operations to offer as tools; no others are offered. Each is an ``operationId``, which must be
+            unique in the document, or a method and a path. Or pass a function that gets each `APIOperation`, for
+            example ``lambda operation: "pets" in operation.tags``.
+        options: Returns the keywords for the tool of an operation, for example a timeout or another name: see
+            `ToolOptions`.
+        origins: Further origins to which the credentials of ``http`` may be sent. A server of any other origin is
+            refused.
+        variables: Values for the variables in server URLs.
+        loader: Gets the URI of another document, and returns it as plain data. References to other documents are
+            followed only with a loader.
+        max_bytes: Maximum size of an answer.
 
-    ``http`` sends the requests, with the author's credentials, limits and timeouts, and stays the author's to close.
-    Each call is sent with the cookies of ``http``. Cookies that the API sets in a call end with the call.
-    Relative URLs of servers are relative to its ``base_url``; without ``servers`` in the document, ``base_url`` is the
-    server. A server of another origin is refused unless ``origins`` names the origin, since the credentials go there,
-    too. Redirects are followed where ``http`` follows redirects, and within an origin. ``variables`` are for the URLs
-    of servers. Parameters, headers and cookies that ``http`` sets itself are no arguments of the tools.
-
-    References to other documents are only followed by ``loader``, which gets a URI and returns plain data.
+    Relative server URLs are relative to the ``base_url`` of ``http``. If the document has no ``servers``, ``base_url``
+    is the server. Redirects are followed within an origin, if ``http`` follows redirects. Each call is sent with the
+    cookies of ``http``. Cookies that the API sets during a call are dropped after the call. Cancelling a call closes
+    its HTTP exchange.
 
     A status from 400 on is a tool error. A successful answer is never an error: if it differs from the document, or has
     more than ``max_bytes`` bytes, the result is text with a note, which the output schema allows.
 
-    A cancel of the call closes the exchange with the API. Raises `ValueError`, which names the operation, for one that
-    cannot be offered, and for a name in ``operations`` that the document does not have.
+    Raises `ValueError` for an operation that cannot be offered, which the error names, and for a name in ``operations``
+    that isn't in the document.
     """
     _check(http, operations, document)
     read = Document(document, loader)
@@ -99,13 +105,13 @@ def from_openapi(
 
 @contextmanager
 def _naming(operation: APIOperation) -> Generator[None]:
-    """Have each `ValueError` inside name the ``operation``."""
+    """Add the name of ``operation`` to each `ValueError` raised inside."""
     try:
         yield
     except ValueError as error:
         raise ValueError(f"{operation.method} {operation.path}: {error}") from None
     except RecursionError:
-        raise ValueError(f"{operation.method} {operation.path}: nested too deep") from None
+        raise ValueError(f"{operation.method} {operation.path}: nested too deeply") from None
 
 
 def _text(root: JSONObject, key: str) -> str | None:
@@ -116,16 +122,16 @@ def _text(root: JSONObject, key: str) -> str | None:
 
 def _check(http: object, operations: object, document: object) -> None:
     if not isinstance(http, httpx2.AsyncClient):
-        raise TypeError(f"http is an httpx2.AsyncClient, which trio can run, not {type(http).__name__}")
+        raise TypeError(f"http must be an httpx2.AsyncClient, which runs on trio, not {type(http).__name__}")
     if http.base_url.is_relative_url:
         raise ValueError("http needs the URL of the API: httpx2.AsyncClient(base_url='https://api.example.com')")
     if isinstance(operations, str):
-        raise TypeError(f"operations are several:\n    wrong:  {operations!r}\n    right:  [{operations!r}]")
+        raise TypeError(f"operations must be a list:\n    wrong:  {operations!r}\n    right:  [{operations!r}]")
     if not callable(operations) and not all(isinstance(name, str) for name in cast("Collection[object]", operations)):
         raise TypeError(f"operations must be strings or a function, not {operations!r}")
     if not isinstance(document, Mapping):
         raise TypeError(
-            "document is plain data, which from_openapi does not read itself:\n"
+            "document must be plain data, because from_openapi reads no files and URLs:\n"
             "    wrong:  from_openapi('openapi.json', ...)\n"
             "    right:  from_openapi(json.loads(Path('openapi.json').read_text()), ...)"
         )
@@ -181,7 +187,7 @@ class _APITool:
     _max_bytes: int
 
     def options(self) -> ToolOptions:
-        """Return the keywords of the tool, as the document describes the operation."""
+        """Return the keywords of the tool, from the document's description of the operation."""
         operation, data = self._operation, self._operation.data
         texts = [data[key] for key in ("summary", "description") if isinstance(data.get(key), str)]
         if operation.deprecated:
@@ -200,7 +206,7 @@ class _APITool:
         return made
 
     async def call(self, arguments: JSONObject) -> CallToolResult:
-        """Send the request, and return the answer."""
+        """Send the request, and return its result."""
         name = self._operation.name
         # A copy of the cookies: those that the API sets for one caller must not be sent with another caller's call.
         http = copy.copy(self._http)
@@ -217,14 +223,14 @@ class _APITool:
                 await response.aclose()
         except httpx2.TimeoutException:
             return error_result("the API has not answered in time")
-        except httpx2.HTTPStatusError as error:  # of a hook of the author's
+        except httpx2.HTTPStatusError as error:  # raised by one of the author's hooks
             return error_result(status_of(error.response))
         except httpx2.HTTPError as error:
             logger.warning("%s: %s: %s", name, type(error).__name__, clean(str(error))[:200])
             return error_result("the API cannot be reached, or has given no proper answer")
 
     async def _opened(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-        """Return the answer to ``request``, its body unread, after redirects within the origin."""
+        """Return the response to ``request``, with its body unread, after redirects within the origin."""
         origin = request.url.origin
         response = await http.send(request, stream=True, follow_redirects=False)
         for _ in range(_MAX_REDIRECTS if http.follow_redirects else 0):

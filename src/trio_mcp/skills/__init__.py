@@ -1,2 +1,2 @@
-"""Skills, for servers and for clients (SEP-2640). Their front matter is read with PyYAML, of the extra
+"""Skills, for servers and for clients (SEP-2640). Front matter is parsed with PyYAML, from the extra
 ``trio-mcp[skills]``."""

@@ -1,12 +1,13 @@
-"""Reads skills: their front matter, and the digest and size of each of their files, from a folder or from contents.
+"""Reads skills, from a folder or from given contents: the front matter, and the digest and size of each file.
 
-A file is opened below its folder step by step, and no step follows a link: whatever others do to the folder meanwhile,
-nothing outside of it is read.
+A file below the folder is opened one directory at a time, without following links. So nothing outside of the folder is
+read, whatever others do to it meanwhile.
 
-Front matter is the YAML between two lines ``---`` at the top of a ``SKILL.md``, as JSON. YAML here is that of version
-1.2 with its core schema (YAML 1.2.2, section 10.3.2), the JSON of which all readers agree on: PyYAML reads the grammar,
-as events, and the values are made here. So ``yes`` and ``2026-11-27`` are texts, and keys keep their order. A peer may
-have written it: nothing is recursive, and aliases, a few of which would make gigabytes of a line, are refused.
+Front matter is the YAML between two lines ``---`` at the top of a ``SKILL.md``. It is converted to JSON. The YAML is
+version 1.2 with its core schema (YAML 1.2.2, section 10.3.2), which all readers convert to the same JSON. PyYAML only
+parses the syntax, as events; the values are created here. So ``yes`` and ``2026-11-27`` are strings, and keys keep
+their order. A peer may have written the YAML, so nothing here is recursive, and aliases are refused: a few of them
+would turn one line into gigabytes.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ else:
     yaml = extra("yaml", "skills need PyYAML: install trio-mcp[skills]")
 
 LONGEST: Final = 32 * 1024
-"""Characters that front matter may have."""
+"""Maximum length of front matter, in characters."""
 _DEEPEST: Final = 32
 _FENCED: Final = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _BREAKS: Final = re.compile("[\x85\u2028\u2029]")
-"""Ends of lines to YAML 1.1, which PyYAML reads, and characters like others to YAML 1.2."""
+"""Line breaks in YAML 1.1, which PyYAML supports, but ordinary characters in YAML 1.2."""
 
 _YAML_PREFIX: Final = "tag:yaml.org,2002:"
 _NULL: Final = re.compile(r"null|Null|NULL|~|")
@@ -63,50 +64,50 @@ def check_extra() -> None:
 
 
 def front_matter_of(text: str) -> JSONObject:
-    """Return the front matter of the ``text`` of a ``SKILL.md``. Raises `ValueError` for a text without front matter,
-    and for front matter that isn't a mapping of strings to JSON values; `ImportError` without PyYAML."""
+    """Return the front matter in the ``text`` of a ``SKILL.md``. Raises `ValueError` if it's missing, or isn't a
+    mapping of strings to JSON values, and `ImportError` without PyYAML."""
     check_extra()
     found = _FENCED.match(text)
     if found is None:
-        raise ValueError("it begins with no front matter: YAML between two lines ---")
+        raise ValueError("it must begin with front matter: YAML between two lines ---")
     written = found[1]
     if len(written) > LONGEST:
-        raise ValueError(f"its front matter has more than {LONGEST} characters")
+        raise ValueError(f"its front matter is longer than {LONGEST} characters")
     if _BREAKS.search(written):
-        raise ValueError("its front matter has a line separator that readers of YAML do not agree on")
+        raise ValueError("its front matter has a line separator that YAML parsers treat differently")
     try:
         said = _value_of(written)
     except yaml.YAMLError as error:
-        raise ValueError(f"its front matter is no YAML: {' '.join(str(error).split())[:300]}") from None
+        raise ValueError(f"its front matter is not valid YAML: {' '.join(str(error).split())[:300]}") from None
     if not isinstance(said, dict):
-        raise ValueError("its front matter is no mapping")  # noqa: TRY004 - of a file, not of an argument
+        raise ValueError("its front matter must be a mapping")  # noqa: TRY004 - of a file, not of an argument
     return cast("JSONObject", said)
 
 
 def _value_of(written: str) -> Any:
-    """Return the value of the one document in ``written``."""
+    """Return the value of the only document in ``written``."""
     top: list[Any] = []
     open_now: list[Any] = [top]
-    """The collections around the next value, and, behind each mapping that waits for the value of a key, the key."""
+    """The collections around the next value. After each mapping that waits for a value, there is its key."""
     documents = 0
-    parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the loader of libyaml is ten times as fast
+    parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's loader is ten times as fast
     for event in cast("Any", yaml).parse(written, parser):
         match type(event):
             case yaml.DocumentStartEvent:
                 documents += 1
                 if documents > 1:
-                    raise ValueError("its front matter is more than one document")
+                    raise ValueError("its front matter must be a single document")
             case yaml.AliasEvent:
                 raise ValueError("its front matter has an alias: write the value out")
             case yaml.MappingStartEvent | yaml.SequenceStartEvent:
                 is_mapping = type(event) is yaml.MappingStartEvent
                 if event.tag not in (None, "!", f"{_YAML_PREFIX}{'map' if is_mapping else 'seq'}"):
-                    raise ValueError(f"its front matter has the tag {event.tag[:100]}, which JSON has not")
+                    raise ValueError(f"its front matter has the tag {event.tag[:100]}, which JSON does not support")
                 made: Any = {} if is_mapping else []
                 _put(open_now, made, None)
                 open_now.append(made)
                 if len(open_now) > 2 * _DEEPEST:
-                    raise ValueError(f"its front matter is nested in more than {_DEEPEST} levels")
+                    raise ValueError(f"its front matter has more than {_DEEPEST} levels of nesting")
             case yaml.MappingEndEvent | yaml.SequenceEndEvent:
                 del open_now[-1]
             case yaml.ScalarEvent:
@@ -121,8 +122,8 @@ class _MappingKey(str):
 
 
 def _put(open_now: list[Any], value: Any, written: str | None) -> None:
-    """Put a value into the collection that is open: as an item, as a key, or as the value of the key before it.
-    ``written`` is the text of a scalar, which a key is by."""
+    """Put a value into the open collection: as an item, as a key, or as the value of the key before it. ``written`` is
+    the source text of a scalar, which is used for keys."""
     now: Any = open_now[-1]
     if type(now) is list:
         cast("list[Any]", now).append(value)
@@ -131,14 +132,14 @@ def _put(open_now: list[Any], value: Any, written: str | None) -> None:
         open_now[-1][str(now)] = value
     else:
         if written is None:
-            raise ValueError("a key of its front matter is no text")
+            raise ValueError("the keys of its front matter must be text")
         if written in now:
             raise ValueError(f"its front matter has the key {written[:100]!r} twice")
         open_now.append(_MappingKey(written))
 
 
 def _scalar(event: Any) -> Any:
-    """Return the value of a scalar by the core schema: that of its tag, else of its form, where it is plain."""
+    """Return the value of a scalar by the core schema: determined by its tag, or by its form if it is plain."""
     text: str = event.value
     tag: str | None = event.tag
     if tag not in (None, "!"):
@@ -151,9 +152,9 @@ def _scalar(event: Any) -> Any:
     if kind == "str":
         return text
     if pattern is None:
-        raise ValueError(f"its front matter has the tag {kind[:100]}, which JSON has not")
+        raise ValueError(f"its front matter has the tag {kind[:100]}, which JSON does not support")
     if not pattern.fullmatch(text):
-        raise ValueError(f"its front matter has {text[:100]!r}, which is no {kind}")
+        raise ValueError(f"its front matter has {text[:100]!r}, which is not a valid {kind}")
     match kind:
         case "null":
             return None
@@ -164,7 +165,7 @@ def _scalar(event: Any) -> Any:
         case _:
             number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
             if not math.isfinite(number):
-                raise ValueError(f"its front matter has the number {text[:100]}, which JSON has not")
+                raise ValueError(f"its front matter has the number {text[:100]}, which JSON does not support")
             return number
 
 
@@ -172,14 +173,14 @@ _KINDS: Final = {"null": _NULL, "bool": _BOOL, "int": _INT, "float": _FLOAT}
 
 
 Stamps = Mapping[str, tuple[int, ...]]
-"""Signs of files in the file system, by which a change is noticed: by their paths."""
+"""For each file, by path: metadata of the file system that shows whether the file has changed."""
 
 _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*(?:/[a-zA-Z0-9][a-zA-Z0-9._-]*)*")
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1024
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
-# A pipe without a writer would let us wait for ever.
+# Opening a pipe without a writer would block for ever.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
 """Flags to open a file. Windows has no equivalents, and can't open files below an open folder either."""
 _LIMITS: Final = f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes together"
@@ -187,24 +188,24 @@ _LIMITS: Final = f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes 
 
 @frozen(eq=False)
 class SkillSource:
-    """A skill with where its files come from."""
+    """A skill, and where its files are."""
 
     entry: Skill
     files: Mapping[str, SkillFile]
-    """The files by their paths in the skill, ``SKILL.md`` first."""
+    """The files by path in the skill, ``SKILL.md`` first."""
     source: Path | Mapping[str, bytes]
-    """The folder of the files, or their contents by their paths."""
+    """The folder of the files, or their contents by path."""
     stamps: Stamps
-    """The stamps that the files had when they were read; of a folder alone."""
+    """The stamps of the files when they were read; only for a folder."""
 
     @property
     def path(self) -> str:
-        """The path of the folder of the skill in its URIs, such as acme/refunds."""
+        """The path of the skill's folder in URIs, for example acme/refunds."""
         return self.entry.root.removeprefix(SKILL_SCHEME).removesuffix("/")
 
     def contents_of(self, path: str) -> bytes | None:
-        """Return what the file ``path`` holds, where that is what the entry tells of; else, and where the file cannot
-        be read any more, `None`. For a worker thread."""
+        """Return the contents of the file ``path``; `None` if it no longer matches its entry, or cannot be read.
+        Blocks: call it in a worker thread."""
         try:
             contents = self.source[path] if isinstance(self.source, Mapping) else _contents(self.source, path)
         except (OSError, ValueError):
@@ -214,8 +215,11 @@ class SkillSource:
 
 
 def read_folder(folder: Path, prefix: str = "") -> SkillSource:
-    """Read ``folder`` as a skill of the name of the folder, under ``prefix``. Raises `ValueError`, which names the file
-    and the rule, for what is no skill, and `OSError` for what cannot be read. For a worker thread."""
+    """Read ``folder`` as a skill with the folder's name, under ``prefix``.
+
+    Raises `ValueError`, which names the file and the rule, if it isn't a valid skill, and `OSError` if it cannot be
+    read. Blocks: call it in a worker thread.
+    """
     files: dict[str, bytes] = {}
     stamps: dict[str, tuple[int, ...]] = {}
     room = MOST_BYTES
@@ -227,17 +231,19 @@ def read_folder(folder: Path, prefix: str = "") -> SkillSource:
 
 
 def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> SkillSource:
-    """Return files, by their paths, as the skill ``name`` under ``prefix``. Raises `ValueError` as `read_folder`."""
+    """Return files, given by path, as the skill ``name`` under ``prefix``. Raises `ValueError` like `read_folder`."""
     if prefix and _PREFIX.fullmatch(prefix) is None:
-        raise ValueError(f"{prefix[:200]!r} is no prefix of skills, which is like acme/billing")
+        raise ValueError(f"{prefix[:200]!r} is not a valid prefix for skills: write it like acme/billing")
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
-        # SEP-2640, Resource Mapping: the rules of names of the Agent Skills specification.
-        raise ValueError(f"{name[:200]!r} is no name of a skill: 1 to 64 of a-z, 0-9 and single hyphens in between")
+        # SEP-2640, Resource Mapping: the naming rules of the Agent Skills specification.
+        raise ValueError(
+            f"{name[:200]!r} is not a valid skill name: use 1 to 64 of a-z, 0-9 and single hyphens in between"
+        )
     if SKILL_FILE not in contents:
-        raise ValueError(f"{name}: there is no {SKILL_FILE}")
+        raise ValueError(f"{name}: {SKILL_FILE} is missing")
     for path in contents:
         if not is_inside(path):
-            raise ValueError(f"{name}: {path[:200]!r} is no path of a file of a skill")
+            raise ValueError(f"{name}: {path[:200]!r} is not a valid path for a skill file")
     if len(contents) > MOST_FILES or sum(map(len, contents.values())) > MOST_BYTES:
         raise ValueError(f"{name}: {_LIMITS}")
     front_matter = _front_matter(name, contents[SKILL_FILE])
@@ -248,14 +254,14 @@ def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> Sk
 
 
 def skill_folders(root: Path) -> list[tuple[Path, str]]:
-    """Return the folders of skills below ``root``, however deep, each with its prefix: the path between both. A skill
-    may be inside of another."""
+    """Return the skill folders at any depth below ``root``, each with its prefix, which is the path in between. A skill
+    may be inside another."""
     found = [Path(top) for top, _, names in os.walk(root) if SKILL_FILE in names and Path(top) != root]
     return [(folder, "/".join(folder.parent.relative_to(root).parts)) for folder in sorted(found)]
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return the stamps of all files below ``folder`` as they are now. Raises as `read_folder`."""
+    """Return the current stamps of all files below ``folder``. Raises as `read_folder`."""
     stat_of: Any = os.stat
     return {path: _stamp(stat_of(name, dir_fd=at, follow_symlinks=False)) for path, name, at in _files_below(folder)}
 
@@ -270,16 +276,16 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
     except ValueError as error:
         raise ValueError(f"{name}/{SKILL_FILE}: {error}") from None
     if (said := front_matter.get("name")) != name:
-        raise ValueError(f"{name}/{SKILL_FILE}: its name is that of its folder, not {repr(said)[:100]}")
+        raise ValueError(f"{name}/{SKILL_FILE}: its name must be that of its folder, not {repr(said)[:100]}")
     description = front_matter.get("description")
     if not (isinstance(description, str) and description.strip() and len(description) <= _LONGEST_DESCRIPTION):
-        raise ValueError(f"{name}/{SKILL_FILE}: its description is a text of 1 to {_LONGEST_DESCRIPTION} characters")
+        raise ValueError(f"{name}/{SKILL_FILE}: its description must be text of 1 to {_LONGEST_DESCRIPTION} characters")
     return front_matter
 
 
 def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield the path of each file below ``folder``, hidden ones included, with its name in the folder that is open as a
-    descriptor. Raises `ValueError` for links, for names that no URI can have, and for too many files."""
+    """Yield the path of each file below ``folder``, including hidden files, with its name and the descriptor of its
+    open folder. Raises `ValueError` for links, for names that no URI can have, and for too many files."""
     top = os.open(folder, _FOLDER)
     count = 0
     try:
@@ -287,27 +293,28 @@ def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
             folders.sort()
             for name in folders:
                 if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-                    raise ValueError(f"{folder / where / name}: nothing in a skill is a link")
+                    raise ValueError(f"{folder / where / name}: a skill must not contain links")
             for name in sorted(names):
                 path = os.path.normpath(os.path.join(where, name))
                 count += 1
                 if count > MOST_FILES:
                     raise ValueError(f"{folder}: {_LIMITS}")
                 if not is_inside(path):
-                    raise ValueError(f"{folder}: {path[:200]!r} is no name of a file of a skill")
+                    raise ValueError(f"{folder}: {path[:200]!r} is not a valid name for a skill file")
                 yield path, name, at
     finally:
         os.close(top)
 
 
 def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, ...]]:
-    """Return the contents and the stamp of the file ``name`` in the open folder ``at``, of ``room`` bytes at most."""
+    """Return the contents and the stamp of the file ``name`` in the open folder ``at``. It may have at most ``room``
+    bytes."""
     if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-        raise ValueError(f"{path}: nothing in a skill is a link")
+        raise ValueError(f"{path}: a skill must not contain links")
     with open(os.open(name, _FILE, dir_fd=at), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"{path}: this is no file")
+            raise ValueError(f"{path}: not a regular file")
         contents = file.read(room + 1)
     if len(contents) > room:
         raise ValueError(f"{path}: {_LIMITS}")
@@ -315,7 +322,7 @@ def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, 
 
 
 def _contents(folder: Path, path: str) -> bytes:
-    """Return the contents of the file ``path`` below ``folder``, opened step by step."""
+    """Return the contents of the file ``path`` below ``folder``, opened one directory at a time."""
     at = os.open(folder, _FOLDER)
     try:
         *folders, name = path.split("/")

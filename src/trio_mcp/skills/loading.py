@@ -1,7 +1,7 @@
-"""LoadedSkill: a skill of a server, read with each byte compared to what was listed; `SkillsExtension`: the methods
-of the extension for skills, and its settings (SEP-2640).
+"""LoadedSkill: a server's skill, whose files are compared with its entry when read. `SkillsExtension`: the extension's
+methods and settings (SEP-2640).
 
-Nothing is read before it is asked for (Lazy Retrieval).
+Files are read only when requested (Lazy Retrieval).
 """
 
 from __future__ import annotations
@@ -38,50 +38,57 @@ from ..protocol.types.skills import (
 )
 
 ReadResource: TypeAlias = Callable[[str], Awaitable[ReadResourceResult]]
-"""Reads the resource with a URI: see `Client.read_resource`."""
+"""Reads the resource at a URI: see `Client.read_resource`."""
 Reads: TypeAlias = tuple[ReadResource, ...]
-"""Ways to read a resource, each tried where the bytes of the one before are not those of the entry: an answer that was
-kept may be older than the entry."""
+"""Functions that read a resource. The next one is tried if the bytes don't match the entry, since a cached answer may
+be older than the entry."""
 
 _IN_THREAD: Final = 64 * 1024
-"""Bytes from which on a digest is made in a thread."""
+"""Size in bytes from which digests are computed in a thread."""
 
 
 class SkillChanged(MCPError):
-    """A file of a skill is not what its entry says, since the skill has changed, or for worse reasons. Nothing of the
-    file is kept. ``await client.get_skill(uri, refresh=True)`` gives the present entry, for which the user's approval
-    is to be asked again."""
+    """A file of a skill doesn't match its entry, because the skill has changed or was tampered with.
+
+    The file's contents are discarded. ``await client.get_skill(uri, refresh=True)`` returns the current entry, for
+    which you must ask for the user's approval again.
+    """
 
 
 @frozen(eq=False)
 class LoadedSkill:
-    """A skill whose ``SKILL.md`` was read, and is what its entry says. Made by `Client.load_skill`.
+    """A skill whose ``SKILL.md`` was read and matches its entry. Created by `Client.load_skill`.
 
-    Digests protect from changes, not from the server: the server says all of a skill. ``allowed-tools`` in the front
-    matter grants nothing.
+    Digests protect against changes, not against the server, which provides both the entry and the files.
+    ``allowed-tools`` in the front matter grants nothing.
     """
 
     entry: Skill
-    """The entry that all files are compared with."""
+    """The entry with which all files are compared."""
     text: str
     """The ``SKILL.md``, with its front matter."""
     _files: Mapping[str, SkillFile] | None
     _reads: Reads
 
     async def read(self, path: str) -> str | bytes:
-        """Return a file of the skill by its path from the folder of the skill, ``references/FORMS.md`` for example;
-        text where the server gives text.
+        """Return a file of the skill by its path in the skill's folder, for example ``references/FORMS.md``. It is text
+        if the server sends text.
 
-        Raises, with nothing sent, `ValueError` for a path that leaves the folder, and `SkillChanged` for a file that
-        the entry does not list; then `SkillChanged` for a file that is not what the entry says, and as a call. The
-        files of a skill that are made at each reading, ``entry.resources == "dynamic"``, are compared with nothing.
+        Files of a dynamic skill (``entry.resources == "dynamic"``) are generated at each read, and not compared.
+
+        Raises:
+            ValueError: Before anything is sent, if the path leaves the folder.
+            SkillChanged: Before anything is sent, if the entry doesn't list the file; or later, if the file doesn't
+                match the entry.
+
+        Any error of a call can be raised as well.
         """
         name = posixpath.normpath(path) if path else ""
         if not is_inside(name):
-            raise ValueError(f"{path[:200]!r} is no path in a skill, which is like references/FORMS.md")
+            raise ValueError(f"{path[:200]!r} is not a path in a skill: write it like references/FORMS.md")
         if self._files is None:
             return await _read(self._reads, self.entry.root + quote(name), None)
-        # Integrity and Verification: a file that is not listed is a verification failure, as a wrong digest is.
+        # Integrity and Verification: an unlisted file is a verification failure, like a wrong digest.
         if name not in self._files:
             raise SkillChanged(f"{self.entry.uri[:200]} lists no file {name[:200]!r}")
         file = self._files[name]
@@ -89,29 +96,29 @@ class LoadedSkill:
 
 
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
-    """Read and compare the ``SKILL.md`` of ``entry``: see `Client.load_skill`."""
+    """Read the ``SKILL.md`` of ``entry``, and compare it with the entry: see `Client.load_skill`."""
     from .folder import front_matter_of  # late: needs PyYAML, which few clients have
 
     try:
         files = entry.files()
     except ValueError as error:
-        raise ProtocolViolation(f"the skill {entry.uri[:200]} makes no sense: {error}") from None
+        raise ProtocolViolation(f"the skill {entry.uri[:200]} is invalid: {error}") from None
     text = await _read(reads, entry.uri, None if files is None else files[SKILL_FILE])
     if not isinstance(text, str):
-        raise SkillChanged(f"{entry.uri[:200]} is no text")
+        raise SkillChanged(f"{entry.uri[:200]} is not text")
     try:
         found = await trio.to_thread.run_sync(front_matter_of, text)
     except ValueError as error:
         raise SkillChanged(f"{entry.uri[:200]}: {error}") from None
-    # Integrity and Verification: field by field, and any discrepancy is a failure.
+    # Integrity and Verification: compare field by field; any discrepancy is a failure.
     for name in (*found, *entry.frontmatter):
         if name not in found or name not in entry.frontmatter or not _is_same(found[name], entry.frontmatter[name]):
-            raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in its front matter is not what was listed")
+            raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in its front matter differs from the listing")
     return LoadedSkill(entry, text, files, reads)
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are one in JSON, where 1 is 1.0, and true is neither."""
+    """Return whether two values are equal as JSON, where 1 equals 1.0, but true equals neither."""
     if isinstance(one, dict) and isinstance(other, dict):
         first, second = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
         return first.keys() == second.keys() and all(_is_same(first[key], second[key]) for key in first)
@@ -122,7 +129,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 async def _read(reads: Reads, uri: str, file: SkillFile | None) -> str | bytes:
-    """Return the resource ``uri``, if its bytes are those that the entry has of ``file``. Raises `SkillChanged`."""
+    """Return the resource ``uri`` if its bytes match those of ``file`` in the entry. Raises `SkillChanged`."""
     *others, last = reads
     for read in others:
         with suppress(SkillChanged):
@@ -132,7 +139,7 @@ async def _read(reads: Reads, uri: str, file: SkillFile | None) -> str | bytes:
 
 async def _contents(result: ReadResourceResult, uri: str, file: SkillFile | None) -> str | bytes:
     if len(result.contents) != 1:
-        raise SkillChanged(f"{uri[:200]} has {len(result.contents)} contents, and a file has one")
+        raise SkillChanged(f"{uri[:200]} must have one item of contents, not {len(result.contents)}")
     (part,) = result.contents
     if isinstance(part, TextResourceContents):
         contents = part.text.encode(errors="surrogatepass")
@@ -140,14 +147,14 @@ async def _contents(result: ReadResourceResult, uri: str, file: SkillFile | None
         try:
             contents = base64.b64decode(part.blob, validate=True)
         except ValueError:
-            raise SkillChanged(f"{uri[:200]} is no base64") from None
+            raise SkillChanged(f"{uri[:200]} is not valid base64") from None
     if file is not None:
         if len(contents) != file.size:
-            raise SkillChanged(f"{uri[:200]} has {len(contents)} bytes, and {file.size} were listed")
+            raise SkillChanged(f"{uri[:200]} has {len(contents)} bytes, but {file.size} were listed")
         is_long = len(contents) >= _IN_THREAD
         digest = await trio.to_thread.run_sync(digest_of, contents) if is_long else digest_of(contents)
         if digest != file.digest:
-            raise SkillChanged(f"{uri[:200]} has another digest than was listed")
+            raise SkillChanged(f"the digest of {uri[:200]} differs from the listing")
     return part.text if isinstance(part, TextResourceContents) else contents
 
 
@@ -155,8 +162,8 @@ _DIRECTORY_READ: Final = "directoryRead"
 
 
 class SkillsExtension(Extension[JSONObject, JSONObject]):
-    """The extension for skills, ``io.modelcontextprotocol/skills``, without skills. ``directory_read``: folders can be
-    listed. SEP-2640 knows no settings of clients, so none has to declare the extension."""
+    """The skills extension, ``io.modelcontextprotocol/skills``, without skills. ``directory_read``: folders can be
+    listed. SEP-2640 defines no client settings, so clients need not declare it."""
 
     def __init__(self, *, directory_read: bool = True) -> None:
         super().__init__(SKILLS_EXTENSION, server={_DIRECTORY_READ: True} if directory_read else {})
@@ -169,14 +176,14 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
             if directory_read
             else None
         )
-        """The request for what is in a folder; `None`: it cannot be listed."""
+        """The request for the contents of a folder; `None` if folders cannot be listed."""
 
     def _serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
-        """Return whether a server that has declared the extension has this method, too (SEP-2640, Capability
+        """Return whether a server that has declared the extension also has this method (SEP-2640, Capability
         Negotiation: clients MUST NOT call ``resources/directory/read`` without ``directoryRead``)."""
         settings = (capabilities.extensions or {}).get(SKILLS_EXTENSION)
         return row is not self._reading or (isinstance(settings, dict) and settings.get(_DIRECTORY_READ) is True)  # pyright: ignore[reportUnknownMemberType]
 
 
 SKILLS: Final = SkillsExtension()
-"""The methods, for sides that have no skills of their own."""
+"""The methods, for clients and servers without skills of their own."""
