@@ -103,7 +103,7 @@ async def test_proxy_that_gets_no_token_says_so_to_its_own_people_alone(caplog: 
     async with serving(modern(asked, tools={})) as inner:
         way = proxy(Address(inner.url, auth=Handed(no_token)).open)
         async with served(way) as outer, open_http(f"http://127.0.0.1:{outer.port}/mcp") as client:
-            assert await call(client) == "The server behind this proxy does not let this proxy in"
+            assert await call(client) == "The server behind this proxy refused the proxy's authorization"
     assert REASON in caplog.text
 
 

@@ -68,9 +68,9 @@ async def test_what_is_nested_deeper_behind_a_proxy_is_an_error_of_that_call(
     autojump_clock: object, front: Any, back: str, levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with through(levels, front, back) as client:
-        with pytest.raises(PeerError, match="what the server behind answered makes no sense"):
+        with pytest.raises(PeerError, match="the upstream server's answer is invalid"):
             [tool async for tool in client.list_tools()]
-        with pytest.raises(PeerError, match="what the server behind answered makes no sense"):
+        with pytest.raises(PeerError, match="the upstream server's answer is invalid"):
             await client.call_tool("deep")
         assert (await client.call_tool("count")).text == "0"
     assert_calm(caplog)

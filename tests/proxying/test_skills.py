@@ -220,7 +220,7 @@ async def test_a_member_that_does_not_answer_in_time_is_passed_over_and_told_of(
         async with open_memory(gateway(group), era=front) as client:
             assert await listed(client) == ["skill://one/pdf/SKILL.md"]
             assert trio.current_time() == pytest.approx(3, abs=0.1)
-            with pytest.raises(PeerError, match="'slow' has not answered in time"):
+            with pytest.raises(PeerError, match="'slow' did not answer in time"):
                 await client.get_skill("skill://slow/pdf/SKILL.md")
 
 

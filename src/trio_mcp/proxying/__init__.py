@@ -1,1 +1,1 @@
-"""Proxying: a server that offers the tools, resources and prompts of another server, reached through a client."""
+"""Proxying: servers that forward to another server, the upstream server, which is reached through a client."""

@@ -1,8 +1,8 @@
-"""A proxy's connection serves one client of the proxy with the server behind.
+"""A proxy's connection: serves one client of the proxy by forwarding to the upstream server.
 
-Most requests are handed on unchanged; the connection itself answers `initialize` and `server/discover`, and keeps
-log levels and subscriptions. Requests that were read together are handed on in
-the order of reading, although each runs in a task of its own.
+Most requests are forwarded unchanged. The connection itself answers `initialize` and `server/discover`, and keeps log
+levels and subscriptions. Requests that were read together are forwarded in that order, although each runs in its own
+task.
 """
 
 from __future__ import annotations
@@ -52,16 +52,18 @@ from .upstream import Upstream
 
 _DONE: Final = EmptyResult()
 _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
-"""Versions that a client may speak to the proxy, for any version of the server behind."""
+"""Versions that a client may speak to the proxy, whatever the version of the upstream server."""
 _NOT_FORWARDED: Final = frozenset(("notifications/initialized", "notifications/cancelled", "notifications/progress"))
 _UNNAMED: Final = Implementation("unknown", "0")
-"""Stands for a modern server without a name, since a legacy server must have one."""
+"""The name for a modern upstream server without one, since a legacy server must have a name."""
 
 
 class ProxyConnection:
-    """Serve a client with the server behind, until the client or the server is gone. Where the requests of everybody
-    come over the connection, each principal is a client with a way of its own to the server, which comes and goes while
-    the connection stays."""
+    """Serves a client of the proxy, until the client or the upstream server is gone.
+
+    If one connection carries the requests of all clients (modern HTTP), each principal counts as a client with its own
+    upstream connection, which is opened and closed while this connection stays.
+    """
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class ProxyConnection:
         self._server_info: dict[Revision, Any] = {}
         self._round_states = RoundStates(cipher, host.limits.retry_timeout)
         self.seal = self._round_states.seal
-        """Maker of ``requestState``. See `RequestHandler.seal`."""
+        """Creates ``requestState``. See `RequestHandler.seal`."""
         self._load = host.load
         self.connection = Connection(
             transport,
@@ -99,8 +101,8 @@ class ProxyConnection:
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client: see `Connection.run`. A server behind that was opened for this client is closed with the
-        client; the loss of that server ends this connection, once all calls were answered."""
+        """Serve the client: see `Connection.run`. An upstream connection that was opened for this client is closed with
+        the client. If that connection is lost, this one ends once all calls have been answered."""
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
@@ -122,7 +124,7 @@ class ProxyConnection:
                     await upstream.unsubscribe_all(list(self._state.subscriptions))
 
     def everything_changed(self) -> None:
-        """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
+        """Notify the client that everything may have changed. See `ServedConnection.everything_changed`."""
         reached = self._tenants.reached(self.connection.exchange.peer.principal)
         if reached is not None and self._state.revision is not None and self._state.initialized:
             notify_everything_changed(self.connection, reached[1].capabilities)
@@ -130,7 +132,7 @@ class ProxyConnection:
     # Requests
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request at once, where possible: see `RequestHandler.answer_now`."""
+        """Answer a request at once, if possible: see `RequestHandler.answer_now`."""
         if request.method.ahead:
             return cancel_abandoned(request, exchange, self.connection.host)
         reached, name = self._tenants.reached(exchange.peer.principal), request.method.name
@@ -154,8 +156,8 @@ class ProxyConnection:
         return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
-        """Return whether the server behind is there and knows ``method``, so that the server behind itself gives the
-        answer, a sign of life."""
+        """Return whether the upstream server is connected and knows ``method``. Then it gives the answer itself, as a
+        sign of life."""
         return upstream is not None and method in upstream.revision._methods and not self.connection.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
@@ -228,7 +230,7 @@ class ProxyConnection:
             return _DONE
         if len(subscriptions) >= self.connection.limits.max_subscriptions:
             raise too_many_subscriptions()
-        subscriptions.add(uri)  # no change before the reply is to be missed
+        subscriptions.add(uri)  # before the reply, so that no change is missed
         try:
             await upstream.subscribe(uri)
         except BaseException:
@@ -247,11 +249,11 @@ class ProxyConnection:
 
     def wants(self, event: NotificationReceived) -> bool:
         """Return whether to handle the notification: see `RequestHandler.wants`. Notifications of the handshake were
-        handled before; progress goes with its request."""
+        handled before; progress is handled with its request."""
         return event.method.name not in _NOT_FORWARDED
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Hand a notification on to a server behind that knows the method: see `RequestHandler.notified`."""
+        """Forward a notification if the upstream server knows its method: see `RequestHandler.notified`."""
         reached = self._tenants.reached(self.connection.exchange.peer.principal)
         if reached is None:
             return
@@ -259,7 +261,7 @@ class ProxyConnection:
         if is_unknown(event.method.name):
             await _forward_notification(*reached, event)
         elif event.method.name == "notifications/roots/list_changed":
-            await upstream.client.roots_changed()  # sent only where ``list_changed`` was declared
+            await upstream.client.roots_changed()  # sent only if ``list_changed`` was declared
         elif event.method.name in upstream.revision._methods:
             await upstream.notify(event.method.name, event.params or None)
 
@@ -267,7 +269,7 @@ class ProxyConnection:
 async def _forward_notification(
     downstream: ProxyClient, upstream: Upstream, sent: InboundRequest | NotificationReceived
 ) -> None:
-    """Hand a notification of an extension on, if the extension passes."""
+    """Forward a notification of an extension, if the extension may pass."""
     if _forwards(downstream, upstream, sent):
         await upstream.send_extension_notification(sent.method.name, sent.params or None)
 
@@ -281,21 +283,23 @@ def _discovered(downstream: ProxyClient, upstream: Upstream, request: InboundReq
 
 
 class ReadingOrder:
-    """The order of a connection's requests. Each request runs in a task of its own, and tasks start in any order."""
+    """Restores the order in which a connection's requests were read: each runs in its own task, and trio starts tasks
+    in any order."""
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
         self._count = count()
         self._turns: list[tuple[int, trio.Event]] = []
-        """The requests that wait for their turn, or have it, by order of reading, each with the event of its turn."""
+        """The requests that wait for their turn, or have it, in the order of reading, each with the event of its
+        turn."""
 
     def add(self, request: InboundRequest) -> None:
-        """Note that ``request`` was read now."""
+        """Record that ``request`` was read now."""
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:
-        """Wait for the requests that were read before ``request`` and have reached this method, or reach this method in
-        the same moment. The next request waits until the caller of this call waits for something."""
+        """Wait for the requests that were read before ``request`` and call this method before it or at the same time.
+        The next request waits until the caller of this method blocks."""
         turn = self._numbers.pop(request), trio.Event()
         insort(self._turns, turn)
         try:

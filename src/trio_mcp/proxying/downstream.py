@@ -1,4 +1,4 @@
-"""Downstream: a client of a proxy or a gateway, as the server behind sees it; and its calls in flight."""
+"""Downstream: a client of a proxy or a gateway, as seen from the upstream server; and its calls in flight."""
 
 from __future__ import annotations
 
@@ -48,20 +48,21 @@ _MAX_IDS: Final = 64
 
 
 def record_request(request_id: RequestId) -> None:
-    """Note that a request was sent for the call that is handed on in this task, if any."""
+    """Record that a request was sent upstream for the call that this task forwards, if any."""
     call = _current_call.get()
     if call is not None:
         call.record_request_id(request_id)
 
 
 class ForwardedCall:
-    """A request of a client that was handed on and is not answered yet; ``known`` has all of the server behind."""
+    """A client's request that was forwarded and isn't answered yet. ``known`` has all such calls of the upstream
+    server."""
 
     def __init__(self, scope: RequestScope, downstream: Downstream, known: dict[RequestId, ForwardedCall]) -> None:
         self.scope = scope
         self.downstream = downstream
         self.task_id: str | None = None
-        """Task as which the server behind goes on with the call, where the proxy waits for the task."""
+        """The task as which the upstream server continues the call, if the proxy waits for it."""
         self._questions: set[trio.CancelScope] = set()
         self._known = known
         self._ids = deque[RequestId]()
@@ -78,15 +79,15 @@ class ForwardedCall:
         return self.scope.request.capabilities
 
     def record_request_id(self, request_id: RequestId) -> None:
-        """Note the id of a request that was sent for the call: of the latest 64, messages that come in the answer are
-        known to belong to the call."""
+        """Record the id of a request that was sent upstream for the call. Messages in the responses to the latest 64
+        requests are recognized as belonging to the call."""
         self._known[request_id] = self
         self._ids.append(request_id)
         if len(self._ids) > _MAX_IDS:
             del self._known[self._ids.popleft()]
 
     def record_task(self, task_id: str) -> None:
-        """Note that the server behind goes on with the call as a task, for which the proxy waits."""
+        """Record that the upstream server continues the call as a task, for which the proxy waits."""
         self.task_id = task_id
 
     @property
@@ -96,12 +97,12 @@ class ForwardedCall:
 
     @property
     def may_ask(self) -> bool:
-        """True where its client can be asked in this call."""
+        """True if the client can be asked a question in this call."""
         return self.revision.server_requests or self.scope.request.method.may_ask
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Return the client's answer, as plain data. The request ends with the call. Raises `CodedError`, and as
-        `Connection.request`."""
+        """Return the client's answer, as plain data. The request to the client ends with the call. Raises `CodedError`,
+        and the errors of `Connection.request`."""
         await self.caught_up()
         if sends_questions(self.scope) or (self.revision.server_requests and method not in ASKABLE):
             return await self.scope.ask(method, params, self.revision, on_progress)
@@ -116,15 +117,16 @@ class ForwardedCall:
         raise CodedError(INTERNAL_ERROR, _OVER)
 
     def notify(self, event: NotificationReceived) -> None:
-        """Send a notification of the call, a log message if wanted by the client, on the way of the call alone.
-        Notifications without room wait, within the bounds of a `NotificationQueue`, and keep no other call waiting."""
+        """Send a notification of the call on the call's own channel; a log message only if the client wants it. If
+        there is no room, notifications wait, within the limits of a `NotificationQueue`, without blocking other
+        calls."""
         scope, nursery = self.scope, self.scope.nursery
         if nursery is None or not scope.sends or (event.method.name == LOG and not self._wants(event)):
             return
         try:
             line = scope.notification(event.method.name, event.params)
         except NotSerializable:
-            return  # it came as JSON but cannot be sent as such: a lone surrogate
+            return  # the notification contains a lone surrogate, so it can't be written as JSON
         if self._pending_logs is None and not scope.outbox.is_full():
             scope.put(line)
             return
@@ -137,7 +139,7 @@ class ForwardedCall:
         level: Any = event.params.get("level")
         request = self.scope.request
         minimum = request.log_level
-        if request.revision.handshake:  # all levels, until the client says which
+        if request.revision.handshake:  # all levels, until the client sets one
             minimum = self.downstream.log_level if self.downstream.level_is_set else "debug"
         return isinstance(level, str) and minimum is not None and should_log(level, minimum)
 
@@ -150,13 +152,14 @@ class ForwardedCall:
         late.flushed.set()
 
     async def caught_up(self) -> None:
-        """Wait until all notifications that have come so far for the client are in the outbox."""
+        """Wait until all notifications that have arrived for the client are in the outbox."""
         await self.downstream.caught_up()
         while self._pending_logs is not None:
             await self._pending_logs.flushed.wait()
 
     def close(self) -> None:
-        """Cancel the requests to the client, because the call was answered or cancelled, and tell nothing more."""
+        """Cancel the requests to the client, because the call was answered or cancelled, and send no further
+        notifications."""
         while self._ids:
             del self._known[self._ids.popleft()]
         for question in tuple(self._questions):
@@ -166,7 +169,7 @@ class ForwardedCall:
 
 
 class _PendingLogs:
-    """The log messages of a call that wait for room."""
+    """Log messages of a call that wait for room in the outbox."""
 
     def __init__(self, limits: Limits) -> None:
         self.lines = Backlog[bytes](limits.max_pending_notifications, limits.max_inbound_bytes)
@@ -176,33 +179,33 @@ class _PendingLogs:
 
 @define(eq=False)
 class Downstream(ABC):
-    """A client of a proxy or a gateway, as the server behind sees the client, and the calls of the client in flight."""
+    """A client of a proxy or a gateway, as seen from the upstream server, with its calls in flight."""
 
     limits: Limits
     _state: ConnectionState
     principal: PrincipalId | None
-    """Identity of the client, where the transport knows one."""
+    """The principal of the client, if the transport knows it."""
     shared_extensions: SharedExtensions
-    """The extensions that pass where others use the connection to the server behind, too."""
+    """The extensions that pass even if other clients share the upstream connection."""
     is_connectionless: bool
-    """True for all clients of an HTTP endpoint, of one principal or of none, whose requests belong to no connection:
-    nothing but a call says which client is meant."""
+    """True if this stands for many clients: all clients of an HTTP endpoint with one principal or with none, whose
+    requests belong to no connection. Only a call identifies such a client."""
     calls: dict[RequestScope, ForwardedCall] = attrs.field(factory=dict[Any, Any], init=False)
-    """Calls in flight by their scopes, oldest first."""
+    """Calls in flight, by their scopes, oldest first."""
     urls: OpenURLElicitations = attrs.field(factory=OpenURLElicitations, init=False)
-    """The URL elicitations of the client, which the server behind may report as complete."""
+    """The client's URL elicitations, which the upstream server may report as complete."""
     level_is_set: bool = attrs.field(default=False, init=False)
-    """True once the client has said which logs are wanted."""
+    """True once the client has set a log level."""
 
     @property
     @abstractmethod
     def legacy(self) -> Revision | None:
-        """The revision of the client's handshake; `None` where there was none, or nothing is sent outside of calls."""
+        """The revision of the client's handshake; `None` without one, or if nothing is sent outside of calls."""
 
     @property
     @abstractmethod
     def revision(self) -> Revision:
-        """The revision in which the client is asked."""
+        """The revision in which the client is asked questions."""
 
     @property
     @abstractmethod
@@ -216,39 +219,40 @@ class Downstream(ABC):
 
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Return the client's answer to a request of which nothing but the client is known. Raises as
+        """Return the client's answer to a request of which only the client is known. Raises the errors of
         `Connection.request`."""
 
     @abstractmethod
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Take a notification of the server behind, which may be for this client. ``named`` is true when some client
-        has subscribed to its resource by this very name."""
+        """Receive a notification of the upstream server that may be for this client. ``named`` is true if some client
+        has subscribed to its resource under exactly this URI."""
 
     @abstractmethod
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Take a notification of the server behind that came in the answer to ``call``."""
+        """Receive a notification of the upstream server that came in the response to ``call``."""
 
     @abstractmethod
     async def caught_up(self) -> None:
-        """Wait until all notifications that have come so far are in the outbox."""
+        """Wait until all notifications that have arrived are in the outbox."""
 
     @abstractmethod
     def close(self, reason: str) -> None:
-        """End the connection to the client, if the client has one that serves the server behind alone."""
+        """Close the connection to the client, if it has one that serves only the upstream server."""
 
     @property
     def is_waiting(self) -> bool:
-        """True while the client has a call in flight that is not cancelled."""
+        """True while the client has a call in flight that isn't cancelled."""
         return any(not call.is_cancelled for call in self.calls.values())
 
     @property
     def log_level(self) -> str:
-        """The least severe level of logs that the client wants in its connection: see `ConnectionState.log_level`."""
+        """The least severe log level that the client wants on its connection: see `ConnectionState.log_level`."""
         return self._state.log_level
 
     @contextmanager
     def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
-        """Inside of the block, the request of ``scope`` is with the server behind, whose calls are ``known``."""
+        """While inside the block, the request of ``scope`` counts as forwarded; ``known`` has the calls of the upstream
+        server."""
         call = self.calls[scope] = ForwardedCall(scope, self, known)
         token = _current_call.set(call)
         try:
@@ -259,7 +263,7 @@ class Downstream(ABC):
             call.close()
 
     def log_in_calls(self, event: NotificationReceived) -> None:
-        """Send a log message in the call whose task the message names, else in every call in flight."""
+        """Send a log message in the call whose task the message names, or else in every call in flight."""
         task_id = related_task_of(event.params)
         for call in tuple(self.calls.values()):
             if task_id is None or call.task_id == task_id:
@@ -271,11 +275,11 @@ class Downstream(ABC):
 
 
 class ProxyClient(Downstream):
-    """A client of a proxy: gets the notifications of the server behind, and its requests outside of any call.
+    """A client of a proxy: gets the upstream server's notifications, and its requests outside of any call.
 
-    Each notification of the server behind is put into a queue when read, and from there into the outbox as there is
-    room. So a client that does not read keeps no other client waiting, and loses the oldest notifications beyond
-    the bounds of a `NotificationQueue`.
+    Each notification is put into a queue as soon as it is read, and moved to the outbox when there is room. So a client
+    that doesn't read never blocks another client. It loses the oldest notifications beyond the limits of a
+    `NotificationQueue`.
     """
 
     def __init__(
@@ -294,12 +298,12 @@ class ProxyClient(Downstream):
 
     @property
     def legacy(self) -> Revision | None:
-        """The revision of the client's handshake; `None` where there was none."""
+        """The revision of the client's handshake; `None` if there was none."""
         return self._state.revision
 
     @property
     def revision(self) -> Revision:
-        """The revision of the client's handshake, which there must have been."""
+        """The revision of the client's handshake. Only valid after a handshake."""
         assert self.legacy is not None, "outside of calls, only legacy clients can be asked"
         return self.legacy
 
@@ -315,25 +319,27 @@ class ProxyClient(Downstream):
         return (self.connection if scope is None else scope).exchange.party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Return the client's answer to a request outside of any call. Raises as `Connection.request`. The way of
-        the latest legacy call is taken: a client over HTTP need not listen to anything else. Requests have ids, so
-        ``key`` does not matter."""
+        """Return the client's answer to a request outside of any call. Raises the errors of `Connection.request`.
+
+        The request is sent on the channel of the latest legacy call, since a client over HTTP need not listen to
+        anything else. ``key`` is ignored, since these requests have ids.
+        """
         await self.caught_up()
         ways = [call.scope.outbox for call in self.calls.values() if call.revision.server_requests and call.scope.sends]
         outbox = ways[-1] if ways else self._outbox
         return await self.connection.outbound.request(method, params or None, self.revision, on_progress, outbox=outbox)
 
     def set_log_level(self, level: str) -> None:
-        """Note that the client wants logs of this level and above."""
+        """Record that the client wants log messages of this level and above."""
         self._state.set_log_level(level)
         self.level_is_set = True
 
     def mark_shared(self) -> None:
-        """Note that others use the same connection to the server behind: its logs may be of their calls."""
+        """Record that other clients share the upstream connection: its log messages may belong to their calls."""
         self._is_shared = True
 
     def close(self, reason: str) -> None:
-        """End the connection to the client, unless it is ending: its last replies are on their way then."""
+        """Close the connection to the client, unless it is already ending: then its last replies are being sent."""
         if not self.connection.is_ending:
             self.connection.shut_down(reason)
 
@@ -342,9 +348,12 @@ class ProxyClient(Downstream):
         self._queue.task.start_in(nursery, copy_context())
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Take a notification of the server behind, which may be for this client. ``named`` is true when some client
-        has subscribed to its resource by this very name. Where many clients call, a log message is for the call whose
-        task the message names, else for every call in flight."""
+        """Receive a notification of the upstream server that may be for this client. ``named`` is true if some client
+        has subscribed to its resource under exactly this URI.
+
+        If this stands for many clients, a log message goes to the call whose task it names, or else to every call in
+        flight.
+        """
         if self.is_connectionless and event.method.name == LOG:
             self.log_in_calls(event)
             return
@@ -353,18 +362,18 @@ class ProxyClient(Downstream):
         try:
             size = len(encode_value(event.params))
         except NotSerializable:
-            return  # it came as JSON but cannot be sent as such: a lone surrogate
+            return  # the notification contains a lone surrogate, so it can't be written as JSON
         self._queue.put(event, size)
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Take a notification that came in the answer to ``call``: see `Downstream.put_in_call`."""
+        """Receive a notification that came in the response to ``call``: see `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
-            self.put(event, named=False)  # in order with all else
+            self.put(event, named=False)  # in order with all other notifications
         else:
             call.notify(event)
 
     async def caught_up(self) -> None:
-        """Wait until all notifications that have come so far are in the outbox."""
+        """Wait until all notifications that have arrived are in the outbox."""
         await self._queue.wait_until_handled(self._queue.received)
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
@@ -374,27 +383,27 @@ class ProxyClient(Downstream):
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
         if is_unknown(name):
             return self.speaks_as(event.revision)
-        # In modern revisions changes are reported on streams, which their requests serve.
+        # In modern revisions, changes are reported on streams, which are handled by their requests.
         if legacy is None or not self._state.initialized or name not in legacy._methods:
             return False
         if name != "notifications/resources/updated":
             return True
         subscriptions = self._state.subscriptions
-        # Otherwise it is a part of a subscribed resource, whose name need not show of which.
+        # Otherwise it belongs to a subscribed resource; its URI need not show which one.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
-        """Return whether the client can be told of messages of an extension now, in the era of ``revision``: after its
-        handshake, or, in modern revisions, while the client waits for an answer."""
+        """Return whether the client can receive messages of an extension now, in the era of ``revision``: after its
+        handshake or, in modern revisions, while it waits for a response."""
         if revision.handshake:
             return self.legacy is not None and self._state.initialized
         return any(not call.revision.handshake for call in self.calls.values())
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
-        """Return whether the client wants a log of ``rank``, which names no request.
+        """Return whether the client wants a log message of ``rank`` that names no request.
 
-        In modern revisions a log belongs to a request all the same. One that a modern server sends is for clients that
-        wait for an answer; a modern client gets logs only at the level of a request that it waits for.
+        In modern revisions every log message belongs to a request. If a modern server sends it, it is for clients that
+        wait for a response. A modern client gets log messages only at the level of a request that it waits for.
         """
         waiting = [call.scope.request for call in self.calls.values() if call.scope.sends]
         modern = [request for request in waiting if not request.revision.server_requests]
@@ -418,22 +427,23 @@ class ProxyClient(Downstream):
         outbox = self._outbox if scope is None else scope.outbox
         await outbox.room()
         if not self._is_for_us(event, named=True):
-            return  # the call that this belongs to was cancelled while this waited
-        # What was put before the end of the call precedes its reply; afterwards nobody reads there.
+            return  # the call was cancelled while its notification waited
+        # What was put before the end of the call precedes its reply. After the reply, the client no longer reads the
+        # response.
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:
-        """Return the request for which a log, or a notification of an extension, comes now: the only one in flight,
-        whose way is taken as for questions. A client over HTTP need not listen to anything else."""
+        """Return the request to which a log message, or a notification of an extension, belongs: the only one in
+        flight. Its channel is used as for questions, since a client over HTTP need not listen to anything else."""
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
         if self._is_shared or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None
         return waiting[0]
 
     def _failed(self, error: Exception) -> None:
-        logger.error("a notification was not handed on", exc_info=error)
+        logger.error("a notification could not be forwarded", exc_info=error)
 
 
 def _passes(rank: int, minimum: str) -> bool:
-    """Return whether a log passes. A level that RFC 5424 does not know passes every minimum."""
+    """Return whether a log message passes the minimum level. A level that isn't in RFC 5424 always passes."""
     return not 0 <= rank < log_level_rank(minimum)

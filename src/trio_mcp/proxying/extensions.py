@@ -1,13 +1,14 @@
-"""Extensions that a proxy does not know pass unchanged, where nothing of one client can reach another.
+"""Which extensions pass through a proxy that doesn't know them, so that no message of one client can reach another.
 
-An extension is offered to a client, and its declaration is handed to the server behind, only where the messages of the
-extension pass, too: where both sides speak the same era, and the connection to the server behind serves this client, or
-its principal, alone. Over a connection of several clients only the extensions pass that `SharedExtensions` names. The
-extension for apps has no messages, and its metadata pass in any case: so does its declaration.
+An extension is offered to a client, and its declaration forwarded to the upstream server, only if its messages may pass
+as well: both sides must be modern or both legacy, and the upstream connection must serve this client, or its principal,
+alone. Over a connection of several clients only the extensions in `SharedExtensions` pass. The extension for apps has
+no messages, and its metadata always pass, so its declaration does too.
 
-The proxy answers for itself how calls end that its clients have left (`CancelAcknowledged`): it waits for its own part
-of a call, and for the end of the call at the server behind, under a token of its own, so that neither the eras of both
-sides nor the number of clients on a connection matter. A server behind without the extension was told, and cannot say.
+For `CancelAcknowledged`, the proxy itself reports how its clients' cancelled calls have ended: it waits for its own
+part of a call, and for the end of the call at the upstream server, under a token of its own. So neither the eras of
+both sides nor the number of clients on a connection matter. An upstream server without the extension gets the cancel,
+but can't report.
 """
 
 from __future__ import annotations
@@ -44,27 +45,27 @@ if TYPE_CHECKING:
 CANCELS: Final = CancelAcknowledged()
 _NOTIFICATION_PREFIX: Final = "notifications/"
 _KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION, SKILLS_EXTENSION, CANCEL_ACKNOWLEDGED)
-"""Extensions without methods that are unknown here."""
+"""Extensions without methods, which needn't be known here."""
 _OF_ALL: Final = (APPS_EXTENSION, SKILLS_EXTENSION)
-"""Extensions that pass in any case."""
+"""Extensions that always pass."""
 SKILLS_METHODS: Final = frozenset(row.name for row in SKILLS._rows)
 VOCABULARY: Final = with_unknown(vocabulary_of([SKILLS, CANCELS]))
-"""The methods of the specification, those for skills and for calls that were left, and those of extensions that nobody
-here knows."""
+"""The methods of the specification, those for skills and cancelled calls, and those of unknown extensions."""
 _OF_VIEWS: Final = "ui/"
 
 
 @frozen
 class SharedExtensions:
-    """The extensions that pass over connections of several clients, because the people who run the proxy say so."""
+    """The extensions that pass over connections of several clients, because the proxy's configuration says so."""
 
     names: frozenset[str] = frozenset()
     methods: Mapping[str, str] = MappingProxyType({})
-    """The extensions that are known with their methods, by the name of each method."""
+    """The extensions whose methods are known, by the name of each method."""
 
     @classmethod
     def of(cls, passes: Iterable[str | Extension[Any, Any]]) -> SharedExtensions:
-        """Return the extensions, each given by its name or as a whole. Raises `ValueError` for any other text."""
+        """Return the extensions, each passed by its name or as an `Extension`. Raises `ValueError` for any other
+        string."""
         given = list(passes)
         names = [each if isinstance(each, str) else each.name for each in given]
         for name in names:
@@ -73,8 +74,8 @@ class SharedExtensions:
         return cls(frozenset(names), {row.name: each.name for each in known for row in each._rows})
 
     def owner_of(self, method: str) -> str | None:
-        """Return the extension that ``method`` belongs to; `None` for none that passes. The methods of an extension
-        that is known by its name alone begin with the name, behind ``notifications/`` perhaps."""
+        """Return the extension that ``method`` belongs to; `None` if none passes. If only the name of an extension is
+        known, its methods begin with that name, possibly after ``notifications/``."""
         owner = self.methods.get(method)
         if owner is None:
             owner = "/".join(method.removeprefix(_NOTIFICATION_PREFIX).split("/", 2)[:2])
@@ -85,16 +86,18 @@ NONE_SHARED: Final = SharedExtensions()
 
 
 def is_unknown(method: str) -> bool:
-    """Return whether ``method`` is none of the specification, and may belong to an extension."""
+    """Return whether ``method`` isn't in the specification, and so may belong to an extension."""
     return method not in METHODS
 
 
 @frozen
 class ExtensionFilter:
-    """The extensions that pass between a client and the server behind, which has ``declared`` some, and speaks
-    ``behind``. ``is_exclusive``: nobody but the client, or its principal, uses the connection to the server; else only
-    ``shared`` ones pass. ``forwards_notifications``: the client of the server behind is here to hand messages on.
-    ``passes_tasks`` says whether tasks pass to a client of a revision."""
+    """Decides which extensions pass between a client and the upstream server.
+
+    The server has ``declared`` some extensions, and speaks ``behind``. ``is_exclusive``: only this client, or its
+    principal, uses the upstream connection; otherwise only ``shared`` extensions pass. ``forwards_notifications``: the
+    upstream client is used for forwarding. ``passes_tasks`` says whether tasks pass to a client of a revision.
+    """
 
     declared: Mapping[str, Any]
     behind: Revision
@@ -105,11 +108,14 @@ class ExtensionFilter:
 
     def forwards(self, method: str, revision: Revision) -> bool:
         """Return whether messages of ``method``, which `is_unknown`, pass in either direction, for a client that speaks
-        ``revision``. Over a connection of several clients ``method`` must be one of an extension that passes there;
-        else the server behind knows its methods, and must have declared an extension."""
+        ``revision``.
+
+        Over a connection of several clients, ``method`` must belong to an extension that passes there. Otherwise the
+        upstream server must have declared an extension; it knows its own methods.
+        """
         if method in SKILLS_METHODS:
             return SKILLS_EXTENSION in self.declared
-        # SEP-1865, Sandbox proxy: what views say to hosts is not for servers.
+        # SEP-1865, Sandbox proxy: messages from views to hosts are not for servers.
         if not self._speaks_alike(revision) or method.startswith(_OF_VIEWS):
             return False
         if self.is_exclusive:
@@ -117,15 +123,15 @@ class ExtensionFilter:
         return self.shared.owner_of(method) in self.declared
 
     def should_notify(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
-        """Return whether a client that has declared ``capabilities`` is to be told of ``method`` outside of any call:
-        where others use the connection, too, the client must have declared the extension."""
+        """Return whether a client that has declared ``capabilities`` gets notifications of ``method`` outside of calls.
+        If other clients share the connection, the client must have declared the extension."""
         owner = self.shared.owner_of(method)
         return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
-        """Return the part of the ``extensions``, declared by either side, that passes for a client that speaks
-        ``revision``; the extension of tasks where tasks pass, and the extension of apps. The proxy itself answers how
-        calls end."""
+        """Return those of the ``extensions``, declared by either side, that pass for a client that speaks ``revision``.
+        Includes the extension for tasks if tasks pass, and the extension for apps. `CancelAcknowledged` isn't included:
+        the proxy itself handles it."""
         names = extensions.keys() if self.is_exclusive else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
@@ -137,8 +143,8 @@ class ExtensionFilter:
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:
-        """Return ``capabilities``, plain data of either side, with the `part_of` their extensions. Any other value than
-        an object stays unchanged."""
+        """Return ``capabilities``, plain data of either side, with only the `part_of` their extensions. A value that
+        isn't an object is returned unchanged."""
         if not isinstance(capabilities, dict):
             return capabilities
         plain = cast("JSONObject", capabilities)
@@ -156,26 +162,26 @@ class ExtensionFilter:
 
 
 _LEAST_WAIT: Final = 0.001
-"""Seconds: without any grace, the call is told to stop, and nobody waits for the answer."""
+"""Seconds. Without any grace period, the call would be cancelled, but nothing would wait for the answer."""
 _CAPABILITY: Final = f"extensions.{CANCEL_ACKNOWLEDGED}"
 
 
 def remember_endings(host: RequestHost) -> None:
-    """Have ``host`` remember how the calls of its clients end."""
+    """Make ``host`` remember how the calls of its clients end."""
     host.endings = Endings(host.alarms, host.limits, CANCELS.max_wait)
 
 
 def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSONObject | None:
-    """Return the ``extensions`` of the server behind that pass, and, for a client that has it, the one that the proxy
-    answers for itself."""
+    """Return the upstream server's ``extensions`` that pass, plus `CancelAcknowledged`, which the proxy handles itself,
+    for a client that has declared it."""
     if request.missing((_CAPABILITY,)):
         return extensions
     return {**(extensions or {}), **declared_in(request.revision, [CANCELS], "server")}
 
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
-    """Cancel the call that ``request`` asks about, and answer where the call is over. Raises `CapabilityMissing` for a
-    client that has not declared the extension."""
+    """Cancel the call that ``request`` asks about, and answer if that call has ended. Raises `CapabilityMissing` for a
+    client that hasn't declared the extension."""
     if missing := request.missing((_CAPABILITY,)):
         raise CapabilityMissing(missing, request.revision)
     assert host.endings is not None, "a proxy remembers endings"
@@ -191,8 +197,9 @@ async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObjec
 
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
-    """Ask the server behind how the calls of the body end, if they are left, where the client of ``scope`` may ask. The
-    wait is a part of the cleanup of ``scope``, bounded by `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`."""
+    """If calls in the body are cancelled, ask the upstream server how they end, provided that the client of ``scope``
+    may ask. The wait is part of the cleanup of ``scope``, limited by `Limits.cleanup_grace` and
+    `CancelAcknowledged.max_wait`."""
     ending = scope.ending
     if ending is None:
         yield
@@ -204,14 +211,16 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
         except BaseException as error:
             if not endings and isinstance(error, PeerError):
                 ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))
-            elif endings and endings[-1].state != "unsent":  # what was never sent is over with the proxy's own part
+            elif (
+                endings and endings[-1].state != "unsent"
+            ):  # a call that was never sent has ended with the proxy's own part
                 ending.note_behind(_reported_state(endings[-1]))
             raise
     ending.note_behind(CancelResult("finished", outcome="result", behind="finished"))
 
 
 def _reported_state(ending: CallEnding) -> CancelResult:
-    """Return the state of a call that is over here, and ended so at the server behind."""
-    if ending.state not in CANCEL_STATES:  # the server behind did not say
+    """Return the state of a call that has ended here, and ended like this at the upstream server."""
+    if ending.state not in CANCEL_STATES:  # the upstream server didn't report
         return CancelResult("relayed")
     return CancelResult(ending.state, outcome=ending.outcome, behind=ending.state)

@@ -1,7 +1,7 @@
-"""A client's request is handed on to the server behind, and the result back, in the terms of either revision.
+"""Forwarding of a client's request to the upstream server, and of its result back, converted between revisions.
 
-Fields that describe one connection are replaced by the fields of the other connection. Where client and server speak
-the same form of tasks, each task is passed on to its owner alone; else the proxy waits for the task.
+Fields that describe one connection are replaced by those of the other. If client and server use the same form of tasks,
+tasks are passed on, each to its owner alone; otherwise the proxy waits for the task.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .upstream import Upstream
 logger = logging.getLogger("trio_mcp")
 
 UPSTREAM_ERRORS: Final = (PeerError, ConnectionLost, HTTPError, ProtocolViolation, AuthorizationError, TaskCancelled)
-"""Failures of a request to the server behind, for `upstream_error`."""
+"""Errors of a request to the upstream server, for `upstream_error`."""
 
 _AS_ASKED: Final[JSONObject] = {}
 _MAX_PAGES: Final = 1000
@@ -62,9 +62,12 @@ _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 async def forward(
     scope: RequestScope, downstream: Downstream, upstream: Upstream, named: JSONObject = _AS_ASKED
 ) -> JSONObject:
-    """Return the result of the server behind, in the terms of the client's revision. ``named``: parameters that take
-    the place of those of the client. The notifications that preceded the result are on their way to the client by then.
-    A task that the client cannot be told of is waited for. Raises `CodedError` for an error reply."""
+    """Return the upstream server's result, converted to the client's revision. ``named``: parameters that replace those
+    of the client.
+
+    When this returns, the notifications that preceded the result have been sent to the client. If the result is a task
+    that the client can't handle, this waits for the task. Raises `CodedError` for an error reply.
+    """
     request, spoken = scope.request, upstream.revision
     method = request.method.name
     if method not in spoken._methods and not (
@@ -91,7 +94,7 @@ async def forward(
             request = scope.request  # the request of the last round
         await call.caught_up()
     if not isinstance(result, dict):
-        raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
+        raise CodedError(INTERNAL_ERROR, "Internal error: the upstream server returned an invalid result")
     result = cast("JSONObject", result)
     if waits:
         result = without_meta(result, RELATED_TASK)  # the result of an ordinary call
@@ -105,13 +108,15 @@ async def forward(
     except NotExpressible as error:
         raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
     except (ValueError, ProtocolViolation):
-        raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense") from None
+        raise CodedError(INTERNAL_ERROR, "Internal error: the upstream server returned an invalid result") from None
 
 
 async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
-    """Return the result of a tool, that of its task where the server behind goes on with the call as a task. An
-    ordinary call comes first: an ordinary call has progress and logs, and a tool that has to be a task refuses the call
-    unrun."""
+    """Return the result of a tool, or of its task if the upstream server continues the call as a task.
+
+    An ordinary call is tried first, since it has progress and logs. A tool that requires a task refuses such a call
+    without running.
+    """
     on_progress = _reporter(call.scope)
     params = {name: value for name, value in params.items() if name != "task"}
     if upstream.client.settings.forwards is not None and not upstream.revision.handshake:
@@ -128,8 +133,9 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
                 raise
         else:
             if is_task(result):
-                # extension tasks, Capability Negotiation: MUST NOT be, where the request did not declare the extension.
-                raise ProtocolViolation("tools/call: a task that was not asked for")
+                # extension tasks, Capability Negotiation: MUST NOT be a task if the request didn't declare the
+                # extension.
+                raise ProtocolViolation("tools/call: the server returned a task that was not requested")
             return result
         extensions[TASKS_EXTENSION] = {}
         params = {**params, "_meta": {**meta, CLIENT_CAPABILITIES: {**declared, "extensions": extensions}}}
@@ -138,7 +144,7 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
 
 
 def _requires_tasks(error: PeerError) -> bool:
-    """Return whether ``error`` says that the request has to declare the extension of tasks."""
+    """Return whether ``error`` says that the request has to declare the extension for tasks."""
     if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY:
         return False
     try:
@@ -148,15 +154,17 @@ def _requires_tasks(error: PeerError) -> bool:
 
 
 async def check_headers(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
-    """Raise `CodedError` for a ``tools/call`` over HTTP whose headers differ from its arguments. 2026-07-28 streamable
-    HTTP, Server Validation: a server that processes the body MUST check. An unknown tool has the server behind list
-    its tools first."""
+    """Raise `CodedError` for a ``tools/call`` over HTTP whose headers differ from its arguments. If the tool is
+    unknown, the upstream server's tools are listed first.
+
+    2026-07-28 streamable HTTP, Server Validation: a server that processes the body MUST check.
+    """
     request = scope.request
     if request.method.name != "tools/call" or request.revision.handshake or not scope.exchange.has_headers:
         return
     name, known = request.params.get("name"), upstream.listed_tools
     if not isinstance(name, str):
-        return  # the server behind says what is wrong with it
+        return  # the upstream server will report what is wrong
     if upstream.capabilities.tools is not None and not known.has(name):
         meta = per_request_fields(request, downstream, upstream)
         async with known.turn:
@@ -166,8 +174,8 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
 
 
 async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
-    """Have `Upstream.listed_tools` learn of all tools. Where that fails, the call fails, since nothing may pass
-    unchecked; a server that has no such method has no such headers."""
+    """List all tools, so that `Upstream.listed_tools` knows their headers. If that fails, the call fails, since nothing
+    may pass unchecked. A server without this method has no such headers."""
     try:
         await upstream.follow_lists()
         listing, seen = upstream.listed_tools.listing(), set[int]()
@@ -187,8 +195,8 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
 def upstream_error(
     error: PeerError | ConnectionLost | HTTPError | ProtocolViolation | AuthorizationError | TaskCancelled,
 ) -> CodedError:
-    """Return the error for the client: an error reply of the server behind word for word; other errors without internal
-    details. What has to do with tokens is the business of the proxy's people, and is logged."""
+    """Return the error for the client: an error reply of the upstream server unchanged; other errors without internal
+    details. Problems with tokens concern the proxy's operators, so they are logged."""
     behind = "The server behind this proxy"
     match error:
         case PeerError():
@@ -200,12 +208,12 @@ def upstream_error(
         case HTTPError():
             return CodedError(UPSTREAM_LOST, f"{behind} answered with HTTP status {error.status}")
         case AuthorizationError():
-            logger.warning("the server behind does not let this proxy in: %s", error)
-            return CodedError(UPSTREAM_LOST, f"{behind} does not let this proxy in")
+            logger.warning("the upstream server refused the proxy's authorization: %s", error)
+            return CodedError(UPSTREAM_LOST, f"{behind} refused the proxy's authorization")
         case TaskCancelled():
             return CodedError(TASK_LOST, f"{behind} has ended the call: {error}")
         case ProtocolViolation():
-            return CodedError(INTERNAL_ERROR, "Internal error: what the server behind answered makes no sense")
+            return CodedError(INTERNAL_ERROR, "Internal error: the upstream server's answer is invalid")
 
 
 def _reporter(scope: RequestScope) -> OnProgress | None:
@@ -219,10 +227,10 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
         return None
 
     async def report(told: Progress) -> None:
-        # Each report is handed on: the server behind has settled the rate of reports. Excess reports were dropped
+        # Each report is forwarded: the upstream server has limited the rate already. Excess reports were dropped
         # earlier.
         await scope.outbox.room()
-        request = scope.request  # of the round that is in flight now
+        request = scope.request  # the request of the current round
         if request.progress_token is not None:
             params = ProgressParams(request.progress_token, told.progress, told.total, told.message)
             line = frame_notification("notifications/progress", unstructure(params, request.revision))
@@ -232,9 +240,11 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
 
 
 def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the same parameters, with the fields of the client's connection replaced by the fields of the server's
-    connection. If several clients share that connection, the request names its client, so that the server behind can
-    divide its limits among them."""
+    """Return the parameters, with the fields of the client's connection replaced by those of the upstream connection.
+
+    If several clients share that connection, the request names its client, so that the upstream server can divide its
+    limits among them.
+    """
     request, caller = scope.request, scope.ticket.caller
     not_own = _OF_A_ROUND if request.method.may_ask else _META
     own = {name: value for name, value in request.params.items() if name not in not_own}
@@ -247,13 +257,13 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
     if (upstream.shared or downstream.is_connectionless) and not caller.alone:
         meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
-        # Answers that a client gives without any state need none of the proxy's: the server behind knows them.
+        # Answers that come without requestState don't need the proxy's: the upstream server recognizes them.
         params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
 
 
 def per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the fields in which modern requests describe the connection (2026-07-28 basic, Per-request protocol
+    """Return the fields with which modern requests describe the connection (2026-07-28 basic, Per-request protocol
     fields)."""
     spoken, client = upstream.revision, upstream.client
     if spoken.handshake:
@@ -278,8 +288,8 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 
 def offered_capabilities(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
-    """Return the capabilities of the server behind, for the client of ``request``: with tasks where both sides speak
-    the same form of tasks, and with the extensions that pass, or that the proxy answers for itself."""
+    """Return the upstream server's capabilities for the client of ``request``. They include tasks if both sides use the
+    same form of tasks, and the extensions that pass or that the proxy handles itself."""
     declared, revision = upstream.capabilities, request.revision
     tasks = declared.tasks if upstream.passes_tasks(revision) else None
     extensions = upstream.passage_to(downstream).part_of(declared.extensions or {}, revision)
@@ -287,8 +297,8 @@ def offered_capabilities(upstream: Upstream, downstream: Downstream, request: In
 
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
-    """Raise `CodedError` for a method of tasks that the server behind has in another form, and for the task of another
-    caller. A client that nobody knows is asked the questions of the task that it waits for."""
+    """Raise `CodedError` for a method of tasks that the upstream server has in another form, and for another caller's
+    task. If the client has no principal, it is asked the questions of the task that it waits for."""
     request = scope.request
     method = request.method.name
     if method.startswith("tasks/") and not upstream.passes_tasks(request.revision):
@@ -303,13 +313,13 @@ def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) 
 
 
 def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
-    """Note whose task ``result`` tells of. Raises `CodedError` for a task that the client cannot understand."""
+    """Record the owner of the task in ``result``. Raises `CodedError` for a task that the client can't handle."""
     request = scope.request
     method = request.method.name
     told: Any = result
     if is_task(result):
         if method != "tools/call" or request.missing((TASKS_CAPABILITY,)):
-            raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
+            raise CodedError(INTERNAL_ERROR, "Internal error: the upstream server returned an invalid result")
         created = result.get("taskId")
     elif method == "tools/call" and request.revision.tasks == "core" and isinstance(task := result.get("task"), dict):
         told = cast("JSONObject", task)
@@ -329,8 +339,8 @@ def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Ups
 
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:
-    """Return a result of ``tasks/list`` without the tasks of other callers. A client that nobody knows sees the tasks
-    that nobody has created since the start of the proxy only where no other client can come."""
+    """Return a result of ``tasks/list`` without the tasks of other callers. A client without a principal sees tasks of
+    unknown origin, from before the start of the proxy, only if no other client can connect."""
     tasks = result.get("tasks")
     if not isinstance(tasks, list):
         return result
@@ -345,7 +355,7 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 
 
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
-    """Return those of the ``asked`` tasks whose changes the caller may learn. Raises `CapabilityMissing`."""
+    """Return those of the ``asked`` tasks whose changes the caller may see. Raises `CapabilityMissing`."""
     request, declared = scope.request, upstream.capabilities.extensions or {}
     if asked is None or not upstream.passes_tasks(request.revision) or TASKS_EXTENSION not in declared:
         return []

@@ -1,6 +1,6 @@
 """gateway: serve the members of a group as one server.
 
-A `Gateway` is a `Server` whose lists are those of the group's catalogue, and whose handlers forward to the members.
+A `Gateway` is a `Server` with the lists of the group's catalogue, whose handlers forward to the members.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _MAX_INSTRUCTIONS: Final = 2000
-"""Characters of a member's instructions that are told."""
+"""How many characters of a member's instructions are quoted."""
 _FAILURES: Final = (PeerError, ProtocolViolation, HTTPError, trio.TooSlowError)
 
 
@@ -57,32 +57,35 @@ def gateway(
     limits: Limits | None = None,
     page_size: int | None = None,
 ) -> Gateway:
-    """Return a server for `serve_http`, `serve_stdio`, `open_memory` and the like that offers what the members of
-    ``group`` offer, under the names of its catalogue.
+    """Return a server that offers everything that the members of ``group`` offer, under the names of its catalogue.
 
         async with open_group(members, forwards=ALL_QUESTIONS) as group:
             await serve_http(gateway(group), port=8000)
 
-    Calls go over the connections that the group keeps, with the members' own authorization; the token of a client is
-    handed to nobody. Cancels, progress, logs, changes, subscriptions and completions pass. So do questions, to the
-    client whose call it is, if the group was opened with ``forwards=ALL_QUESTIONS``; otherwise the handlers of the
-    group answer. A legacy member doesn't say for which call it asks. Unless its question comes in the answer to a POST,
-    the question is refused if several clients have calls in flight at the member, or if another client has given up a
-    call there. Each tool may be a task of the gateway: if a member runs a call as a task, the
-    gateway waits for the task.
+    Serve it like any other server: it is a `Server`, and may have tools of its own.
 
-    A member that is not there keeps its last known offers. Calls wait up to ``patience`` seconds for a member that is
-    starting or restarting, and fail with -31001; at once for one that has failed. The instructions name each member
-    with its state, and quote the problems of its lists and its instructions, each line after ``> ``. ``name``,
-    ``instructions``, ``limits`` and ``page_size``: see `Server`.
+    Calls use the connections of the group, with the members' own authorization; clients' tokens are never forwarded.
+    Cancels, progress, logs, changes, subscriptions and completions are forwarded. Every tool supports tasks of the
+    gateway: if a member runs a call as a task, the gateway waits for it.
 
-    The gateway is a `Server`, and may have tools of its own.
+    Members' questions go to the client whose call it is, if the group was opened with ``forwards=ALL_QUESTIONS``;
+    otherwise the handlers of the group answer. A legacy member doesn't say for which call it asks. Its question is
+    refused if several clients have calls in flight at the member, or if another client has cancelled a call there,
+    unless it comes in the response to a POST.
+
+    While a member is unavailable, its last known tools, prompts and resources are still listed. The instructions name
+    each member with its state. They quote the problems of its lists and its own instructions, each line after ``> ``.
+
+    Args:
+        patience: For how many seconds calls wait for a member that is starting or restarting, before they fail with
+            -31001. Calls to a member that has failed do so at once.
+        name: See `Server`, as for ``instructions``, ``limits`` and ``page_size``.
     """
     return Gateway(group, name, instructions, patience, limits, page_size)
 
 
 class Gateway(Server):
-    """The members of a group as one server, made by `gateway`."""
+    """The members of a group as one server, created by `gateway`."""
 
     def __init__(
         self,
@@ -104,7 +107,7 @@ class Gateway(Server):
             extensions=[self._skills, CANCELS],
         )
         self._group = group
-        """The group, whose statuses tell how the members are."""
+        """The group, whose statuses are reported in the instructions."""
         self._own_instructions = instructions
         offers = MemberOffers(forwarder)
         self._members = MemberResources(page_size, self._cache_hints["resources/read"], offers)
@@ -120,15 +123,15 @@ class Gateway(Server):
         }
         self._shown: dict[ListName, dict[str, tuple[CatalogueEntry[Any], Any]]] = {each: {} for each in LISTS}
         self._seen_members: set[str] = set()
-        """Members that were there before."""
+        """Members that were in the group before."""
         self._is_settled = False
-        """True once each of the first members is listed or has failed."""
+        """True once each of the first members has been listed or has failed."""
         self._news = trio.lowlevel.ParkingLot()
         if group.pins is not None:
             self.middleware("tools/call")(self._refuse_held)
 
     async def _refuse_held(self, request: ServerRequest, next: Next) -> Any:
-        """Answer a call. The error of a call of a held tool says so, in place of "unknown"."""
+        """Answer a call. If the tool is held, the error says so, instead of "unknown"."""
         self._check_held(request)
         try:
             return await next(request)
@@ -137,15 +140,15 @@ class Gateway(Server):
             raise
 
     def _check_held(self, request: ServerRequest) -> None:
-        """Raise `CodedError` for a call of a tool of a member that is held."""
+        """Raise `CodedError` if the call is for a held tool of a member."""
         name, catalogue = request.params.name, self._group.catalogue
         is_own = request.offer is not None and name not in self._shown["tools"]
         if not is_own and catalogue._find("tools", name) is None and (held := catalogue.held.get(name)) is not None:
             raise CodedError(INVALID_PARAMS, str(held))
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the capabilities, with all kinds of lists, since members come and go, and with apps and skills where a
-        member has some now."""
+        """Return the capabilities: all kinds of lists, since members come and go, and apps and skills if a member has
+        some now."""
         own = super()._capabilities_in(revision)
         members = [client for name in self._group.statuses if (client := self._group._present(name)) is not None]
         extensions = {name: each for name, each in (own.extensions or {}).items() if name != SKILLS_EXTENSION}
@@ -163,7 +166,7 @@ class Gateway(Server):
 
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Follow the group while the gateway runs: see `Server._open_lifespan`."""
+        """Follow the changes of the group while the gateway runs: see `Server._open_lifespan`."""
         async with super()._open_lifespan(host), open_service_nursery("the gateway has ended") as nursery:
             for name in LISTS:
                 self._update_list(name)
@@ -174,8 +177,8 @@ class Gateway(Server):
             yield
 
     async def _wait_listed(self, name: str | None = None) -> None:
-        """Wait until a member offers ``name``, or each of the members with which the gateway was opened is ready or has
-        failed once. No checkpoint afterwards."""
+        """Wait until a member offers ``name``, or until each of the members with which the gateway was opened is ready
+        or has failed once. Afterwards there is no checkpoint."""
         while not (self._is_settled or any(name in shown for shown in self._shown.values())):
             await self._news.park()
 
@@ -192,7 +195,7 @@ class Gateway(Server):
             self._news.unpark_all()
 
     def _update_list(self, name: ListName) -> None:
-        """Offer what the catalogue knows, and tell the clients of changes."""
+        """Update a list from the catalogue, and notify clients of changes."""
         registry, made, kind = self._lists[name]
         shown, known = self._shown[name], self._group.catalogue._known(name)
         gone = {key: None for key, (entry, _) in shown.items() if known.get(key) != entry}
@@ -218,7 +221,7 @@ class Gateway(Server):
                 nursery.start_soon(self._sync_member, status.name, followed)
 
     def _update_instructions(self) -> None:
-        """Have the instructions tell how the members are."""
+        """Update the instructions with the states of the members."""
         parts = [] if self._own_instructions is None else [self._own_instructions]
         for name, status in self._group.statuses.items():
             words = f"Server {name!r} is {status.state}."
@@ -228,14 +231,15 @@ class Gateway(Server):
                 words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
             client = self._group._present(name)
             if client is not None and client.instructions:
-                # Quoted line by line: a member must not imitate the lines of the gateway.
+                # Each line is quoted, so that a member can't imitate the gateway's own lines.
                 quoted = (f"> {clean(line)}" for line in client.instructions[:_MAX_INSTRUCTIONS].splitlines())
                 words += "\n".join((("\n" if status.problems else " ") + "Its instructions:", *quoted))
             parts.append(words)
         self.instructions = "\n\n".join(parts) or None
 
     async def _sync_member(self, member: str, followed: WeakSet[Client]) -> None:
-        """Keep ``member`` subscribed to what clients watch, and tell them of changes, until its connection is lost."""
+        """Keep ``member`` subscribed to the resources that clients watch, and notify clients of changes, until its
+        connection is lost."""
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
             if client in followed:  # only the problems of its lists have changed

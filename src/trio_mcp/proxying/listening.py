@@ -1,6 +1,6 @@
-"""Streams of ``subscriptions/listen`` pass through a proxy: changes, and the states of tasks.
+"""Streams of ``subscriptions/listen`` through a proxy: changes, and the states of tasks.
 
-A client that reads slowly gets the latest state of each task; where a state had to be dropped, the stream ends.
+A client that reads slowly gets the latest state of each task; if a state had to be dropped, the stream ends.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> ListenResult:
-    """Answer ``subscriptions/listen``: report the changes of the server behind, until the client leaves, or the
-    connection on either side ends. Raises as `Client.listen`, and the error that ended the stream there."""
+    """Answer ``subscriptions/listen``: report the upstream server's changes, until the client closes the stream, or the
+    connection on either side ends. Raises the errors of `Client.listen`, and the error that ended the upstream
+    stream."""
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     most = downstream.limits.max_subscriptions
-    # The URIs and ids are kept as long as the stream, so their length and number are limited.
+    # The URIs and ids are kept for the life of the stream, so their length and number are limited.
     uris = [uri for uri in (asked.resource_subscriptions or ())[:most] if len(uri) <= LONGEST_URI]
     task_ids = tasks_to_listen_for(scope, upstream, asked.task_ids)[: most - len(uris)]
     passing = upstream.passage_to(downstream).part_of(dict.fromkeys(asked.extensions or ()), scope.request.revision)
@@ -74,7 +75,7 @@ async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstrea
                 nursery.start_soon(states.send, stream)
                 changes._consumer = partial(
                     _try_forward, stream
-                )  # a client that reads fast enough gets repetitions, too
+                )  # a client that reads fast enough also gets repetitions
                 async for change in changes:
                     _forward(stream, change)
                     await stream.room()
@@ -107,7 +108,7 @@ def _forward(stream: ListenStream, change: Change) -> None:
 
 @asynccontextmanager
 async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
-    """Open a stream of the changes that a legacy server reports, unasked and on subscriptions."""
+    """Open a stream of the changes that a legacy server reports, of its own accord and for subscriptions."""
 
     async def ask(_: SubscriptionFilter, on_notification: OnNotification) -> None:
         def told(event: NotificationReceived, named: bool) -> None:
@@ -119,7 +120,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
         upstream.on_changes.add(told)
         try:
             for uri in asked.resource_subscriptions or ():
-                with suppress(PeerError):  # the acknowledgement lacks what the server refuses
+                with suppress(PeerError):  # if the server refuses, the acknowledgement leaves the resource out
                     await upstream.subscribe(uri)
                     uris.append(uri)
             honoured = SubscriptionsAcknowledgedParams(honoured_part(asked, upstream.capabilities, uris))
@@ -130,7 +131,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
             upstream.on_changes.discard(told)
             await upstream.unsubscribe_all(uris)
 
-    # The watchers of the client were told when a change was read.
+    # The watchers of the client are called when a change is read.
     changes = Changes(asked, lambda _: None, upstream.limits)
     async with open_service_nursery("the client listens no more") as nursery:
         nursery.start_soon(changes._hold, ask)
@@ -139,22 +140,22 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
 
 
 class ExtensionNotifications:
-    """The notifications of extensions on a stream. Notifications from before the acknowledgement of the stream
-    wait for the acknowledgement, within ``limits``; all later ones go on at once, or not at all."""
+    """The notifications of extensions on a stream. Those that arrive before the stream's acknowledgement wait for it,
+    within ``limits``; all later ones are sent at once, or dropped."""
 
     def __init__(self, limits: Limits) -> None:
         self._early = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
         self._stream: ListenStream | None = None
 
     def start(self, stream: ListenStream) -> None:
-        """Hand on all notifications, earlier and later ones, to ``stream``."""
+        """Send all notifications, earlier and later ones, to ``stream``."""
         self._stream = stream
         while self._early:
             event = self._early.pop()
             stream.notify_plain(event.method.name, event.params)
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Take a notification of ``size`` bytes."""
+        """Receive a notification of ``size`` bytes."""
         if self._stream is None:
             self._early.put(event, size)
         else:
@@ -162,7 +163,7 @@ class ExtensionNotifications:
 
 
 class TaskStates:
-    """The latest state of each of the tasks ``task_ids``, until the client has room for the state."""
+    """The latest state of each of the tasks ``task_ids``, until the client has room for it."""
 
     def __init__(self, task_ids: Collection[str], max_bytes: int) -> None:
         self._task_ids = frozenset(task_ids)
@@ -171,10 +172,10 @@ class TaskStates:
         self._bytes = 0
         self._changed = trio.Event()
         self.overflowed = trio.Event()
-        """Event set when the client reads so slowly that a state was dropped."""
+        """Set when the client reads so slowly that a state was dropped."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Take a notification of ``size`` bytes. A task that was not asked for is ignored."""
+        """Receive a notification of ``size`` bytes. A task that wasn't requested is ignored."""
         task_id = event.params.get("taskId")
         if task_id not in self._task_ids:
             return
@@ -192,7 +193,7 @@ class TaskStates:
         return state
 
     async def send(self, stream: ListenStream) -> None:
-        """Tell the client of the states, as the client has room, until cancelled."""
+        """Send the states to the client, as it has room, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
@@ -202,6 +203,6 @@ class TaskStates:
                     stream.notify_task(self._pop())
 
     def send_rest(self, stream: ListenStream) -> None:
-        """Tell the client of the rest, because the stream ends."""
+        """Send the remaining states to the client, because the stream ends."""
         while self._waiting:
             stream.notify_task(self._pop())

@@ -1,7 +1,7 @@
-"""The offers of members as a gateway has them: entries of a server's registries, whose handlers forward.
+"""The tools, prompts and resources of members, as entries of a gateway's registries, whose handlers forward.
 
-The skills of all members have URIs of the catalogue (SEP-2640). Digests stay as they are, for the bytes do. A list of a
-member is handed on page by page, the members one after the other.
+The skills of all members have catalogue URIs (SEP-2640). Digests stay the same, because the bytes do. A member's list
+is forwarded page by page, one member after the other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _Forward: TypeAlias = Callable[[RequestScope, JSONObject], Awaitable[Any]]
 
 @frozen(eq=False)
 class MemberFunction(UserFunction):
-    """A handler that forwards the request, with nothing of it read here."""
+    """A handler that forwards the request without reading it."""
 
     forward: _Forward = attrs.field(kw_only=True)
 
@@ -66,7 +66,7 @@ class MemberFunction(UserFunction):
         return cls(*_any_function().copied_fields(), forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return nothing: the member reads the arguments."""
+        """Return nothing: the member validates the arguments."""
         return {}
 
     def call(
@@ -79,26 +79,26 @@ class MemberFunction(UserFunction):
 @cache
 def _any_function() -> UserFunction:
     async def call_member(arguments: dict[str, Any]) -> Any:
-        """Do what a member does."""
+        """Stands for a function of a member."""
 
     return UserFunction.of(call_member)
 
 
 class MemberOffers:
-    """Makes the entries of a gateway of those of a catalogue."""
+    """Creates the entries of a gateway from those of a catalogue."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self.forwarder = forwarder
 
     def tool(self, entry: CatalogueEntry[Tool]) -> RegisteredTool:
-        """Return a tool, each call of which may be a task of the gateway."""
+        """Return a tool. Each call of it may be a task of the gateway."""
         renamed = entry.renamed
         schema = renamed.input_schema
         try:
             headers = param_headers(schema)
         except ValueError:
             headers = tuple[ParamHeader, ...]()
-        if schema.get("type") != "object":  # some clients lose all tools by one schema like that
+        if schema.get("type") != "object":  # because of one such schema, some clients lose all tools
             schema = {**schema, "type": "object"}
         listed = attrs.evolve(renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)
@@ -109,11 +109,11 @@ class MemberOffers:
         return RegisteredPrompt(entry.renamed, self._function(entry))
 
     def resource(self, entry: CatalogueEntry[Any]) -> RegisteredResource:
-        """Return a resource or a template, whose URIs are read by the member."""
+        """Return a resource or a template, whose URIs the member reads."""
         return self._resource(entry.renamed, entry.member)
 
     def unlisted(self, member: str, uri: str) -> RegisteredResource:
-        """Return the resource ``uri`` of a member, which need not be in its lists."""
+        """Return the resource ``uri`` of a member, which need not be listed."""
         return self._resource(Resource(uri, uri), member)
 
     def _resource(self, listed: Resource | ResourceTemplate, member: str) -> RegisteredResource:
@@ -135,27 +135,27 @@ class MemberOffers:
 
 
 class MemberURIs(UriTemplate):
-    """Matches all URIs of a member, which knows better which of them are its own."""
+    """Matches all URIs of a member: the member itself decides which of them exist."""
 
     def __init__(self, member: str) -> None:
         self._member = member
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return no values for a URI of the member: see `UriTemplate.match`."""
+        """Return an empty mapping for a URI of the member: see `UriTemplate.match`."""
         parsed = parse_uri(uri)
         return {} if parsed is not None and parsed[0] == self._member else None
 
 
 class MemberResources(Resources):
-    """The resources of members, also those that no member lists, and who watches them."""
+    """The resources of members, including unlisted ones, and which clients watch them."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, offers: MemberOffers) -> None:
         super().__init__(page_size, hints)
         self._offers = offers
         self._watchers: dict[str, Counter[str]] = {}
-        """How many clients watch which URIs of which members."""
+        """How many clients watch each URI of each member."""
         self.news = trio.lowlevel.ParkingLot()
-        """Tasks that wait for another set of watched resources."""
+        """Tasks that wait for a change of the watched resources."""
 
     def find(
         self, uri: str, auth: Auth | None, *, disabled: bool = False
@@ -169,7 +169,7 @@ class MemberResources(Resources):
         return (self._offers.unlisted(parsed[0], uri), {}) if parsed is not None and is_of_member else None
 
     def change_watchers(self, uri: str, delta: int) -> None:
-        """Note who watches ``uri``: see `Resources.change_watchers`."""
+        """Record which clients watch ``uri``: see `Resources.change_watchers`."""
         parsed = parse_uri(uri)
         if parsed is None:
             return
@@ -183,7 +183,7 @@ class MemberResources(Resources):
         self.news.unpark_all()
 
     def watched_of(self, member: str) -> set[str]:
-        """Return the URIs, as ``member`` has them, that clients watch."""
+        """Return the URIs that clients watch, in the form of ``member``."""
         return set(self._watchers.get(member, ()))
 
 
@@ -198,7 +198,7 @@ class MemberCompletions(Completions):
         return 1
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
-        """Return a function that asks the member: see `Completions.find`."""
+        """Return a function that requests completions from the member: see `Completions.find`."""
         is_prompt = kind == "prompt"
         entry = self._forwarder.group.catalogue._find("prompts" if is_prompt else "resource_templates", name)
         if entry is None:
@@ -215,7 +215,7 @@ class MemberCompletions(Completions):
                     raise
                 return Completion([])
             except ProtocolViolation:
-                words = "Internal error: the suggestions of the server behind make no sense"
+                words = "Internal error: the upstream server's suggestions are invalid"
                 raise CodedError(INTERNAL_ERROR, words) from None
 
         return MemberFunction.of_member(complete)
@@ -227,20 +227,20 @@ _NO_CURSOR: Final = "Invalid params: the cursor is not one of this list"
 
 
 class GatewaySkills(SkillsExtension):
-    """The extension for skills, with the skills of the members that ``forwarder`` knows."""
+    """The extension for skills, with the skills of all members."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         super().__init__()
         self._forwarder = forwarder
 
     def _register(self, server: Any) -> None:
-        """Answer for the members: see `Extension._register`."""
+        """Register handlers that forward to the members: see `Extension._register`."""
         server.handles(self._listing)(self._list)
         server.handles(self._getting)(self._get)
         server.handles(self._reading)(self._read)
 
     def declared(self) -> JSONObject | None:
-        """Return the settings to declare now: those of members that are there; `None` where none has skills."""
+        """Return the settings to declare now, which are those of connected members; `None` if none has skills."""
         found = [self._declared_by(client) for client in self._present().values()]
         settings = [each for each in found if each is not None]
         return {name: value for each in settings for name, value in each.items()} if settings else None
@@ -259,8 +259,8 @@ class GatewaySkills(SkillsExtension):
         )
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
-        """Return the next page of a member's list. Members that cannot list are passed over: any list of skills may
-        lack some (SEP-2640, Enumeration)."""
+        """Return the next page of a member's list. Members that can't list are skipped: any list of skills may be
+        incomplete (SEP-2640, Enumeration)."""
         members = [name for name, client in self._present().items() if self._declared_by(client) is not None]
         member, own = (members[0] if members else "", None) if params.cursor is None else _decoded_cursor(params.cursor)
         found: list[Skill] = []
@@ -304,15 +304,15 @@ class GatewaySkills(SkillsExtension):
         try:
             return await request_skills(client, method, params, kind)
         except MethodUnavailable:
-            raise CodedError(INVALID_PARAMS, f"{member!r} behind this gateway cannot do that") from None
+            raise CodedError(INVALID_PARAMS, f"{member!r} behind this gateway does not support that") from None
         except UPSTREAM_ERRORS as error:
             raise upstream_error(error) from None
         except trio.TooSlowError:
-            raise CodedError(UPSTREAM_LOST, f"{member!r} has not answered in time") from None
+            raise CodedError(UPSTREAM_LOST, f"{member!r} did not answer in time") from None
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
-    """Return ``skill`` of ``member`` with the URIs of the catalogue. Senseless parts stay."""
+    """Return ``skill`` of ``member`` with catalogue URIs. Invalid parts are unchanged."""
     resources = each_changed(partial(with_uri, member), skill.resources)
     return attrs.evolve(skill, uri=catalogue_uri(member, skill.uri), resources=resources)
 

@@ -1,7 +1,7 @@
-"""Requests to a gateway are forwarded to the members of its group, over the connections that the group keeps.
+"""Forwards requests to a gateway to the members of its group, over the connections of the group.
 
-`MemberUpstream` is a member as its callers share it; a `GatewayCaller` is a client of the gateway while it has calls in
-flight. `Forwarder` finds the member for a request, and gives the result its names in the catalogue.
+`MemberUpstream` is a member, shared by its callers. A `GatewayCaller` is a client of the gateway while it has calls in
+flight. `Forwarder` finds the member for a request, and replaces names in the result with catalogue names.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .forwarding import forward
 from .upstream import Upstream
 
 _CANNOT_ASK: Final = "server-initiated requests"
-"""Words of mcp 2.3 and fastmcp 4.2 for a handler that asks by a request, which 2026-07-28 doesn't have."""
+"""Error messages of mcp 2.3 and fastmcp 4.2 for a handler that asks with a request, which 2026-07-28 doesn't have."""
 _CALL_AGAIN: Final = "The gateway connects to this server in an older revision now, in which it can ask. Call it again."
 _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """A client of a gateway, as one member sees the client: through the calls in flight alone, which carry its logs and
-    its questions. Changes reach the client by the gateway."""
+    """A client of a gateway, as one member sees it: only through its calls in flight, which carry its logs and
+    questions. The gateway itself notifies the client of changes."""
 
     def __init__(self, scope: RequestScope) -> None:
         exchange = scope.exchange
@@ -58,7 +58,7 @@ class GatewayCaller(Downstream):
 
     @property
     def legacy(self) -> Revision | None:
-        """`None`: nothing is sent to the client outside of its calls."""
+        """`None`, since nothing is sent to the client outside of its calls."""
         return None
 
     @property
@@ -66,7 +66,7 @@ class GatewayCaller(Downstream):
         for call in reversed(self.calls.values()):
             if call.may_ask and not call.is_cancelled:
                 return call
-        raise CodedError(INTERNAL_ERROR, "Internal error: no client is there that could be asked")
+        raise CodedError(INTERNAL_ERROR, "Internal error: no client can be asked")
 
     @property
     def revision(self) -> Revision:
@@ -84,41 +84,42 @@ class GatewayCaller(Downstream):
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Return the client's answer to a request of which nothing but the client is known, in its latest call: see
+        """Ask the client in its latest call, for a request of which only the client is known: see
         `ForwardedCall.ask`."""
         return await self._latest.ask(method, params, on_progress, key)
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Take a notification of the member: logs, and ends of elicitations, go out in the calls in flight."""
+        """Receive a notification of the member: log messages and completed elicitations are sent in the calls in
+        flight."""
         if event.method.name == LOG:
             self.log_in_calls(event)
         elif event.method.name == _COMPLETE and self.urls.complete(event.params):
             for call in tuple(self.calls.values())[-1:]:
                 if event.method.name in call.revision._methods:
-                    with suppress(NotSerializable):  # it came as JSON but cannot be sent as such: a lone surrogate
+                    with suppress(NotSerializable):  # a lone surrogate can't be written as JSON
                         call.scope.put(call.scope.notification(event.method.name, event.params))
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Send a notification of the member in the call to whose answer it belongs."""
+        """Send a notification of the member in the call to which it belongs."""
         call.notify(event)
 
     def close(self, reason: str) -> None:
         """Do nothing: the client stays connected to the gateway, and its calls at the member fail."""
 
     async def caught_up(self) -> None:
-        """Return at once: nothing is kept for later here."""
+        """Return at once: nothing is queued here."""
 
 
 class MemberUpstream(Upstream):
-    """A member, reached through its client, and the callers with calls in flight. Tasks of the member are waited for,
-    since a gateway has tasks of its own."""
+    """A member, reached through its client, and the callers with calls in flight. The gateway waits for the member's
+    tasks, since it has tasks of its own."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self._callers: dict[object, GatewayCaller] = {}
         self._calls: Counter[GatewayCaller] = Counter()
         self.cannot_ask = False
-        """True once the member has refused to ask because it speaks a modern revision."""
+        """True once the member has refused to ask a question because it speaks a modern revision."""
 
     def cannot_ask_if(self, error: str) -> bool:
         """Return whether the member's ``error`` says that its question needs a legacy revision."""
@@ -132,12 +133,12 @@ class MemberUpstream(Upstream):
         return not self._calls
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return false: no client is told of a task of the member."""
+        """Return false: clients never see the member's tasks."""
         return False
 
     @contextmanager
     def caller_of(self, scope: RequestScope) -> Generator[GatewayCaller]:
-        """Return the party that asks in ``scope``, which the member knows inside of the block."""
+        """Return the caller of ``scope``. Inside the block, it has a call in flight at the member."""
         party = scope.exchange.party
         caller = self._callers.get(party)
         if caller is None:
@@ -155,7 +156,8 @@ class MemberUpstream(Upstream):
 
 @frozen
 class Forwarder:
-    """Forwards requests to the members of ``group``, and waits up to ``patience`` seconds for one that is not there."""
+    """Forwards requests to the members of ``group``. Waits up to ``patience`` seconds for a member that isn't
+    connected."""
 
     group: Group
     patience: float
@@ -172,19 +174,19 @@ class Forwarder:
         raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is {state}; try again later")
 
     async def forward(self, scope: RequestScope, member: str, named: JSONObject) -> Forwarded:
-        """Return the result of a member for the request of ``scope``, with ``named`` in the place of the parameters of
-        the same names. Raises `CodedError`."""
+        """Return a member's result for the request of ``scope``. ``named`` are parameters that replace those of the
+        request. Raises `CodedError`."""
         client = await self.client(member)
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
-        request.unpack()  # a task has kept its parameters as text
+        request.unpack()  # a task stores its parameters as text
         try:
             with upstream.caller_of(scope) as caller:
                 if request.revision.handshake:
                     await upstream.admit_level(caller.log_level)
                 result = await forward(scope, caller, upstream, named)
         except trio.TooSlowError:
-            raise CodedError(UPSTREAM_LOST, f"{member!r} has not answered in time") from None
+            raise CodedError(UPSTREAM_LOST, f"{member!r} did not answer in time") from None
         except CodedError as error:
             if error.code == UPSTREAM_LOST and client.lost is not None:
                 raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is gone") from None
@@ -201,7 +203,7 @@ class Forwarder:
 
 
 def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
-    """Return a result of ``member``, in which resources have their URIs in the catalogue."""
+    """Return a result of ``member`` with catalogue URIs for its resources."""
     block, contents = partial(_block, member), partial(with_uri, member)
     match method:
         case "tools/call":
@@ -215,7 +217,7 @@ def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
 
 
 def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
-    """Return an object with one member changed, and anything else as it is."""
+    """Return an object with one key changed; anything else unchanged."""
     plain: JSONObject = as_object(part)
     return {**plain, name: change(plain[name])} if name in plain else cast("object", part)
 

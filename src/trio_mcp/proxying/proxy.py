@@ -1,4 +1,4 @@
-"""proxy: make a server of another server, which is reached through a client."""
+"""proxy: forward everything to another server, the upstream server, which is reached through a client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..protocol.extensions import Extension
 
 ProxyTarget: TypeAlias = Client | OpenUpstream | Target | Server | str | Sequence[str | os.PathLike[str]]
-"""Kinds of servers behind a proxy."""
+"""Kinds of upstream servers."""
 
 
 @overload
@@ -51,75 +51,79 @@ def proxy(
     limits: Limits | None = None,
     passes: Iterable[str | Extension[Any, Any]] = (),
 ) -> Proxy | Gateway:
-    """Return a server for `serve_stdio`, `serve_websocket`, `open_memory` and the like that hands every message on to
-    ``upstream``: a URL, the words of a command, a `Server`, an `Address`, a `Command`, an `InMemory`, a function that
-    opens a client, or an open `Client`. For a `Group` the server is its `gateway`.
+    """Return a server that forwards every message to another server, ``upstream``. Serve it like any other server.
 
-    Every message is handed on, in both directions and from either era to either: requests with their progress and
-    errors, cancels with their reason, logs, changes, and the requests of the server behind. Each connection has its own
-    ids, progress tokens and subscription ids; unknown members and ``_meta`` stay unchanged. A message that the client's
-    revision cannot express is an error of that request.
+    Requests with their progress and errors, cancels with their reasons, logs, changes, and the upstream server's own
+    requests are forwarded in both directions and between all revisions. Each connection has its own ids, progress
+    tokens and subscription ids; unknown keys and ``_meta`` are unchanged. If the client's revision can't express a
+    message, the request fails.
 
-    Extensions that the proxy does not know pass unchanged, with requests, notifications and errors in both
-    directions, if client and server speak the same era, and the connection to the server behind serves this client, or
-    its principal, alone. Where others use that connection, too, as with an open `Client` and for modern clients over
-    HTTP whom nobody knows, a message of an extension may tell one client of another: only the extensions in ``passes``
-    pass there, each given by its name, which its methods then begin with (``com.example/search/query``,
-    ``notifications/com.example/search/added``), or as an `Extension`. An extension that does not pass is declared to
-    neither side, and its methods, like those in no revision, are answered -32601.
+    Args:
+        upstream: A URL, a command as a list, a `Server`, an `Address`, a `Command`, an `InMemory`, a function that
+            opens a client, or an open `Client`. For a `Group`, this returns its `gateway`.
+        name: The name of the proxy, for the people who run it.
+        limits: The limits of each connection to the proxy.
+        passes: Extensions that may pass over a connection that several clients share: names, with which the extension's
+            methods must begin (``com.example/search/query``, ``notifications/com.example/search/added``), or
+            `Extension` objects.
 
-    But for an open `Client`, each client of the proxy gets a connection of its own to the server behind, and a process
-    of its own where that is a command, in the client's name, with the client's capabilities and, where the server has
-    that revision, in the client's revision. The connection is opened for the client's first request and closed with the
-    client; a loss of the connection ends the connection of that client. Modern clients over HTTP have no connection of
-    their own: the clients of a principal share one to the server behind, unknown clients another, opened in nobody's
-    name, and closed when no request has come for `Limits.session_timeout`; a question of a legacy server reaches these
-    clients while a single call is in flight, and a log all calls in flight. Principals share `Limits.max_upstreams`
-    connections to the server behind.
+    Raises:
+        BadTarget: ``upstream`` is a string that isn't a URL.
+        TypeError: ``upstream`` is anything else.
+        ValueError: A string in ``passes`` isn't the name of an extension.
 
-    With an open `Client` all clients share its connection, also the clients of other proxies over that `Client`.
-    Requests of the server behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``,
-    else the handlers of the `Client` answer. A modern server asks in a call, which shows the client to ask. A legacy
-    server gets the answer of the only client, otherwise of the only client with a call in flight, otherwise an error.
-    It also gets an error if another client has given up a call, since the question may belong to that call.
-    Logs of a legacy server go to all clients that want logs. Once callers of several principals have come, nothing is
-    guessed: a question of a legacy server, and a log of any, is for nobody without the name of a task. Over HTTP a
-    question or a log in the answer to a POST belongs to the call in the POST.
+    Connections. Each client of the proxy gets an upstream connection of its own, and its own process if ``upstream`` is
+    a command. It is opened for the client's first request, in the client's name, with its capabilities and, if the
+    server has it, in its revision. It is closed with the client; if it is lost, the client's connection ends. Modern
+    HTTP clients have no connection: the clients of a principal share one upstream connection, and clients without a
+    principal share another, which is anonymous. Such a connection is closed after `Limits.session_timeout` without
+    requests. A question of a legacy server reaches these clients only while a single call is in flight, and a log
+    message reaches all calls in flight. Principals share `Limits.max_upstreams` upstream connections.
 
-    Tasks pass where client and server speak the same form of tasks, as far as the client declares them; the client then
-    looks after its tasks itself, through any connection of the proxy. For other clients the proxy waits for the end of
-    a task, and answers the call as any call. The task of a principal exists for that principal alone, as long as the
-    proxy runs and remembers the task (of the latest 50,000); without principals the id of a task gives access.
+    An open `Client`. All clients share its connection, including the clients of other proxies over the same `Client`.
+    Requests of the upstream server are forwarded if the `Client` was opened with ``forwards=ClientCapabilities(...)``;
+    otherwise its own handlers answer. A modern server asks in a call, which identifies the client. A legacy server's
+    question goes to the only client, or else to the only client with a call in flight; otherwise it gets an error. It
+    also gets an error if another client has cancelled a call, since the question may belong to that call. A legacy
+    server's log messages go to all clients that want them. Once callers of several principals have connected, the proxy
+    no longer guesses: a legacy server's question, and any log message, must name a task to be delivered. Over HTTP, a
+    question or a log message in the response to a POST belongs to the call in the POST.
 
-    How a call ends that a client has left (`CancelAcknowledged`), the proxy answers for itself, whatever client and
-    server speak: once its own part and the call at the server behind are over, or ``relayed`` where that server does
-    not have the extension. An open `Client` asks the server behind if it was opened with the extension.
+    Tasks are forwarded if client and server use the same form of tasks and the client declares it; the client then
+    manages its tasks itself, through any connection of the proxy. For other clients the proxy waits for the end of a
+    task, and answers the call normally. A principal's task exists only for that principal, as long as the proxy runs
+    and remembers the task (the latest 50,000). Without principals, the id of a task gives access.
 
-    A protected server behind is called with the proxy's own authorization, ``proxy(Address(url, auth=OAuth()))``,
-    whoever the client is. The token of a client is never handed on (2026-07-28 authorization, Access Token Privilege
-    Restriction): ``serve_http(proxy(...), auth=Protected(...))`` has tokens of its own checked.
+    Extensions that the proxy doesn't know are forwarded unchanged if both sides are modern or both legacy, and the
+    upstream connection serves this client, or its principal, alone. A shared connection could leak one client's
+    messages to another: there, only the extensions in ``passes`` are forwarded. An extension that isn't forwarded isn't
+    declared to either side, and its methods, like unknown ones, are answered with -32601.
 
-    ``name`` is for the people who run the proxy. ``limits`` bound each connection to the proxy.
-    Raises `BadTarget` for a text that is no URL, `TypeError` for another ``upstream``, and `ValueError` for a text in
-    ``passes`` that is no name of an extension.
+    Cancel confirmations (`CancelAcknowledged`). The proxy itself reports how a cancelled call has ended: once its own
+    part and the upstream call have ended, or ``relayed`` if the upstream server doesn't have the extension. An open
+    `Client` asks the upstream server if it was opened with the extension.
+
+    Authorization. A protected upstream server is called with the proxy's own authorization, ``proxy(Address(url,
+    auth=OAuth()))``, whoever the client is. A client's token is never forwarded (2026-07-28 authorization, Access Token
+    Privilege Restriction): ``serve_http(proxy(...), auth=Protected(...))`` verifies tokens for the proxy itself.
     """
     if isinstance(upstream, Group):
         if passes := list(passes):
-            raise TypeError("the extensions of the members of a group do not pass: a gateway has none but its own")
+            raise TypeError("a gateway forwards no extensions of its members: leave out passes=")
         return gateway(upstream, name=name or "gateway", limits=limits)
     shared = SharedExtensions.of(passes)
     if isinstance(upstream, Target | Server | str | list | tuple):
         upstream = target_of(upstream).open
     elif not isinstance(upstream, Client) and not callable(upstream):
         raise TypeError(
-            "a proxy takes a URL, the words of a command, a Server, an Address, an open client, or a function that "
+            "upstream must be a URL, a command as a list, a Server, an Address, an open client, or a function that "
             f"opens one, not {upstream!r:.200}"
         )
     return Proxy(upstream, name, limits, shared)
 
 
 class Proxy:
-    """A server that hands every message on to another server, made by `proxy`."""
+    """A server that forwards every message to another server, created by `proxy`."""
 
     def __init__(
         self,
@@ -139,17 +143,17 @@ class Proxy:
         return f"<Proxy {self.info.name}>"
 
     def statistics(self) -> Statistics:
-        """Return the load of the proxy: see `Server.statistics`."""
+        """Return the current load of the proxy: see `Server.statistics`."""
         return self._load.statistics()
 
     @asynccontextmanager
     async def _running(
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AsyncGenerator[RunningCustomServer]:
-        """Run the proxy: see `Server._running`. Raises `ValueError` for ``stateless``, since a proxy keeps the state of
+        """Run the proxy: see `Server._running`. Raises `ValueError` for ``stateless``, since a proxy keeps state for
         both its connections."""
         if stateless:
-            raise ValueError("a proxy cannot be run stateless")
+            raise ValueError("a proxy cannot be stateless: leave out stateless=True")
         host = RequestHost(limits or self.limits, load=self._load)
         remember_endings(host)
         async with open_service_nursery("the proxy has ended") as nursery:
@@ -166,9 +170,9 @@ class Proxy:
 
 
 async def _end_with(shared: Upstream) -> None:
-    """End the connections of all clients when the server behind is gone."""
+    """Close the connections of all clients when the upstream server is gone."""
     try:
         await shared.client.until_lost()
     except ConnectionLost as error:
         for downstream in tuple(shared.downstreams):
-            downstream.close(f"the server behind is gone: {error.reason}")
+            downstream.close(f"the upstream server is gone: {error.reason}")

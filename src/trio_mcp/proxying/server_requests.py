@@ -1,7 +1,6 @@
-"""Requests of the server behind a proxy are handed on to the right client, and the answers back.
+"""Forwarding of the upstream server's requests to the right client, and of the answers back.
 
-`translated` and its like turn messages of one revision into those of another, without loss of members that neither
-revision knows.
+`translated` and similar functions convert messages between revisions, without losing keys that neither revision knows.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from .tasks import KnownTasks
 
 
 class Parties:
-    """The parties that have given up a call of one server. Without principals, each connection and each legacy session
+    """The parties that have cancelled a call of one server. Without principals, each connection and each legacy session
     is a party.
 
-    A legacy server doesn't say for which call it asks, and may ignore a cancel. So a question that comes while a single
-    party has a call in progress may still belong to a call that another party has given up.
+    A legacy server doesn't say for which call it asks, and may ignore a cancel. So even if only one party has a call in
+    progress, a question may still belong to a call that another party has cancelled.
     """
 
     def __init__(self) -> None:
         self._gave_up: set[object] = set()
-        """At most two parties, since any second one is enough."""
+        """At most two parties are stored, since it only matters whether there is a second one."""
 
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[None]:
-        """Forward the call of ``scope`` in the block, which raises `CodedError` if the server has answered or is lost,
-        and any other exception if the call is given up."""
+        """Forward the call of ``scope`` in the block. The block raises `CodedError` if the server has answered or is
+        lost, and any other exception if the call is cancelled."""
         try:
             yield
         except CodedError:
@@ -54,22 +53,22 @@ class Parties:
             raise
 
     def abandoned_only_by(self, party: object) -> bool:
-        """Return whether no party other than ``party`` has given up a call. All clients of an endpoint over modern HTTP
-        without authorization are one party, but may be different users: for them, no call may have been given up."""
+        """Return whether only ``party`` has cancelled calls. All clients of a modern HTTP endpoint without
+        authorization are one party, but may be different users: for them, no call may have been cancelled at all."""
         return not self._gave_up if party is ANY_CLIENT else self._gave_up <= {party}
 
 
 Adjust: TypeAlias = Callable[[Any, Any], Any]
-"""Returns data that can be read as the given class, of data that can't."""
+"""Converts data that can't be read as the given class to data that can."""
 
 
 def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None) -> Any:
-    """Return ``data``, a ``kind`` in the terms of revision ``source``, translated to the terms of revision ``target``.
+    """Return ``data``, a ``kind`` in the form of revision ``source``, converted to the form of revision ``target``.
 
-    For equal revisions ``data`` is returned unchanged and unchecked. Otherwise members that ``kind`` does not have are
-    kept unchanged, and members that ``target`` does not have are left out. ``adjust`` makes results readable that
-    aren't; content blocks that can't be read are passed on unchanged. Raises `ValueError` for data that is no ``kind``,
-    or as ``adjust``, and `NotExpressible` for data that ``target`` cannot express.
+    For equal revisions ``data`` is returned unchanged and unchecked. Otherwise keys that ``kind`` doesn't have are
+    kept, and keys that ``target`` doesn't have are left out. ``adjust`` repairs results that can't be read; content
+    blocks that can't be read are kept unchanged. Raises `ValueError` for data that isn't a ``kind``, the errors of
+    ``adjust``, and `NotExpressible` for data that ``target`` can't express.
     """
     if source is target:
         return data
@@ -86,8 +85,8 @@ def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust:
 def translated_result(
     data: JSONObject, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None
 ) -> JSONObject:
-    """Return a result as `translated` does, without a ``resultType`` that only one of the revisions has, and without a
-    ``_meta`` that isn't an object."""
+    """Return a result converted by `translated`, without a ``resultType`` that only one of the revisions has, and
+    without a ``_meta`` that isn't an object."""
     result = cast("JSONObject", translated(data, kind, source, target, adjust))
     if source.result_type != target.result_type:
         result = {name: value for name, value in result.items() if name != "resultType"}
@@ -97,7 +96,7 @@ def translated_result(
 
 
 def without_meta(members: JSONObject, key: str) -> JSONObject:
-    """Return a result without ``key`` in its ``_meta``, and without a ``_meta`` that had nothing else."""
+    """Return a result without ``key`` in its ``_meta``; an empty ``_meta`` is left out."""
     meta = members.get("_meta")
     if not isinstance(meta, dict) or key not in meta:
         return members
@@ -109,8 +108,8 @@ def without_meta(members: JSONObject, key: str) -> JSONObject:
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """Return ``wanted`` with the parts of ``data`` that are not in ``known``, which holds the understood part of
-    ``data``."""
+    """Return ``wanted`` plus the parts of ``data`` that aren't in ``known``, the part of ``data`` that was
+    understood."""
     if isinstance(data, dict) and isinstance(known, dict) and isinstance(wanted, dict):
         came, understood = cast("JSONObject", data), cast("JSONObject", known)
         merged: JSONObject = {
@@ -126,7 +125,7 @@ def _merged(data: Any, known: Any, wanted: Any) -> Any:
 
 
 Respondent: TypeAlias = Downstream | ForwardedCall
-"""A client that can be asked, outside or inside of a call."""
+"""A client that can be asked a question, in a call or outside of one."""
 
 
 async def ask(
@@ -138,10 +137,14 @@ async def ask(
     key: str | None,
     tasks: KnownTasks,
 ) -> JSONObject:
-    """Return the answer of ``respondent``; request and answer are in the terms of ``revision``. Progress of the answer
-    goes to ``scope``, the call in which a modern server asks. ``key`` is the name that a modern server gave the
-    question, which a modern client sees, too. A task with which the client answers is noted in ``tasks``. Raises
-    `CodedError` for an error reply."""
+    """Return the answer of ``respondent``; request and answer are in the form of ``revision``. Raises `CodedError` for
+    an error reply.
+
+    Args:
+        scope: The call in which a modern server asks; gets the progress of the answer.
+        key: The name that a modern server gave the question; a modern client sees it as well.
+        tasks: Records a task with which the client answers.
+    """
     _check_declared(respondent, method, params)
     downstream = respondent.downstream if isinstance(respondent, ForwardedCall) else respondent
     if method == "elicitation/create":
@@ -177,13 +180,12 @@ async def ask(
             raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
         except (ValueError, ProtocolViolation):
             pass
-    raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense")
+    raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer is invalid")
 
 
 def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> None:
-    """Raise `CapabilityMissing` for a request that the client has not declared (ruling 18). A method that is not
-    one of the three in `ASKABLE` is passed on unchanged, where the revision has that method; so is one of an
-    extension."""
+    """Raise `CapabilityMissing` for a request that the client hasn't declared (ruling 18). A method that isn't in
+    `ASKABLE` is forwarded unchanged if the revision has it; so is a method of an extension."""
     if method not in ASKABLE:
         if method in METHODS and method not in requests_of("server", respondent.revision):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
@@ -197,7 +199,8 @@ def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> 
 def _in_client_terms(respondent: Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
     meta: Any = params.get("_meta")
     if isinstance(meta, dict):
-        # Progress tokens differ on each connection; tasks are unknown to a client that has none, or another form.
+        # Progress tokens differ on each connection; clients whose revision has no tasks, or another form of them, don't
+        # understand task metadata.
         left_out = {PROGRESS_TOKEN} if respondent.revision.tasks == revision.tasks else {PROGRESS_TOKEN, RELATED_TASK}
         kept = {name: value for name, value in cast("JSONObject", meta).items() if name not in left_out}
         params = {**params, "_meta": kept}

@@ -1,6 +1,6 @@
-"""Tasks of the server behind a proxy: their owners, and the calls that wait for a task.
+"""Tasks of the upstream server: their owners, and the calls that wait for a task.
 
-The task of a principal exists for that principal alone. Tasks that clients run for the server are known, too.
+A principal's task exists only for that principal. Tasks that clients run for the server are tracked as well.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MAX_OWNED_TASKS: Final = 50_000
 _MAX_TOKENS: Final = 10_000
 _STATUS: Final = "notifications/tasks/status"
 LONGEST_TASK_ID: Final = 1000
-"""Characters of the longest id that is kept."""
+"""How many characters an id may have to be stored."""
 
 Owner: TypeAlias = PrincipalId | Downstream
-"""A principal; or, where the transport knows none, the last client that has created or named the task."""
+"""A principal or, if the transport knows none, the last client that has created or named the task."""
 
 
 class TaskOwners:
-    """The owners of the latest tasks, up to 50,000, of which no owner takes the share of another."""
+    """The owners of the latest 50,000 tasks, shared fairly among the owners."""
 
     def __init__(self, limit: int = _MAX_OWNED_TASKS) -> None:
         self._limit = limit
@@ -42,8 +42,8 @@ class TaskOwners:
         self._held: dict[Owner, dict[str, None]] = {}
 
     def add(self, task_id: str, owner: Owner) -> None:
-        """Note that the task belongs to ``owner``. The task of a principal stays the task of that principal. An id of
-        more than 1,000 characters is not noted."""
+        """Record that the task belongs to ``owner``. A principal's task never changes its owner. An id of more than
+        1,000 characters isn't recorded."""
         before = self._owners.get(task_id)
         if isinstance(before, PrincipalId) or before is owner or len(task_id) > LONGEST_TASK_ID:
             return
@@ -56,17 +56,17 @@ class TaskOwners:
         held[task_id] = None
 
     def owner(self, task_id: object) -> Owner | None:
-        """Return the owner of the task; `None` for a task that is not, or no longer, known."""
+        """Return the owner of the task; `None` if the task is unknown."""
         return self._owners.get(task_id) if isinstance(task_id, str) else None
 
     def exists_for(self, principal: PrincipalId | None, task_id: object) -> bool:
-        """Return whether a caller may name the task. The task of a principal does not exist for other callers
-        (ruling 22). Where nobody knows the caller, the id alone gives access."""
+        """Return whether a caller may access the task. A principal's task doesn't exist for other callers (ruling 22).
+        For a caller without a principal, the id alone gives access."""
         owner = self.owner(task_id)
         return not isinstance(owner, PrincipalId) if principal is None else owner == principal
 
     def forget(self, downstream: Downstream) -> None:
-        """Forget the tasks of a client that is gone, and that nobody knew."""
+        """Forget the tasks of a client without a principal that is gone."""
         for task_id in tuple(self._held.get(downstream, ())):
             self._drop(task_id)
 
@@ -82,31 +82,32 @@ class TaskOwners:
 
 @frozen
 class KnownTasks:
-    """The tasks that the server behind and its clients run for each other, with the clients concerned."""
+    """The tasks that the upstream server and its clients run for each other, with the clients concerned."""
 
     of_server: TaskOwners
-    """Tasks of the server behind, with their owners."""
+    """Tasks of the upstream server, with their owners."""
     shared: bool
-    """True where several clients share the server behind: a message of a task that nobody is known to own is for
-    nobody."""
+    """True if several clients share the upstream connection: then a message about a task of unknown owner is
+    dropped."""
     of_clients: TaskOwners = attrs.field(factory=TaskOwners)
     """Tasks of clients (2025-11-25), each with the client that runs it."""
 
     waiting: dict[str, ForwardedCall] = attrs.field(factory=dict[str, ForwardedCall], init=False)
-    """Tasks of the server behind that the proxy itself waits for, with the calls that have become tasks."""
+    """Tasks of the upstream server for which the proxy itself waits, with the calls that have become tasks."""
 
     tokens: BoundedDict[str, tuple[Downstream, ProgressToken]] = attrs.field(
         factory=lambda: BoundedDict[str, tuple[Downstream, ProgressToken]](_MAX_TOKENS), init=False
     )
-    """Tasks of the server behind whose clients want progress, with the tokens of the calls that became tasks."""
+    """Tasks of the upstream server whose clients want progress, with the tokens of the calls that became tasks."""
 
     def add_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
-        """Note that ``downstream`` wants progress of a task, under ``token``. The oldest such wish makes room."""
+        """Record that ``downstream`` wants progress of a task, under ``token``. If there are too many, the oldest is
+        dropped."""
         if len(task_id) <= LONGEST_TASK_ID:
             self.tokens[task_id] = (downstream, token)
 
     def progressed(self, event: NotificationReceived) -> None:
-        """Tell the client of progress of a task, under the client's own token."""
+        """Send progress of a task to its client, under the client's own token."""
         task_id = related_task_of(event.params)
         wanted = None if task_id is None else self.tokens.get(task_id)
         if wanted is not None:
@@ -116,8 +117,8 @@ class KnownTasks:
 
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
-        """Inside of the block, the proxy waits for the task with which the server behind goes on with ``call``; the id
-        of the task is given to the yielded function."""
+        """Inside the block, the proxy waits for the task as which the upstream server continues ``call``. Yields a
+        function to which the id of the task is passed."""
         ids: list[str] = []
 
         def on_task(task_id: str) -> None:
@@ -132,28 +133,28 @@ class KnownTasks:
                 del self.waiting[task_id]
 
     def call_of(self, params: JSONObject) -> ForwardedCall | None:
-        """Return the call whose task asks by a request with ``params``; `None` for a task that the proxy does not wait
-        for, and for a request of no task."""
+        """Return the call whose task asks with these ``params``; `None` for a task that the proxy doesn't wait for, and
+        for a request that belongs to no task."""
         task_id = related_task_of(params)
         return None if task_id is None else self.waiting.get(task_id)
 
     def clients_concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return those of ``downstreams`` that a request of the server behind may concern: where the request is about a
-        task, or belongs to one, whose client is known, that client alone."""
+        """Return those of ``downstreams`` that a request of the upstream server may concern. If the request is about a
+        task, or belongs to one, and the task's client is known, that is this client alone."""
         if method.startswith("tasks/"):
             owner = self.of_clients.owner(_task_id(params))
             return [each for each in downstreams if owner is None or owner in (each, each.principal)]
         return self.recipients(method, params, downstreams)
 
     def names_client(self, method: str, params: JSONObject) -> bool:
-        """Return whether a request of the server behind says whom it concerns, by its task."""
+        """Return whether a request of the upstream server identifies a client, by its task."""
         if method.startswith("tasks/"):
             return self.of_clients.owner(_task_id(params)) is not None
         return related_task_of(params) is not None
 
     def recipients(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return those of ``downstreams`` that a message of the server behind is for: where the message belongs to a
-        task, its owner alone; where the owner is not known, a client that shares the server with nobody."""
+        """Return those of ``downstreams`` that a message of the upstream server is for. If the message belongs to a
+        task, that is its owner alone; if the owner is unknown, only a client that doesn't share the server."""
         task_id = _task_id(params) if method == _STATUS else related_task_of(params)
         if task_id is None:
             return list(downstreams)
@@ -162,11 +163,11 @@ class KnownTasks:
         owner = self.of_server.owner(task_id)
         if owner is not None:
             return [each for each in downstreams if owner in (each, each.principal)]
-        # The status of a task has its name, which no other caller should learn.
+        # A task's status contains its id, which no other caller should see.
         return [] if self.shared else [each for each in downstreams if each.principal is None or method != _STATUS]
 
     def record_created(self, answer: JSONObject, downstream: Downstream) -> None:
-        """Note the task with which ``downstream`` answers, if it does."""
+        """If ``downstream`` answers with a task, record it."""
         task_id = _task_id(answer.get("task"))
         if task_id is not None:
             self.of_clients.add(task_id, downstream)
@@ -176,13 +177,13 @@ class KnownTasks:
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
         if downstream.is_connectionless:
-            return  # such clients cannot be told of progress after the call
+            return  # such clients can't receive progress after the call
         for task_id in [each for each, (wishing, _) in self.tokens.items() if wishing is downstream]:
             del self.tokens[task_id]
 
 
 def _task_id(value: Any) -> str | None:
-    """Return the member ``taskId`` of what should be an object; `None` where there is none."""
+    """Return the ``taskId`` of what should be an object; `None` if there is none."""
     task_id = as_object(value).get("taskId")
     return task_id if isinstance(task_id, str) else None
 
@@ -191,22 +192,22 @@ _MAX_WORKING_TASKS: Final = 1000
 
 
 class WorkingTasks:
-    """The latest 1,000 tasks that have not ended, as far as is known. The end of the connection is the end of the tasks
-    of a child process, and of any server that keeps tasks with the connection."""
+    """The latest 1,000 tasks that haven't ended, as far as is known. When the connection ends, so do the tasks of a
+    child process, and of any server that keeps tasks with the connection."""
 
     def __init__(self) -> None:
         self._ends = BoundedDict[str, float](_MAX_WORKING_TASKS)
 
     def end_time(self) -> float:
-        """Return the time on trio's clock at which all tasks are over; ``-inf`` where none is known, ``inf`` where one
-        has no end of its own."""
+        """Return when all tasks will have expired, on trio's clock; ``-inf`` if there are none, ``inf`` if one never
+        expires."""
         now = trio.current_time()
         for task_id in [each for each, end in self._ends.items() if end <= now]:
             del self._ends[task_id]
         return max(self._ends.values(), default=-math.inf)
 
     def update(self, task_id: str, status: JSONObject) -> None:
-        """Note the words of the server on a task."""
+        """Record the state of a task as the server reports it."""
         if status.get("status") in FINAL:
             self.remove(task_id)
             return
@@ -215,5 +216,5 @@ class WorkingTasks:
         self._ends[task_id] = trio.current_time() + ttl / 1000 if known else math.inf
 
     def remove(self, task_id: str) -> None:
-        """Note that a task has ended."""
+        """Record that a task has ended."""
         self._ends.pop(task_id, None)

@@ -1,7 +1,7 @@
-"""Tenants: the callers of one connection to a proxy, each with a way to the server behind.
+"""Tenants: the callers on one connection to a proxy, each with its access to the upstream server.
 
-All may share one connection to that server, or each has its own, which is opened for the first request, and closed
-after some rest. A pool bounds the number of such connections, and no holder takes the share of others.
+All may share one upstream connection, or each has its own, which is opened for the first request, and closed after some
+idle time. A pool limits the number of such connections, and shares them fairly.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from .upstream import Upstream
 logger = logging.getLogger("trio_mcp")
 
 _UNREACHABLE: Final = "The server behind this proxy cannot be reached"
-_IDLE: Final = "the connection to the server behind was idle"
+_IDLE: Final = "the upstream connection was idle"
 ALL_QUESTIONS: Final = ClientCapabilities(
     roots=Roots(), sampling=Sampling(context={}, tools={}), elicitation=Elicitation(form={}, url={})
 )
-"""The kinds of questions that a server may put, for ``forwards`` where clients of every kind come: see
+"""All kinds of questions that a server may ask. Pass it as ``forwards`` if clients of every kind connect: see
 `ClientSettings.forwards`."""
 
 
 class OpenUpstream(Protocol):
-    """A function that opens a client of the server behind, with these options: ``Command([...]).open``, for example."""
+    """A function that opens a client of the upstream server with these options, for example ``Command([...]).open``."""
 
     def __call__(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]: ...
 
 
 class UpstreamPool:
-    """The connections of a proxy to the server behind, ``limit`` at the same time, of which no holder takes the share
-    of others. ``open_upstream`` opens a connection, and each is closed after ``patience`` seconds of rest."""
+    """The upstream connections of a proxy: at most ``limit``, shared fairly among the holders. ``open_upstream`` opens
+    a connection, and each is closed after ``patience`` idle seconds."""
 
     def __init__(self, open_upstream: OpenUpstream, task_owners: TaskOwners, limit: int, patience: float) -> None:
         self.open_upstream = open_upstream
@@ -65,14 +65,14 @@ class UpstreamPool:
         self._limit = limit
         self._held: Counter[object] = Counter()
         self._idle: dict[PrivateTenant, None] = {}
-        """The tenants whose connections may be closed for others, the one that is idle for the longest first."""
+        """The tenants whose connections may be closed for others, longest idle first."""
 
     async def acquire(self, holder: object) -> None:
-        """Acquire a place for ``holder``, a party that calls the proxy. Where none is left, and ``holder`` has
-        none, the connection that is idle for the longest is closed first. Raises `CodedError` (-31000)."""
+        """Acquire a place for ``holder``, a party that calls the proxy. If none is free and ``holder`` has none, the
+        longest idle connection is closed first. Raises `CodedError` (-31000)."""
         while not leaves_enough(self._held[holder], self._limit - self._held.total()):
             if self._held[holder] or not self._idle:
-                raise CodedError(TOO_BUSY, "Too busy: too many connections to the server behind; try again later")
+                raise CodedError(TOO_BUSY, "Too busy: too many connections to the upstream server; try again later")
             idle = next(iter(self._idle))
             del self._idle[idle]
             await idle.close()
@@ -85,39 +85,39 @@ class UpstreamPool:
             del self._held[holder]
 
     def mark_idle(self, tenant: PrivateTenant) -> None:
-        """Note that the connection of ``tenant`` may be closed for others from now on."""
+        """Record that the connection of ``tenant`` may be closed for others from now on."""
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
-        """Note that the connection of ``tenant`` is used, or over. Idempotent."""
+        """Record that the connection of ``tenant`` is in use or closed. Idempotent."""
         self._idle.pop(tenant, None)
 
 
 @define(eq=False)
 class Tenant:
-    """A caller, ``downstream``, of the server behind, ``upstream``, whose connection others use, too. Where the caller
-    comes and goes with the requests, ``gone`` is called when no request of the caller is left; else ``gone`` is
-    `None`."""
+    """A caller, ``downstream``, that shares the connection of ``upstream`` with others. If callers exist only while
+    they have requests, ``gone`` is called when no request of the caller is left; otherwise it is `None`."""
 
     downstream: ProxyClient
     upstream: Upstream | None
-    """The server behind, once reached; else `None`."""
+    """The upstream server, once connected; otherwise `None`."""
     _gone: Callable[[Tenant], None] | None
     _users: int = attrs.field(default=0, init=False)
 
     @property
     def is_over(self) -> bool:
-        """True once the way to the server leads nowhere any more, or is about to."""
+        """True once the upstream connection has ended, or is about to."""
         return False
 
     async def connect(self, request: InboundRequest) -> Upstream:
-        """Return the server behind, for ``request``. Raises `CodedError` when the server cannot be reached."""
+        """Return the upstream server for ``request``. Raises `CodedError` if it can't be reached."""
         assert self.upstream is not None, "the connection of all is open"
         return self.upstream
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Use the way to the server inside. Where the caller comes and goes, a way that no request uses may end."""
+        """Keep the upstream connection in use inside the block. If callers exist only while they have requests, an
+        unused connection may be closed."""
         if self._gone is None:
             yield
             return
@@ -131,22 +131,21 @@ class Tenant:
                 self._mark_idle(self._gone)
 
     def _mark_used(self) -> None:
-        """Note that the way is used, after `_mark_idle`."""
+        """Record that the connection is used, after `_mark_idle`."""
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Note that nobody uses the way now: there is nothing to keep for its next user."""
+        """Record that the connection is unused. Here there is nothing to keep for the next request."""
         gone(self)
 
 
 @define(eq=False)
 class PrivateTenant(Tenant):
-    """A caller with a connection of its own to the server behind, which is opened for the first request, with the name
-    and the capabilities of the client, and in the era and revision of the client where the server has that revision.
-    Where many clients share the connection, it is opened in no client's name and with all capabilities that can be
-    handed on; each call has its own.
+    """A caller with its own upstream connection, which is opened for the first request with the name, capabilities, era
+    and, if the server has it, the revision of the client.
 
-    The connection takes one place of ``pool``, for ``holder``, and ends with ``nursery``, after some seconds of rest,
-    or when the place is wanted.
+    If many clients share the connection, it is opened anonymously and with all capabilities that can be forwarded; each
+    call has its own. The connection takes one place of ``pool``, for ``holder``. It ends with ``nursery``, after some
+    idle seconds, or when the place is needed.
     """
 
     _pool: UpstreamPool
@@ -159,7 +158,7 @@ class PrivateTenant(Tenant):
     _refusal: CodedError = attrs.field(factory=partial(CodedError, UPSTREAM_LOST, _UNREACHABLE), init=False)
 
     async def connect(self, request: InboundRequest) -> Upstream:
-        """Return the server, which the first call opens: see `Tenant.connect`."""
+        """Return the upstream server, which the first call connects to: see `Tenant.connect`."""
         if not self._is_opened:
             self._is_opened = True
             self._nursery.start_soon(
@@ -174,7 +173,7 @@ class PrivateTenant(Tenant):
             raise CodedError(self._refusal.code, self._refusal.message, self._refusal.data)
         return self.upstream
 
-    # The end of a connection that nobody uses
+    # Closing a connection that is unused
 
     @property
     def is_over(self) -> bool:
@@ -187,7 +186,7 @@ class PrivateTenant(Tenant):
         self._scope.deadline = math.inf
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Let the connection end before long, not before the end of its known tasks."""
+        """Let the connection end soon, but not before the end of its known tasks."""
         now = trio.current_time()
         until = now if self.upstream is None else max(now, self.upstream.working.end_time())
         self._scope.deadline = until + self._pool.patience
@@ -225,7 +224,7 @@ class PrivateTenant(Tenant):
             self._gone(self)
 
     async def _until_over(self, revision: str | None, options: ClientOptions) -> str:
-        """Open the connection, and wait for its end. Return the reason."""
+        """Open the connection, and wait for its end. Returns the reason."""
         why = _UNREACHABLE
         try:
             if revision is None:
@@ -234,28 +233,28 @@ class PrivateTenant(Tenant):
                 await self._as_legacy(revision, options)
         except PeerError as error:
             self._refusal = CodedError(error.code, error.message, error.data)
-            why = f"the server behind refused: {error.message}"
+            why = f"the upstream server refused: {error.message}"
         except ConnectionLost as error:
-            why = f"the server behind is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
+            why = f"the upstream server is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
         except AuthorizationError as error:
-            # The reason is for the people of the proxy alone, and no part of the words for the client.
-            logger.warning("the server behind does not let this proxy in: %s", error)
-            why = f"{_UNREACHABLE}: the server does not let this proxy in"
+            # The reason is only for the operators of the proxy, and not part of the message for the client.
+            logger.warning("the upstream server refused the proxy's authorization: %s", error)
+            why = f"{_UNREACHABLE}: the server refused the proxy's authorization"
         except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
             why = f"{_UNREACHABLE}: {error}"
-        except Exception:  # foreign code must not end the connections of other clients
-            logger.exception("the server behind failed")
+        except Exception:  # third-party code must not end the connections of other clients
+            logger.exception("the upstream server failed")
         return why
 
     async def _as_legacy(self, revision: str, options: ClientOptions) -> None:
-        """Serve a legacy client in its own revision, which is best; where the server has no legacy revision, in a
+        """Connect for a legacy client in its own revision, which is best; if the server has no legacy revision, in a
         modern one."""
         try:
             await self._serve_through({**options, "era": "legacy", "revision": revision})
         except (PeerError, HTTPError, ProtocolViolation) as error:
             if self.upstream is not None:
                 raise
-            logger.debug("the server behind has no legacy revision: %s", error)
+            logger.debug("the upstream server has no legacy revision: %s", error)
             forwards = attrs.evolve(options.get("forwards") or ClientCapabilities(), extensions=None)
             await self._serve_through({**options, "forwards": forwards, "era": "modern"})
 
@@ -272,8 +271,8 @@ def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
     asks = CANCELS.name in (capabilities.extensions or {})
     if not request.revision.handshake:
-        # The server may turn out to be a legacy one, to which only that of apps passes; a modern one is told in each
-        # request.
+        # If the server is a legacy one, only the extension for apps passes. A modern server gets the declarations in
+        # each request.
         declared = capabilities.extensions or {}
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
         capabilities = attrs.evolve(capabilities, extensions=apps or None)
@@ -286,9 +285,12 @@ def _options_of(request: InboundRequest) -> ClientOptions:
 
 
 class Tenants:
-    """The callers of ``connection``: one; or, where the requests of everybody come over the connection, one
-    for each principal, and one for all unknown clients. All share the server ``behind``, or each takes a connection of
-    that pool. ``shared_extensions`` pass over a connection of several clients."""
+    """The callers on ``connection``: one client or, if the connection carries the requests of all clients, one caller
+    for each principal and one for all clients without a principal.
+
+    All share the server ``behind``, or each takes a connection from that pool. ``shared_extensions`` pass over a
+    connection of several clients.
+    """
 
     def __init__(
         self, connection: Connection, behind: Upstream | UpstreamPool, shared_extensions: SharedExtensions
@@ -298,26 +300,26 @@ class Tenants:
         self._shared_extensions = shared_extensions
         self._peer = connection.exchange.peer
         self._all: dict[PrincipalId | None, Tenant] = {}
-        """The callers who are served, by their principals."""
+        """The current callers, by their principals."""
         self._left: set[Tenant] = set()
-        """Callers with requests on a way to the server that has ended."""
+        """Callers with requests on an upstream connection that has ended."""
         self._nurseries: tuple[ServiceNursery, trio.Nursery] | None = None
 
     def start_in(self, services: ServiceNursery, own: trio.Nursery) -> None:
-        """Start the tasks of callers in ``own``, and open connections to the server behind in ``services``."""
+        """Start the tasks of callers in ``own``, and open upstream connections in ``services``."""
         self._nurseries = services, own
 
     def known(self, principal: PrincipalId | None) -> Tenant | None:
-        """Return the caller for a request of ``principal``; `None` where there was none before."""
+        """Return the caller for a request of ``principal``; `None` if there is none yet."""
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:
-        """Return a caller and the server behind; `None` while either is not there."""
+        """Return a caller and its upstream server; `None` if either doesn't exist."""
         tenant = self.known(principal)
         return None if tenant is None or tenant.upstream is None else (tenant.downstream, tenant.upstream)
 
     def admit(self, principal: PrincipalId | None) -> Tenant:
-        """Return the caller for a request of ``principal``, to be used at once."""
+        """Return the caller for a request of ``principal``. Use it at once."""
         tenant = self.known(principal)
         if tenant is None or (self._peer.everybody and tenant.is_over):
             if tenant is not None:
@@ -347,7 +349,7 @@ class Tenants:
             tenant.upstream.detach(tenant.downstream)
 
     def remove_all(self) -> list[Tenant]:
-        """Remove and return all callers, since the connection is over."""
+        """Remove and return all callers, since the connection has ended."""
         tenants = [*self._all.values(), *self._left]
         self._all, self._left = {}, set()
         return tenants

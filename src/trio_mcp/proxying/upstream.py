@@ -1,7 +1,7 @@
-"""An upstream is the server behind a proxy, shared by the clients of the proxy.
+"""Upstream: the server that a proxy forwards to, shared by the clients of the proxy.
 
-The upstream tells each notification to the right clients, has the right client asked, adds up subscriptions
-and log levels of the clients, and knows the headers that mirror arguments of the server's tools.
+It delivers each notification to the right clients, asks the right client, merges the clients' subscriptions and log
+levels, and knows the headers that mirror arguments of the server's tools.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _UPDATED: Final = "notifications/resources/updated"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _PROGRESS: Final = "notifications/progress"
 _LEAVE_DEADLINE: Final = 1.0
-_NOBODY: Final = "Internal error: no client is there that could be asked"
+_NOBODY: Final = "Internal error: no client can be asked"
 _WHOSE: Final = "Internal error: several clients share this server, and nothing shows which of them is asked"
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
-"""The callback for each notification of the server; the flag tells whether a client has subscribed to the resource
-under exactly this URI. Must be quick."""
+"""A callback for each notification of the server. The flag says whether a client has subscribed to the resource under
+exactly this URI. Must be quick."""
 
 
 class Upstream(Relay):
-    """A server, reached through ``client``, and the clients that the server tells and asks; several clients if
-    ``shared``, or if one `Downstream` is ``many``. Tasks of the server belong to ``task_owners``, by default to owners
-    that are known here alone."""
+    """A server, reached through ``client``, and the clients that it notifies and asks. There are several clients if
+    ``shared``, or if one `Downstream` is ``many``. Tasks of the server belong to ``task_owners``; by default these are
+    known only here."""
 
     def __init__(
         self, client: Client, task_owners: TaskOwners | None = None, *, shared: bool = True, many: bool = False
@@ -77,11 +77,11 @@ class Upstream(Relay):
         self._came_with: WeakKeyDictionary[InboundRequest, RequestId] = WeakKeyDictionary()
         self._many = many
         self.on_changes: set[OnChange] = set()
-        """Callbacks of the streams that tell of changes."""
+        """Callbacks of the streams that report changes."""
         self.working = WorkingTasks()
-        """The tasks that the server works on for its clients."""
+        """The tasks that the server is running for its clients."""
         self.listed_tools = ListedTools()
-        """The headers that the tools of the server ask for."""
+        """The headers that the server's tools require."""
         self._subscribed: Counter[str] = Counter()
         self._subscribing = trio.Lock()
         self._levels: dict[Downstream, str] = {}
@@ -92,7 +92,7 @@ class Upstream(Relay):
 
     @classmethod
     def shared_through(cls, client: Client) -> Self:
-        """Return the upstream for all clients that share ``client``, of any proxy."""
+        """Return the upstream for all clients that share ``client``, through any proxy."""
         relay = client._callbacks.relay
         return relay if isinstance(relay, cls) else cls(client)
 
@@ -107,8 +107,8 @@ class Upstream(Relay):
         return self.client.server_capabilities
 
     def attach(self, downstream: Downstream) -> bool:
-        """Tell ``downstream`` the notifications of the server, until `detach`. Return false when ``downstream`` is told
-        already."""
+        """Deliver the server's notifications to ``downstream``, until `detach`. Returns false if ``downstream`` is
+        already attached."""
         if downstream in self.downstreams:
             return False
         self.downstreams[downstream] = None
@@ -118,13 +118,12 @@ class Upstream(Relay):
 
     @property
     def has_several_principals(self) -> bool:
-        """True once callers of several principals have used the connection. A message of the server may be about a call
-        of any principal, also about a call that is over, and is for nobody without the name of a task (ruling
-        23)."""
+        """True once callers of several principals have used the connection. Then a message of the server may be about a
+        call of any principal, even one that has ended, and is delivered only if it names a task (ruling 23)."""
         return len(self._principals) > 1
 
     def on_notification(self, event: NotificationReceived) -> None:
-        """Hand a notification to all clients: see `Relay.on_notification`."""
+        """Deliver a notification to all clients: see `Relay.on_notification`."""
         if event.method.name == _TOOLS_CHANGED:
             self.listed_tools.forget()
         elif event.method.name == _PROGRESS:
@@ -147,8 +146,8 @@ class Upstream(Relay):
             on_change(event, named)
 
     def _deliver_log_to_call(self, event: NotificationReceived) -> bool:
-        """Hand a log message to the call, by the answer in which the message came. Return false where no call is known,
-        and every client may be told."""
+        """Deliver a log message to the call in whose response it came. Returns false if the call is unknown, and every
+        client may get the message."""
         came_with = self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -157,8 +156,8 @@ class Upstream(Relay):
         return self.has_several_principals or self._is_of_past_call(came_with)
 
     def _deliver_extension_notification(self, event: NotificationReceived) -> None:
-        """Hand a notification of an extension to the call in the answer to which the notification came, else to all
-        clients that have the extension. Where many clients call, the notification is for every call in flight."""
+        """Deliver a notification of an extension to the call in whose response it came, or else to all clients that
+        have the extension. If a downstream stands for many clients, every call in flight gets it."""
         method, came_with = event.method.name, self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -178,7 +177,7 @@ class Upstream(Relay):
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
-        """Note in the answer to which request of ours a question came: see `Relay.on_question`."""
+        """Record in the response to which of our requests a question came: see `Relay.on_question`."""
         came_with = self._connection.related_request_id
         if came_with is not None:
             self._came_with[request] = came_with
@@ -199,12 +198,13 @@ class Upstream(Relay):
         return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
 
     def _respondent_for(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
-        """Return the client, or the client's call, that a legacy server asks in ``scope``, without naming the client.
+        """Return the client, or the client's call, that a legacy server asks in ``scope``. The server doesn't name the
+        client.
 
-        The request goes to the call, or the client, whose task the request names, else to the call in whose answer the
-        request came. Otherwise, if nothing speaks against a guess, the request goes to the only client there is, else
-        to the only client with a call in flight; and with the latest of that client's calls that can carry a request.
-        The proxy doesn't guess if the request may be a late one for another party: see `Parties`.
+        That is the call, or the client, whose task the request names, or else the call in whose response the request
+        came. Otherwise the proxy may guess: the only client there is, or else the only client with a call in flight,
+        through the latest of its calls that can carry a request. It doesn't guess if the request may be a late one for
+        another party: see `Parties`.
         """
         came_with = None if scope is None else self._came_with.pop(scope.request, None)
         of_task = self.tasks.call_of(params)
@@ -231,12 +231,12 @@ class Upstream(Relay):
         return _only_channel(downstreams[0])
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:
-        """Return whether a message in the answer to ``came_with``, which is no call in flight, belonged to the call of
-        one of several clients."""
+        """Return whether a message in the response to ``came_with``, which isn't a call in flight, belonged to a call
+        of one of several clients."""
         return came_with is not None and (self.shared or self._many)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
-        """Return the result of a client's request, plain data. Raises as `Client.request`."""
+        """Return the result of a client's request, as plain data. Raises the errors of `Client.request`."""
         if method in SKILLS_METHODS:
             learn_skills(self.client)
         if method != "tools/list":
@@ -247,8 +247,8 @@ class Upstream(Relay):
         return result
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return whether tasks are passed on to clients that speak ``revision``, who then look after their tasks
-        themselves: where both sides speak the same form of tasks and the questions of tasks, too, are passed on."""
+        """Return whether tasks are forwarded to clients that speak ``revision``, which then manage them themselves: if
+        both sides use the same form of tasks, and the questions of tasks are forwarded as well."""
         form = self.revision.tasks
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
@@ -266,23 +266,24 @@ class Upstream(Relay):
     def listen(
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_extension: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
-        """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`. Its
-        request has ``meta``; ``on_task`` gets the states of tasks, ``on_extension`` the notifications of extensions."""
+        """Open a stream of the changes that a modern server reports, inside the block: see `Client.listen`. ``meta`` is
+        sent with its request; ``on_task`` gets the states of tasks, ``on_extension`` the notifications of
+        extensions."""
         opening = partial(open_stream, self.client, meta=meta)
         return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
-        """Send the server a notification that belongs to no request, when there is room."""
+        """Send the server a notification that belongs to no request, once there is room."""
         await self._connection.room()
         self._connection.notify(method, params)
 
     async def send_extension_notification(self, method: str, params: JSONObject | None) -> None:
-        """Send the server a notification of an extension, when there is room: each one, however many are equal."""
+        """Send the server a notification of an extension, once there is room. Equal notifications aren't merged."""
         await self._connection.room()
         self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")
 
     async def follow_lists(self) -> None:
-        """Have the server report changed lists, where that takes a request. Idempotent."""
+        """Request that the server reports changed lists, if that takes a request. Idempotent."""
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
@@ -293,7 +294,8 @@ class Upstream(Relay):
     # Subscriptions and log levels of several clients on one connection
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to changes of this resource, once more. Raises as `Client.subscribe`."""
+        """Subscribe to changes of this resource, and count the subscription. Raises the errors of
+        `Client.subscribe`."""
         async with self._subscribing:
             if uri not in self._subscribed:
                 await self.client.subscribe(uri)
@@ -308,8 +310,8 @@ class Upstream(Relay):
                 await self.client.unsubscribe(uri)
 
     async def unsubscribe_all(self, uris: list[str]) -> None:
-        """Unsubscribe from all ``uris``, within a second altogether. The rest stays subscribed, which costs
-        notifications that nobody gets."""
+        """Unsubscribe from all ``uris``, within one second. The rest stays subscribed, which only costs useless
+        notifications."""
         if uris and self.client.lost is None:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _LEAVE_DEADLINE):
                 for uri in uris:
@@ -319,14 +321,14 @@ class Upstream(Relay):
                         return
 
     async def set_level(self, downstream: Downstream, level: str) -> None:
-        """Note that ``downstream`` wants logs of this level and above. A legacy server is told the lowest level that
-        any client wants. Raises as `Client.request`."""
+        """Record that ``downstream`` wants log messages of this level and above. A legacy server gets the lowest level
+        that any client wants. Raises the errors of `Client.request`."""
         self._levels[downstream] = level
         if self.revision.log_level == "connection":
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
-        """Have a legacy server send at least logs of this level and above, for a request that wants logs."""
+        """Make a legacy server send at least log messages of this level and above, for a request that wants logs."""
         if self.revision.log_level != "connection" or self.capabilities.logging is None:
             return
         if self._level is None or log_level_rank(level) < log_level_rank(self._level):
@@ -344,10 +346,10 @@ class Upstream(Relay):
 
 
 def _only_channel(downstream: Downstream) -> Respondent:
-    """Return the client, or the client's call, that is asked where nothing but the client is known."""
+    """Return the client, or the client's call, to ask if only the client is known."""
     if downstream.is_connectionless and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
         raise CodedError(INTERNAL_ERROR, _WHOSE)
-    # Any call can carry the request: the latest call is the likeliest cause.
+    # Any call can carry the request; the latest call is its most likely cause.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.is_cancelled:
             return downstream if call.revision.server_requests else call
@@ -357,35 +359,35 @@ def _only_channel(downstream: Downstream) -> Respondent:
 
 
 class ListedTools:
-    """The tools that the server behind has listed, with the headers that the tools ask for, until the tools change."""
+    """The tools that the upstream server has listed, with the headers that they require, until the tools change."""
 
     def __init__(self) -> None:
         self._headers = ToolHeaders()
         self._changes = 0
         self._all_listed = False
         self.turn = trio.Lock()
-        """The turn to list all tools, which one caller at a time has."""
+        """Lets one caller at a time list all tools."""
 
     def has(self, tool: str) -> bool:
-        """Return whether a listing would tell nothing new of ``tool``."""
+        """Return whether a listing would bring nothing new about ``tool``."""
         return self._all_listed or tool in self._headers
 
     def headers_of(self, tool: object) -> tuple[ParamHeader, ...]:
-        """Return the headers of ``tool``; none for a tool that was not listed, or that has no name."""
+        """Return the headers of ``tool``; empty for a tool that wasn't listed, or that has no name."""
         return self._headers.of(tool)
 
     def listing(self) -> int:
-        """Return a mark of the moment when a listing begins, for `learn` and `listed`."""
+        """Return a marker for the start of a listing, for `learn` and `listed`."""
         return self._changes
 
     def learn(self, result: Any, listing: int) -> None:
-        """Learn from a result of ``tools/list``, unless the tools have changed since ``listing``."""
+        """Read the headers from a result of ``tools/list``, unless the tools have changed since ``listing``."""
         if listing == self._changes:
-            with suppress(KeyError, TypeError):  # the caller is told what is wrong with the result
+            with suppress(KeyError, TypeError):  # an invalid result is reported to the caller elsewhere
                 self._headers.learn(result["tools"])
 
     def listed(self, listing: int) -> None:
-        """Note that all tools were listed, unless the tools have changed since ``listing``."""
+        """Record that all tools were listed, unless the tools have changed since ``listing``."""
         self._all_listed = listing == self._changes
 
     def forget(self) -> None:
