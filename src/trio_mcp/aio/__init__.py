@@ -5,11 +5,12 @@
         async with asyncio.timeout(10):
             result = await client.call_tool("search", {"text": "trio"})
 
-trio runs in a thread of its own, so nothing depends on the task in which a client was opened: any task may call, and
-any other may close. Cancelling a task that waits for a call, by `asyncio.timeout` for example, cancels the call in the
-server, and the task goes on when that cancel is on its way. Handlers and callbacks may be asyncio functions, which run
-in the event loop that opened the client, and are cancelled when the server cancels its request; plain handlers run in
-worker threads, plain callbacks in the event loop. Clients that nobody closes end with their event loop.
+trio runs in a thread of its own, so clients aren't bound to a task: any task may call, and any task may close them.
+
+Cancelling a task that waits for a call, by `asyncio.timeout` for example, cancels the call on the server; the task
+continues when that cancel has been sent. Handlers and callbacks may be asyncio functions: they run in the event loop
+that opened the client, and are cancelled if the server cancels its request. Plain handlers run in worker threads, plain
+callbacks in the event loop. Clients that you don't close are closed with their event loop.
 
 All names, parameters and types are those of `trio_mcp`.
 """

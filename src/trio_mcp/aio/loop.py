@@ -1,9 +1,10 @@
-"""The members of wrappers for asyncio, and the handlers of a client, which run in its event loop.
+"""How wrappers for asyncio are built, and the handlers of a client, which run in its event loop.
 
-The members of wrappers are each made of the member of trio's own class, by one line that says how a task of asyncio
-comes to the member. Docstrings, parameters and types are those of the original.
+Each member of a wrapper is created from the member of trio's own class, by one line that says how an asyncio task calls
+it. Docstrings, parameters and types are those of the original.
 
-trio's side never waits for the event loop but under a scope that the end of a client, or of a request, cancels.
+The trio side waits for the event loop only inside a scope that is cancelled when the client is closed or the request
+ends.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class AsyncBridgedIterator(BridgedItems[T], AsyncIterator[T]):
-    """An iterator of trio's as an iterator of asyncio's. One task at a time; a cancelled step loses nothing."""
+    """A trio iterator as an asyncio iterator. Only one task at a time; a cancelled step loses nothing."""
 
     async def __anext__(self) -> T:
         if not self.items:
@@ -54,14 +55,14 @@ _PATIENCE: Final = 5.0
 
 
 class HandlerLoop:
-    """An event loop, in which the handlers and callbacks of a client run."""
+    """An event loop in which the handlers and callbacks of a client run."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._room = threading.BoundedSemaphore(_MOST_POSTED)
 
     def adapt(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return ``options`` of a client, with handlers and callbacks that trio can call."""
+        """Return the ``options`` of a client, with handlers and callbacks that trio can call."""
         return {key: self._adapted(key, value) for key, value in options.items()}
 
     def _adapted(self, key: str, value: Any) -> Any:
@@ -82,7 +83,7 @@ class HandlerLoop:
         return self._run(lambda: answer) if inspect.isawaitable(answer) else answer
 
     def _call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Have a plain callback called soon; not at all while a hundred calls wait for a loop that is busy."""
+        """Schedule a plain callback; drop it if a hundred calls are waiting for a busy event loop."""
         if self._room.acquire(blocking=False):
             self._loop.call_soon_threadsafe(self._run_posted, callback, args)
 
@@ -91,8 +92,8 @@ class HandlerLoop:
         callback(*args)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a task of the loop, and return its result. A cancel cancels the task, and is raised when
-        the task has ended, or has not ended in five seconds."""
+        """Run a function in a task of the loop, and return its result. Cancellation cancels the task, and is raised
+        when the task has ended, or after five seconds."""
         running = LoopTask[Any](self._loop, partial(function, *args), copy_context())
         try:
             await running.over.wait()
@@ -122,7 +123,7 @@ def async_method(
 def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, V]]:
-    """Return a method as of `awaited`, with a ``view`` of the result."""
+    """Return a method like `async_method`, with a ``view`` of the result."""
     call = async_method(method)
 
     @wraps(method)
@@ -135,7 +136,7 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
-    """Return a method that iterates as the original does, which begins with the first step."""
+    """Return a method that iterates like the original, which starts with the first step."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -147,7 +148,7 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractAsyncContextManager[V]]:
-    """Return a method whose context manager has a ``view`` of the value of the original's."""
+    """Return a method whose context manager yields a ``view`` of what the original yields."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -160,7 +161,7 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V], name: str
 ) -> Callable[P, AbstractAsyncContextManager[V]]:
-    """Return a function that opens as the original, an ``open_*``, does, and gives a ``view`` of what it opens."""
+    """Return a function that opens like the original, an ``open_*``, and yields a ``view`` of what it opens."""
 
     @async_with_only(name)
     @wraps(function)

@@ -4,11 +4,13 @@
     with blocking.open_stdio(["python", "server.py"]) as client:
         result = client.call_tool("search", {"text": "trio"})
 
-trio runs in a thread of its own. Each method blocks the thread that calls it, also one in which an event loop runs, in
-notebooks for example. Ctrl-C cancels the one call that the main thread waits for, in the server as well, and is raised
-as `KeyboardInterrupt` when the call has ended; the client stays usable. Handlers and callbacks are plain functions,
-which run in worker threads and may call in turn; ``on_progress`` runs in the thread that calls. The end of the
-interpreter closes all that is open. All names, parameters and types are those of `trio_mcp`.
+trio runs in a thread of its own. Each method blocks the thread that calls it, even if an event loop runs there, as in
+notebooks.
+
+Ctrl-C cancels only the call that the main thread waits for, also on the server. `KeyboardInterrupt` is raised when the
+call has ended; the client stays usable. Handlers and callbacks must be plain functions: they run in worker threads, and
+may make calls themselves. ``on_progress`` runs in the thread that calls. The end of the interpreter closes everything
+that is open. All names, parameters and types are those of `trio_mcp`.
 """
 
 from __future__ import annotations

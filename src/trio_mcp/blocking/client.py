@@ -1,4 +1,4 @@
-"""Client, Group and what they give for code that waits, and the functions that open clients and groups."""
+"""Client, Group and related classes for blocking code, and the functions that open clients and groups."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ if TYPE_CHECKING:
 
 
 class RunningTask(Wrapper):
-    """`trio_mcp.types.RunningTask` for threads that wait."""
+    """`trio_mcp.types.RunningTask` for blocking code."""
 
     id = PassThrough[str | None]()
-    """The id of the task; `None` where there is none. See `trio_mcp.types.RunningTask.id`."""
+    """The id of the task; `None` if there is no task. See `trio_mcp.types.RunningTask.id`."""
     get = blocking_method(of_tasks.RunningTask.get)
     result = blocking_method(of_tasks.RunningTask.result)
     cancel = blocking_method(of_tasks.RunningTask.cancel)
 
 
 class Changes(Wrapper, Iterator[Change]):
-    """`trio_mcp.types.Changes` for threads that wait."""
+    """`trio_mcp.types.Changes` for blocking code."""
 
     acknowledged = PassThrough[SubscriptionFilter]()
-    """Changes that the server agreed to tell of. See `trio_mcp.types.Changes`."""
+    """The changes that the server agreed to report. See `trio_mcp.types.Changes`."""
     dropped = PassThrough[int]()
-    """Number of changes that had no room."""
+    """How many changes were dropped because too many were waiting."""
     take_all = sync_method(of_streams.Changes.take_all)
 
     def __init__(self, original: of_streams.Changes, begin: StartWork) -> None:
@@ -75,36 +75,37 @@ class Changes(Wrapper, Iterator[Change]):
 
 
 class LoadedSkill(Wrapper):
-    """`trio_mcp.types.LoadedSkill` for threads that wait."""
+    """`trio_mcp.types.LoadedSkill` for blocking code."""
 
     entry = PassThrough[Skill]()
-    """The entry that all files are compared with."""
+    """The skill's entry, against which all files are verified."""
     text = PassThrough[str]()
     """The ``SKILL.md``, with its front matter."""
     read = blocking_method(of_skills.LoadedSkill.read)
 
 
 class Client(Wrapper):
-    """`trio_mcp.Client` for threads that wait, any number at a time."""
+    """`trio_mcp.Client` for blocking code; any number of threads may use it."""
 
     server_info = PassThrough[Implementation | None]()
-    """The server's name and version. Self-reported: for display, never for decisions."""
+    """The server's name and version. Self-reported: use them for display, never for decisions."""
     server_capabilities = PassThrough[ServerCapabilities]()
-    """The capabilities of the server."""
+    """The capabilities that the server has declared."""
     instructions = PassThrough[str | None]()
-    """The server's advice to the model."""
+    """Instructions from the server for the model."""
     discovery = PassThrough[JSONObject | None]()
-    """The server's answer to ``server/discover``, for ``prior=`` of a later client. See `trio_mcp.Client.discovery`."""
+    """The server's response to ``server/discover``, for ``prior=`` of a later client. See
+    `trio_mcp.Client.discovery`."""
     revision = PassThrough[Revision]()
     """The protocol revision of the connection."""
     settings = PassThrough[ClientSettings]()
     """The settings that the client was opened with."""
     capabilities = PassThrough[ClientCapabilities]()
-    """The capabilities that the client declares to servers."""
+    """The capabilities that this client declares to the server."""
     lost = PassThrough[ConnectionLost | None]()
-    """The reason why the connection is gone; `None` while the connection is open, as far as known."""
+    """Why the connection was lost; `None` while it is open as far as we know."""
     unreadable_messages = PassThrough[int]()
-    """The number of lines of the server that were no messages so far."""
+    """How many lines of the server's output weren't messages so far."""
 
     server_extension = sync_method(of_client.Client.server_extension)
     call_tool = blocking_method(of_client.Client.call_tool)
@@ -145,35 +146,35 @@ open_memory = open_function(memory.open_memory, Client)
 
 
 class Catalogue(Wrapper):
-    """`trio_mcp.hosting.Catalogue` for threads that wait."""
+    """`trio_mcp.hosting.Catalogue` for blocking code."""
 
     tools = PassThrough[Mapping[str, CatalogueEntry[Tool]]]()
-    """The tools by name, as they are now. The mapping never changes: a later state is another mapping."""
+    """The current tools, by name. The mapping never changes; after a change, this returns a new mapping."""
     prompts = PassThrough[Mapping[str, CatalogueEntry[Prompt]]]()
     """The prompts by name."""
     resources = PassThrough[Mapping[str, CatalogueEntry[Resource]]]()
     """The resources by URI."""
     resource_templates = PassThrough[Mapping[str, CatalogueEntry[ResourceTemplate]]]()
-    """The resource templates by template."""
+    """The resource templates, by their templates."""
     held = PassThrough[Mapping[str, HeldTool]]()
     """The tools that aren't offered until `Group.approve_tools`, by name."""
     watch = iterator_method(of_catalogue.Catalogue.watch)
 
 
 class GroupTask(Wrapper):
-    """`trio_mcp.hosting.GroupTask` for threads that wait."""
+    """`trio_mcp.hosting.GroupTask` for blocking code."""
 
     member = PassThrough[str]()
     """Name of the member."""
     id = PassThrough[str | None]()
-    """The id for `Group.resume_task`; `None` where there is no task."""
+    """The id for `Group.resume_task`; `None` if there is no task."""
     get = blocking_method(of_group.GroupTask.get)
     result = blocking_method(of_group.GroupTask.result)
     cancel = blocking_method(of_group.GroupTask.cancel)
 
 
 class Group(Wrapper):
-    """`trio_mcp.hosting.Group` for threads that wait, any number at a time."""
+    """`trio_mcp.hosting.Group` for blocking code; any number of threads may use it."""
 
     remove = blocking_method(of_group.Group.remove)
     client = wrapped_method(of_group.Group.client, Client)
@@ -199,7 +200,7 @@ class Group(Wrapper):
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each member, in order of addition."""
+        """The status of each member, in the order in which they were added."""
         return run_sync(self._begin, lambda: self._original.statuses)
 
     @property

@@ -1,7 +1,7 @@
-"""The side of threads that wait: context managers that any thread enters and leaves, iterators, and handlers.
+"""The blocking side: context managers that any thread enters and exits, iterators, and handlers.
 
-The members of wrappers are each made of the member of trio's own class, by one line that says how a thread that waits
-comes to the member. Docstrings, parameters and types are those of the original.
+Each member of a wrapper is created from the member of trio's own class, by one line that says how a blocking thread
+calls it. Docstrings, parameters and types are those of the original.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class BridgedContext(AbstractContextManager[V]):
-    """A context manager of trio's that any threads enter and leave, with a ``view`` of its value.
+    """A trio context manager that any threads enter and exit, with a ``view`` of its value.
 
-    ``start`` begins its life in the trio thread. An object that nobody refers to any more is closed, and so are all at
-    the end of the interpreter. A first interrupt is raised when nothing is left, a second one at once.
+    ``start`` starts it in the trio thread. An object that is garbage-collected is closed, and so are all others at the
+    end of the interpreter. A first Ctrl-C is raised when everything has ended, a second one at once.
     """
 
     _call: BridgedCall[None]
@@ -65,12 +65,12 @@ class BridgedContext(AbstractContextManager[V]):
 
     def __enter__(self) -> V:
         check_may_block()
-        if self._was_entered:  # the end of the first time would be taken for that of the second
+        if self._was_entered:  # the end of the first use could be mistaken for that of the second
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         news, ended = threading.Event(), self._finished
 
-        def tell(_: Callback | None) -> None:  # without this object, which is closed when nobody else refers to it
+        def tell(_: Callback | None) -> None:  # must not refer to this object, which is closed when it is garbage
             ended.set()
             news.set()
 
@@ -92,7 +92,7 @@ class BridgedContext(AbstractContextManager[V]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Begin ``work`` in the trio thread; at the latest the end of this context manager ends it."""
+        """Start ``work`` in the trio thread. It ends at the latest when this context manager exits."""
         assert self._context is not None, "it was entered"
         return self._context.start(work)
 
@@ -121,7 +121,7 @@ class BridgedContext(AbstractContextManager[V]):
 
 
 class BridgedIterator(BridgedItems[T], Iterator[T]):
-    """An iterator of trio's as a plain one. One thread at a time; an interrupted step loses nothing."""
+    """A trio iterator as a plain iterator. Only one thread at a time; an interrupted step loses nothing."""
 
     def __next__(self) -> T:
         if not self.items:
@@ -136,11 +136,11 @@ _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roo
 
 
 def with_threaded_handlers(options: dict[str, Any]) -> dict[str, Any]:
-    """Return ``options`` of a client whose callbacks run in worker threads, as plain handlers do in any case. Raises
+    """Return the ``options`` of a client with callbacks that run in worker threads, as plain handlers do anyway. Raises
     `TypeError` for async functions."""
     for name in options.keys() & (CALLBACKS | _HANDLERS):
         if is_async(options[name]):
-            raise TypeError(f"write {name} with def, not with async def: no event loop runs in a program that waits")
+            raise TypeError(f"write {name} with def, not with async def: blocking programs have no event loop")
     return {key: _threaded(key, value) for key, value in options.items()}
 
 
@@ -157,7 +157,7 @@ async def _in_thread(callback: Callable[..., Any], *args: Any) -> None:
 
 
 def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that runs the async original in the trio thread, and blocks until the return."""
+    """Return a method that runs the async original in the trio thread, and blocks until it returns."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -172,7 +172,7 @@ def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Call
 def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], V]:
-    """Return a method as of `blocking_method`, with a ``view`` of the result."""
+    """Return a method like `blocking_method`, with a ``view`` of the result."""
     call = blocking_method(method)
 
     @wraps(method)
@@ -185,7 +185,7 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """Return a method that iterates as the original does, which begins with the first step."""
+    """Return a method that iterates like the original, which starts with the first step."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -197,7 +197,7 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V]]:
-    """Return a method whose context manager has a ``view`` of the value of the original's."""
+    """Return a method whose context manager yields a ``view`` of what the original yields."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -210,7 +210,7 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[P, AbstractContextManager[V]]:
-    """Return a function that opens as the original, an ``open_*``, does, and gives a ``view`` of what it opens."""
+    """Return a function that opens like the original, an ``open_*``, and yields a ``view`` of what it opens."""
 
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[V]:

@@ -1,1 +1,2 @@
-"""Bridging: trio in a thread, for callers that run asyncio (`trio_mcp.aio`) or no loop (`trio_mcp.blocking`)."""
+"""Bridging: runs trio in a thread, for callers that use asyncio (`trio_mcp.aio`) or no event loop
+(`trio_mcp.blocking`)."""

@@ -1,9 +1,10 @@
-"""BridgedCall: a function that runs in trio's thread for a caller elsewhere; OpenContext: a context manager open there.
+"""BridgedCall: a function that runs in the trio thread for a caller in another thread. OpenContext: a context manager
+that is open there.
 
-A caller sees its call through to the end: an interrupt or a failure of the caller's cancels the call, and the caller
-goes on when the call has ended. The caller runs the callbacks of a call. A `Wrapper` is an object of trio's as another
-world sees it: a `PassThrough` is an attribute that is the same there, and `sync_method` makes a method that waits for
-nothing.
+A caller always waits until its call has ended: an interrupt or an exception in the caller cancels the call, and the
+caller continues when the call has ended. The callbacks of a call run in the caller. A `Wrapper` is a trio object as
+seen from another thread: a `PassThrough` is an attribute that is the same there, and `sync_method` creates a method
+that doesn't wait.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CLOSED: Final = "the client was closed"
 
 @define(eq=False)
 class Callback:
-    """A callback with its arguments, which the caller of a call runs. ``on_done`` is called afterwards."""
+    """A callback with its arguments, which runs in the caller. ``on_done`` is called afterwards."""
 
     function: Callable[[], Any]
     on_done: Callable[[], object]
@@ -50,15 +51,13 @@ class Callback:
             answer = self.function()
             if inspect.iscoroutine(answer) or isinstance(answer, _ContextCoroutine):
                 answer.close()
-                raise TypeError(
-                    "write a callback with def, not with async def: no event loop runs in a program that waits"
-                )
+                raise TypeError("write a callback with def, not with async def: blocking programs have no event loop")
         finally:
             self.on_done()
 
 
 DeliverCallback: TypeAlias = Callable[[Callback | None], object]
-"""Gives the caller an errand, or tells of the end of its call. Raises `RuntimeError` when the caller is gone."""
+"""Passes a callback to the caller or, with `None`, the end of its call. Raises `RuntimeError` if the caller is gone."""
 
 
 class BridgedCall(Generic[T]):
@@ -73,7 +72,7 @@ class BridgedCall(Generic[T]):
         self.portal: TrioPortal | None = None
         """The thread in which the call runs."""
         self.is_over = False
-        """True once nothing is left of the call in the trio thread."""
+        """True once everything of the call in the trio thread has ended."""
 
     @property
     def has_started(self) -> bool:
@@ -91,7 +90,7 @@ class BridgedCall(Generic[T]):
                 self._error = error
             except trio.Cancelled:
                 raise
-            except BaseException as error:  # for example SystemExit, which would end all clients if raised here
+            except BaseException as error:  # SystemExit, for example, would end all clients if raised here
                 cancelled, self._error = _split_cancelled(error)
                 if cancelled is not None:
                     raise cancelled from None
@@ -105,13 +104,13 @@ class BridgedCall(Generic[T]):
     # In the thread of the caller
 
     def cancel(self, reason: str) -> None:
-        """Cancel the call with ``reason``, which a server is told."""
+        """Cancel the call with ``reason``, which is sent to the server."""
         if self.portal is not None:
             self.portal.run_soon(partial(self._scope.cancel, reason=reason))
 
     def result(self) -> T:
-        """Return the result of the call that has ended, or raise its exception; `ConnectionLost` for a call that the
-        end of its client has ended."""
+        """Return the result of the call, which must have ended, or raise its exception. Raises `ConnectionLost` if the
+        call ended because its client was closed."""
         if self._error is not None:
             try:
                 raise self._error
@@ -122,14 +121,15 @@ class BridgedCall(Generic[T]):
         return self._results.pop()
 
     def raise_failure(self) -> None:
-        """Raise the exception of the call that has ended, if any."""
+        """Raise the exception of the call, which must have ended, if any."""
         if self._error is not None:
             self.result()
 
     # For callbacks
 
     def awaited_callback(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
-        """Return a function for trio's thread that has the caller run ``callback``, and waits until that is done."""
+        """Return a function for the trio thread that makes the caller run ``callback``, and waits until that is
+        done."""
 
         async def ask(*args: Any) -> None:
             done = trio.Event()
@@ -140,7 +140,7 @@ class BridgedCall(Generic[T]):
         return ask
 
     def deferred_callback(self, callback: Callable[..., Any]) -> Callable[..., None]:
-        """Return a function for trio's thread that has the caller run ``callback`` later."""
+        """Return a function for the trio thread that makes the caller run ``callback`` later."""
 
         def tell(*args: Any) -> None:
             self._deliver(Callback(partial(callback, *args), lambda: None))
@@ -148,13 +148,13 @@ class BridgedCall(Generic[T]):
         return tell
 
     def with_callbacks(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments of a method, with callbacks that the caller runs."""
+        """Return the keyword arguments of a method, with callbacks that run in the caller."""
         ways = {"on_progress": self.awaited_callback, "on_task": self.deferred_callback}
         return {key: ways[key](value) if value and key in ways else value for key, value in options.items()}
 
 
 def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Split ``error`` into the cancels, which trio must see, and the other exceptions."""
+    """Split ``error`` into trio's `Cancelled` exceptions, which trio must get, and all others."""
     if isinstance(error, BaseExceptionGroup):
         return cast("BaseExceptionGroup[BaseException]", error).split(trio.Cancelled)
     return None, error
@@ -162,7 +162,7 @@ def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseEx
 
 def call_contained(handler: Callable[..., T], *args: Any) -> T:
     """Call a plain handler in its thread. Raises `RuntimeError` if the handler raises an exception such as
-    `SystemExit`: in trio's thread it would end all clients of the program, not only the question."""
+    `SystemExit`: in the trio thread, that would end all clients of the program, not only the question."""
     try:
         return handler(*args)
     except (Exception, trio.Cancelled):
@@ -182,7 +182,7 @@ def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def is_async(function: Any) -> bool:
-    """Return whether ``function`` is an async function, or an object that is called as one."""
+    """Return whether ``function`` is an async function, or an object whose call is async."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
@@ -213,18 +213,18 @@ CALL_HANDLERS: Final = frozenset(CallHandlers.__annotations__)
 CALLBACKS: Final = frozenset(
     ("on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete", "on_request", "on_response")
 )
-"""The options of a client that are callbacks and awaited."""
+"""The client options that are callbacks and may be async."""
 METHOD_TABLES: Final = frozenset({"handlers", "on_notification"})
-"""The options of a client with functions by methods."""
+"""The client options that map methods to functions."""
 
 
 @define(eq=False)
 class OpenContext(Generic[T]):
-    """A context manager of trio's, entered and left in the trio thread, and the calls that are made while it is open.
+    """A trio context manager that is entered and exited in the trio thread, and the calls that are made while it is
+    open.
 
-    ``on_opened`` is called there after entering, and ``is_over`` now and then, to return whether nobody can call
-    `close` any more. The calls outlive the context manager, so that its end is their end, and the rest of them is
-    cancelled.
+    ``on_opened`` is called there after entering. ``is_over`` is called now and then, and returns whether `close` can no
+    longer be called. The calls end with the context manager: on exit, remaining calls are cancelled.
     """
 
     _manager: AbstractAsyncContextManager[T]
@@ -236,7 +236,7 @@ class OpenContext(Generic[T]):
     portal: TrioPortal = attrs.field(init=False)
 
     async def run(self) -> None:
-        """Enter the context manager, and leave it after `close`."""
+        """Enter the context manager, and exit it after `close`."""
         async with open_service_nursery(CLOSED) as self._nursery:
             try:
                 async with self._manager as self.value:
@@ -254,7 +254,7 @@ class OpenContext(Generic[T]):
             self.portal.run_soon(self._closing.set)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Begin ``work``, as `TrioPortal.start` does; at the latest the end of this hold ends it. Raises
+        """Start ``work``, like `TrioPortal.start`. It ends at the latest when the context manager exits. Raises
         `RuntimeError` in a fork of the process."""
         self.portal.check_process()
         if not self.portal.run_soon(copy_context().run, self._start, work):
@@ -284,23 +284,23 @@ StartWork: TypeAlias = Callable[[ThreadWork], TrioPortal]
 
 
 def start_call(call: BridgedCall[Any], start: StartWork) -> TrioPortal:
-    """Begin ``call``."""
+    """Start ``call``."""
     call.portal = thread = start(call)
     return thread
 
 
 @define(eq=False)
 class BridgedItems(Generic[T]):
-    """The items of an iterator of trio's, which ``make`` returns; ``start`` begins each step."""
+    """The items of a trio iterator, which ``make`` returns; ``start`` starts each step."""
 
     start: StartWork
     make: Callable[[], AsyncIterator[T]]
     items: deque[T] = attrs.field(factory=deque[Any], init=False)
-    """The items that were fetched and not taken yet, so that a step that is left loses nothing."""
+    """Items that were fetched but not returned yet, so that a cancelled step loses nothing."""
     _made: AsyncIterator[T] | None = attrs.field(default=None, init=False)
 
     async def fetch(self, _: BridgedCall[Any]) -> None:
-        """Fetch the next item, in the trio thread."""
+        """Fetch the next item; runs in the trio thread."""
         if self._made is None:
             self._made = self.make()
         self.items.append(await anext(self._made))
@@ -308,11 +308,11 @@ class BridgedItems(Generic[T]):
 
 @contextmanager
 def deferred_interrupts() -> Generator[None]:
-    """Raise at the end of the body what a Ctrl-C raises in it: a call that began without its caller's knowledge could
-    neither be cancelled nor waited for."""
+    """Defer Ctrl-C to the end of the block. Otherwise a call that had just started could neither be cancelled nor
+    waited for."""
     interrupt = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(interrupt):
-        yield  # no other thread is interrupted, and only Python's handlers raise
+        yield  # other threads aren't interrupted, and only Python's signal handlers raise
         return
     held: list[tuple[int, Any]] = []
     signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
@@ -325,7 +325,7 @@ def deferred_interrupts() -> Generator[None]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return the reason that a server is told when its caller leaves a call by ``failure``."""
+    """Return the reason to send to a server if its caller abandons a call because of ``failure``."""
     if isinstance(failure, KeyboardInterrupt):
         return "the user pressed Ctrl-C"
     if isinstance(failure, CodedError):
@@ -334,21 +334,20 @@ def reason_of(failure: BaseException) -> str:
 
 
 def check_may_block() -> None:
-    """Raise `RuntimeError` in a thread where trio runs, since all of its tasks would wait."""
+    """Raise `RuntimeError` in a thread where trio runs, since blocking it would block all of its tasks."""
     if trio.lowlevel.in_trio_run():
         raise RuntimeError(
-            "trio runs in this thread, and must not wait for another one: use trio_mcp.open_stdio and its like, or "
-            "call in a worker thread: await trio.to_thread.run_sync(client.call_tool, ...)"
+            "trio runs in this thread, which must not block: use trio_mcp.open_stdio etc. instead, or call in a worker "
+            "thread: await trio.to_thread.run_sync(client.call_tool, ...)"
         )
 
 
 _WAIT_INTERVAL: Final = 0.2
-"""Seconds between two looks of a thread that waits: an interrupt that comes right before the wait does not end it, and
-would be seen only after it."""
+"""How many seconds a waiting thread sleeps before it checks again: a Ctrl-C right before the sleep doesn't end it."""
 
 
 def wait_for(event: threading.Event) -> None:
-    """Wait for ``event``, so that an interrupt is raised soon, whenever it comes."""
+    """Wait for ``event``, so that Ctrl-C is raised soon, whenever it comes."""
     while not event.wait(_WAIT_INTERVAL):
         pass
 
@@ -359,14 +358,14 @@ def _next_callback(inbox: queue.SimpleQueue[Callback | None], call: BridgedCall[
         try:
             return inbox.get(timeout=_WAIT_INTERVAL)
         except queue.Empty:
-            if is_over:  # an interrupt took what told of it
+            if is_over:  # an interrupt has removed the queue's entry for the end
                 return None
 
 
 def run_blocking(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
-    """Run the coroutine that ``make`` returns in the trio thread, and return the result. This thread waits, and runs
-    the errands of the call. An interrupt cancels the call, and is raised when the call has ended; a second one is
-    raised at once."""
+    """Run the coroutine that ``make`` returns in the trio thread, and return its result. This thread waits, and runs
+    the callbacks of the call. Ctrl-C cancels the call, and is raised when the call has ended; a second Ctrl-C is raised
+    at once."""
     check_may_block()
     inbox: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), inbox.put)
@@ -385,7 +384,7 @@ def run_blocking(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[
 
 
 def run_sync(start: StartWork, function: Callable[[], T]) -> T:
-    """Call ``function``, which waits for nothing, in the trio thread, and return its result. This thread waits."""
+    """Call ``function``, which doesn't wait, in the trio thread, and return its result. This thread waits."""
 
     async def call() -> T:
         return function()
@@ -394,7 +393,7 @@ def run_sync(start: StartWork, function: Callable[[], T]) -> T:
 
 
 class Wrapper:
-    """A view of ``original``, whose methods ``begin`` their calls in the trio thread."""
+    """A view of ``original``, whose methods start their calls in the trio thread with ``begin``."""
 
     def __init__(self, original: Any, begin: StartWork) -> None:
         self._original = original
@@ -402,12 +401,13 @@ class Wrapper:
 
 
 def wrapping(original: Callable[..., Any]) -> Callable[[F], F]:
-    """Return what `functools.wraps` returns, under a type by which a wrapped method stays a method."""
+    """Return what `functools.wraps` returns, typed so that a wrapped method is still a method."""
     return cast("Any", wraps(original))
 
 
 class PassThrough(Generic[T]):
-    """An attribute of a `Wrapper` that is the attribute of the original. A plain value, which any thread may read."""
+    """A `Wrapper` attribute that returns the original's attribute unchanged. It must be a plain value that any thread
+    may read."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -423,7 +423,7 @@ class PassThrough(Generic[T]):
 
 
 def sync_method(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original, which waits for nothing, in the trio thread."""
+    """Return a method that calls the original, which doesn't wait, in the trio thread."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> T:

@@ -1,7 +1,7 @@
-"""The side of asyncio: calls that tasks wait for, and context managers of trio's that tasks enter and leave.
+"""The asyncio side: calls that asyncio tasks wait for, and trio context managers that they enter and exit.
 
-trio's side never waits for the event loop but under a scope that the end of the context manager, or of a request,
-cancels.
+The trio side waits for the event loop only inside a scope that is cancelled when the context manager exits or the
+request ends.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ T = TypeVar("T")
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of the present task. Raises `RuntimeError` if asyncio doesn't run the task."""
+    """Return the event loop of the current task. Raises `RuntimeError` if asyncio doesn't run the task."""
     if trio.lowlevel.in_trio_task():
         raise RuntimeError(
-            "trio_mcp.aio is for asyncio, and trio runs this task: use trio_mcp itself, for example"
-            " trio_mcp.open_stdio in place of trio_mcp.aio.open_stdio"
+            "trio_mcp.aio is for asyncio, but trio runs this task: use trio_mcp itself, for example"
+            " trio_mcp.open_stdio instead of trio_mcp.aio.open_stdio"
         )
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "trio_mcp.aio needs a running event loop of asyncio, and there is none: call it in a coroutine that"
-            " asyncio.run runs, after a fork too, or use trio_mcp.blocking"
+            "trio_mcp.aio needs a running asyncio event loop: call it in a coroutine that asyncio.run runs, also after"
+            " a fork, or use trio_mcp.blocking"
         ) from None
 
 
 async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
-    """Run the coroutine that ``make`` returns in the trio thread, and return the result. This task waits, and runs the
-    errands of the call. A cancel of this task cancels the call, and is raised when the call has ended."""
+    """Run the coroutine that ``make`` returns in the trio thread, and return its result. This task waits, and runs the
+    callbacks of the call. Cancelling this task cancels the call; the cancellation is raised when the call has ended."""
     inbox: asyncio.Queue[Callback | None] = asyncio.Queue()
     loop = running_loop()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), partial(loop.call_soon_threadsafe, inbox.put_nowait))
@@ -56,11 +56,11 @@ async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Await
                 await _run_callback(errand)
             else:
                 errand.on_done()
-        except GeneratorExit:  # nobody runs this task any more
+        except GeneratorExit:  # the event loop no longer runs this task
             call.cancel("the caller is gone")
             raise
         except BaseException as error:
-            if loop.is_closed():  # likewise, and the queue has replaced that exception by one of its own
+            if loop.is_closed():  # the same case, but the queue has replaced the exception with its own
                 call.cancel("the caller is gone")
                 raise GeneratorExit from None
             if failure is None:
@@ -91,10 +91,10 @@ def _reason_of(failure: BaseException) -> str:
 
 
 class AsyncBridgedContext(AbstractAsyncContextManager[T]):
-    """A context manager of trio's that any tasks of asyncio enter and leave, with a ``view`` of its value.
+    """A trio context manager that any asyncio tasks enter and exit, with a ``view`` of its value.
 
-    ``manager`` makes the trio one, in the task that enters; ``start`` begins its life in the trio thread. The end of
-    the loop closes all that is open.
+    ``manager`` creates the trio context manager, in the task that enters; ``start`` starts it in the trio thread. The
+    end of the event loop closes everything that is open.
     """
 
     _call: BridgedCall[None]
@@ -115,12 +115,12 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
     async def __aenter__(self) -> T:
         loop = running_loop()
-        if self._was_entered:  # the end of the first time would be taken for that of the second
+        if self._was_entered:  # the end of the first use could be mistaken for that of the second
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         opened, ended = _uncancellable_future(), self._finished
 
-        def tell(_: Callback | None) -> None:  # without this object, which is closed when nobody else refers to it
+        def tell(_: Callback | None) -> None:  # must not refer to this object, which is closed when it is garbage
             ended.set_result(None)
             if not opened.done():
                 opened.set_result(None)
@@ -142,7 +142,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Begin ``work`` in the trio thread; at the latest the end of this context manager ends it."""
+        """Start ``work`` in the trio thread. It ends at the latest when this context manager exits."""
         return self._context.start(work)
 
     async def __aexit__(
@@ -155,14 +155,14 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         self._call.raise_failure()
 
     async def _close_with_loop(self) -> AsyncGenerator[None]:
-        """Wait to be closed, as each loop does at its end with the generators that began there."""
+        """Wait to be closed: at its end, each event loop closes the async generators that began there."""
         try:
             yield
         finally:
             await self._close()
 
     async def _close(self) -> None:
-        """Close, and return when nothing is left; a cancel is raised then."""
+        """Close, and return when everything has ended. A cancellation is raised only then."""
         self._context.close()
         if self._context.portal.is_inherited:
             return
@@ -181,7 +181,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
 
 def _uncancellable_future() -> Future[None]:
-    """Return a future for any number of tasks, of any loops, that no cancel of a task cancels."""
+    """Return a future for any number of tasks, of any event loops, which isn't cancelled if a task is cancelled."""
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
     return future

@@ -1,7 +1,7 @@
-"""TrioPortal: the thread in which trio runs for callers elsewhere.
+"""TrioPortal: the thread in which trio runs for callers in other threads.
 
-There is one in a process, from the first of its calls to the last: clients may share a server in memory, a cache or a
-storage of tokens, and none of these is made for two runs of trio at once.
+A process has only one, from the first of its calls to the last: clients may share a server in memory, a cache or a
+token storage, and none of these supports two trio runs at once.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, ClassVar, Final, Protocol
 import trio
 
 _PATIENCE: Final = 10.0
-"""Seconds that the end of the interpreter waits for clients that nobody has closed."""
+"""How many seconds the interpreter waits at its end for clients that weren't closed."""
 
 
 class ThreadWork(Protocol):
-    """The work that the thread does for a caller."""
+    """Work that the thread does for a caller."""
 
     async def run(self) -> None:
-        """Do the work. Raises nothing but a cancel from outside."""
+        """Do the work. Raises nothing except cancellation from outside."""
 
     def finish(self) -> None:
-        """Tell the caller that nothing is left of the work. Raises nothing."""
+        """Notify the caller that the work has ended completely. Raises nothing."""
 
 
 class TrioPortal:
@@ -42,7 +42,7 @@ class TrioPortal:
         self._running_count = 0
         self._idle = trio.Event()
         self._ready = threading.Event()
-        # A daemon: the interpreter would wait for any other thread before it calls `_finish`.
+        # A daemon thread: the interpreter would wait for any other thread before it calls `_finish`.
         self._thread = threading.Thread(target=trio.run, args=(self._main,), name="trio-mcp", daemon=True)
         atexit.register(self._finish)
         self._thread.start()
@@ -50,7 +50,7 @@ class TrioPortal:
 
     @classmethod
     def start(cls, work: ThreadWork) -> TrioPortal:
-        """Begin ``work`` in the thread of this process, and return the thread."""
+        """Start ``work`` in the thread of this process, and return the thread."""
         with cls._lock:
             thread = cls._current
             if thread is None or thread.is_inherited or not thread._thread.is_alive():
@@ -68,13 +68,13 @@ class TrioPortal:
         """Raise `RuntimeError` in a fork of the process, where a call would wait forever."""
         if self.is_inherited:
             raise RuntimeError(
-                f"this client was opened in process {self._process}, and cannot be used in process"
+                f"this client was opened in process {self._process} and cannot be used in process"
                 f" {os.getpid()}, a fork of it: open a client in the new process, or use the start method"
                 ' "spawn" or "forkserver" of multiprocessing'
             )
 
     def run_soon(self, function: Callable[..., Any], *args: Any) -> bool:
-        """Call ``function`` in the thread, as the function `run_soon` does."""
+        """Call ``function`` in the thread, like the function `run_soon`."""
         return run_soon(self._token, function, *args)
 
     async def _main(self) -> None:
@@ -97,7 +97,7 @@ class TrioPortal:
             work.finish()
 
     def join(self) -> None:
-        """Wait for the end of the thread if no work is left, which takes no longer than a moment."""
+        """If no work is left, wait for the end of the thread, which takes only a moment."""
         if not (self._running_count or self.is_inherited):
             self._thread.join()
 
@@ -110,7 +110,7 @@ class TrioPortal:
 
 
 def _forget_lock() -> None:
-    """Replace the lock in a fork: a thread that the fork doesn't have may hold the current one."""
+    """Replace the lock in a fork: a thread that the fork doesn't have may hold the current lock."""
     TrioPortal._lock = threading.Lock()
 
 
@@ -119,7 +119,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no forks
 
 
 def run_soon(token: trio.lowlevel.TrioToken, function: Callable[..., Any], *args: Any) -> bool:
-    """Call ``function``, which raises nothing, in the run of trio with ``token``. Return false when that has ended."""
+    """Call ``function``, which raises nothing, in the trio run with ``token``. Returns false if that run has ended."""
     try:
         token.run_sync_soon(function, *args)
     except trio.RunFinishedError:
